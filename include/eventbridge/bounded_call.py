@@ -1,6 +1,6 @@
-"""Calls a function whose cost a caller chooses: in a process that is ended at the limits of time and memory.
+"""Calls a function whose cost depends on a caller's input, in a process that is ended at limits of time and memory.
 
-A loop that checks no clock, and a library that returns late, end there too: the kernel or this process ends them. The
+This also ends a loop that checks no clock, and a library that returns late. The
 process is also ended when the call is cancelled.
 """
 
@@ -22,32 +22,32 @@ from eventbridge.processes import TimeSpent
 
 _T = TypeVar("_T")
 
-#: Address space of the process, Python and the modules of the product included.
+#: The address space of the process, including Python and EventBridge's modules.
 MEMORY_BYTES: Final = 1 << 30
-#: By the clock a call may take this long, however much processor time it has.
+#: The maximum elapsed time of a call, however much processor time it has.
 CLOCK_SECONDS: Final = 60.0
 #: How much longer than the caller waits this process lives, if the caller does not end it.
 _GRACE_SECONDS: Final = 5.0
-#: A process that is this large after a call is not kept: Python seldom gives memory back.
+#: A process that is this large after a call is not reused: Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20
 #: How long the process may take to start on a busy machine.
 _START_SECONDS: Final = 60.0
 
-#: Kind of a message, and length of its body, which is pickled.
+#: The kind of a message, and the length of its pickled body.
 _HEAD: Final = struct.Struct(">cQ")
 #: To the process: a function, its arguments, and its processor time. From it: ready, the result, an exception, the text
 #: of an unexpected one, out of memory.
 _CALL, _READY, _RESULT, _RAISED, _FAILED, _MEMORY = b"C", b"A", b"R", b"E", b"F", b"M"
 
-children: Final = Children("eventbridge.bounded_call", "checks what a caller sent")
+children: Final = Children("eventbridge.bounded_call", "checks a caller's input")
 
 
 def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, remedy: str) -> _T:
-    """Return the result of a function of a module for arguments that can be pickled, or raise its EventBridgeError.
+    """Return the result of a module's function for arguments that can be pickled, or raise its EventBridgeError.
 
-    It has `seconds` of processor time, without that of JSONata, CLOCK_SECONDS by the clock, and MEMORY_BYTES. It sees
-    no variables of this process. Raises UserError, which ends in `remedy`, at a limit, and Cancelled if the call is
-    cancelled.
+    Its limits are `seconds` of processor time (JSONata's not included), CLOCK_SECONDS of elapsed time, and
+    MEMORY_BYTES. It sees no variables of this process. Raises UserError, which ends in `remedy`, at a limit, and
+    Cancelled if the call is cancelled.
     """
     message = pickle.dumps((function, arguments, seconds, CLOCK_SECONDS))
     try:
@@ -57,12 +57,12 @@ def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, r
     except _Ended as ended:
         if ended.code == -signal.SIGPROF:
             raise TimeSpent(f"this takes more than {seconds:g} s of processor time. {remedy}") from None
-        raise UserError(f"this ends the process that checks it, or takes too much memory. {remedy}") from None
+        raise UserError(f"this crashes the process that checks it, or takes too much memory. {remedy}") from None
     if kind == _MEMORY:
         raise UserError(f"this takes more than {MEMORY_BYTES >> 20:,} MiB of memory. {remedy}")
     if kind == _FAILED:
         raise RuntimeError(content.decode())
-    result = pickle.loads(content)  # the process runs no code but the product's
+    result = pickle.loads(content)  # the process runs only EventBridge's code
     if kind == _RAISED:
         raise result
     returned: _T = result
@@ -82,9 +82,9 @@ def _response(message: bytes) -> tuple[bytes, bytes]:
     An idle process may have just ended, and any may be killed from outside: the call is repeated once.
     """
     for is_last in (False, True):
-        child = children.idle() or _started()
+        child = children.idle() or _start()
         try:
-            response = _asked(child, message)
+            response = _call(child, message)
         except ChildEnded:
             code = child.end()
             if is_last or code in (-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT):
@@ -95,22 +95,22 @@ def _response(message: bytes) -> tuple[bytes, bytes]:
         else:
             children.give_back(child)
             return response
-    raise AssertionError("the last turn returns or raises")
+    raise AssertionError("the last iteration returns or raises")
 
 
-def _started() -> Child:
+def _start() -> Child:
     child = children.start()
     try:
         child.read(_HEAD.size, time.monotonic() + _START_SECONDS)
     except (ChildEnded, ChildLate):
-        raise InfrastructureError(f"the process that checks what a caller sent ended at once: {child.end()}") from None
+        raise InfrastructureError(f"the process that checks a caller's input ended at once: {child.end()}") from None
     except BaseException:
         child.end()
         raise
     return child
 
 
-def _asked(child: Child, message: bytes) -> tuple[bytes, bytes]:
+def _call(child: Child, message: bytes) -> tuple[bytes, bytes]:
     ends_at = time.monotonic() + CLOCK_SECONDS
     child.send((_HEAD.pack(_CALL, len(message)), message))
     kind, length = _HEAD.unpack(child.read(_HEAD.size, ends_at))
@@ -122,14 +122,14 @@ def main() -> None:
     requests, responses = open_pipes(MEMORY_BYTES)
     _write(responses, _READY, b"")
     while len(head := requests.read(_HEAD.size)) == _HEAD.size:
-        kind, content = _called(requests.read(_HEAD.unpack(head)[1]))
+        kind, content = _handle(requests.read(_HEAD.unpack(head)[1]))
         _write(responses, kind, content)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if kind == _MEMORY or _resident_bytes() > _KEPT_BYTES:
             return
 
 
-def _called(message: bytes) -> tuple[bytes, bytes]:
+def _handle(message: bytes) -> tuple[bytes, bytes]:
     try:
         function, arguments, processor_seconds, clock_seconds = pickle.loads(message)  # imports the function's module
         signal.setitimer(signal.ITIMER_REAL, clock_seconds + _GRACE_SECONDS)

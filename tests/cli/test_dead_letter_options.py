@@ -69,7 +69,7 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
         (("--sql", " "), "--sql is empty"),
         (("--name", "no-such-thing"), "names no dead letter"),
         (("--sql", "reasn = 'x'"), "reason"),
-        (("--sql", "true) ; SELECT (1"), "is not a condition in SQL"),
+        (("--sql", "true) ; SELECT (1"), "is not an SQL condition"),
         (("--sql", "name IN (SELECT * FROM read_csv('/etc/passwd'))"), "disabled by configuration"),
         (("--sql", "name IN (SELECT path FROM paths)"), "paths does not exist"),
         (("--sql", "rule"), "fails on a dead letter"),

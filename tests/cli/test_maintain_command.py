@@ -66,7 +66,7 @@ def test_expired_data_is_not_replayed_or_repaired(later: Any, eventbridge: Calla
     repaired = eventbridge("batch", "repair", batch)
 
     assert (replayed.code, repaired.code) == (2, 2)
-    assert "is past its retention and was removed: ask for events from a later time" in replayed.err
+    assert "is past its retention and was removed. Choose a later start" in replayed.err
     assert "is past its retention, and files of it were removed" in repaired.err
 
 

@@ -54,7 +54,7 @@ def test_a_condition_reads_no_file(tmp_path: Path, place: str) -> None:
     found = responses(tmp_path, *asked)
 
     assert len(found) == len(asked)
-    assert [each for each in found if "is not a condition in SQL" not in each] == []
+    assert [each for each in found if "is not an SQL condition" not in each] == []
 
 
 def test_a_condition_that_needs_more_memory_writes_no_file(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from eventbridge.runtime.stop import Stop
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
 
-#: For opening the ledger, reading the chunk, and the last responses.
+#: The time to open the ledger, to read the chunk, and to receive the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
 
 
@@ -77,7 +77,7 @@ class PushOperator(BaseOperator):
             report = push(runtime, self.batch_id, self.chunk_id, self._stop)
             log_report(sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
-            self.log.warning("Airflow asked the push to stop; unsent deliveries are tried again later")
+            self.log.warning("Airflow asked the push to stop; unsent deliveries are retried later")
 
     def on_kill(self) -> None:
         """Ask the push to stop; first it records what it sent."""
@@ -123,12 +123,12 @@ def slow_lane_pushes(batch_id: str) -> Any:
 
 #: Airflow sends SIGKILL 5 s after SIGTERM: its Task SDK does not read `killed_task_cleanup_time`. The rest of the 5 s
 #: is for recording the responses.
-_LISTENS_SECONDS: Final = 2.5
+_RESPONSES_SECONDS: Final = 2.5
 
 
 def task_stop() -> Stop:
     """Return the stop of a task that sends: after it is set, responses to requests in flight are awaited for 2.5 s."""
-    return Stop(_LISTENS_SECONDS)
+    return Stop(_RESPONSES_SECONDS)
 
 
 class ChunkLink(BaseOperatorLink):

@@ -57,7 +57,7 @@ _COMMAND = "command "
 
 
 def orphaned_replay(runtime: Runtime) -> Replay | None:
-    """Return the replay that has been orphaned for longest, None if there is none; never one of a command.
+    """Return the replay that has been orphaned the longest, None if there is none; never one that a command processes.
 
     A replay is orphaned if no run has updated it for as long as two runs may take: the run that planned its last batch,
     and the next one, which plans first. Runs that wait for a pool or for capacity update it every few seconds.
@@ -66,17 +66,17 @@ def orphaned_replay(runtime: Runtime) -> Replay | None:
     now = runtime.ledger.now()
     before = now - 2 * run_limit(runtime.settings)
     found = (each for each in runtime.ledger.replays.unattended(now) if not each.run.startswith(_COMMAND))
-    return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
+    return next((each for each in found if each.next_at < before or _is_unstarted(each)), None)
 
 
 def orphaned_redrive(runtime: Runtime) -> Redrive | None:
     """Return the oldest orphaned redrive that a server without Airflow recorded; None if there is none."""
     before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     found = runtime.ledger.redrives.recorded()
-    return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
+    return next((each for each in found if each.next_at < before or _is_unstarted(each)), None)
 
 
-def _is_unbegun(each: Redrive | Replay) -> bool:
+def _is_unstarted(each: Redrive | Replay) -> bool:
     """Return whether a server without Airflow recorded it, and no run has updated it since."""
     return each.run.startswith(RECORDED) and each.next_at == each.started_at
 
@@ -100,7 +100,7 @@ _RESPONSE_SECONDS = 1.0
 
 @dataclass
 class ReopenedPools:
-    """Asks the ledger which deliveries wait for a closed pool and, only if there are any, Airflow for the pools'
+    """Reads from the ledger which deliveries wait for a closed pool and, only if there are any, from Airflow the pools'
     slots.
     """
 
@@ -113,7 +113,7 @@ class ReopenedPools:
         """Return whether a pool has slots while its deliveries are still on hold with `pool closed`."""
         if self._until is None or now >= self._until:
             self._until = now + _VALID
-            self._found = self._look(rules, now)
+            self._found = self._query(rules, now)
         return self._found
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class ReopenedPools:
             self._airflow.close()
             self._airflow = None
 
-    def _look(self, rules: RuleSet, now: datetime) -> bool:
+    def _query(self, rules: RuleSet, now: datetime) -> bool:
         held = {each.rule for each in self.runtime.ledger.pending.waiting_targets() if each.held == POOL_CLOSED}
         wanted = {rules.rules[name].pool_name for name in held if name in rules.rules}
         if not wanted:

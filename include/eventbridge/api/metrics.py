@@ -71,7 +71,7 @@ def exposition(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
 
 
 class _Families(Collector):
-    """Gives the families to the library."""
+    """Passes the families to the Prometheus client library."""
 
     def __init__(self, families: Iterable[Family]) -> None:
         self._families = families

@@ -1,7 +1,7 @@
 """Runs one candidate, or two in one pass, over the archive: a replay that stops after route and reports.
 
-Nothing is planned in the ledger and nothing is delivered. Spark's workers count; the files of budgeted rules are
-written below a name of this run and removed at its end. A process that dies before that leaves lost files.
+Nothing is planned in the ledger and nothing is delivered. Spark's workers count the results; the files of budgeted
+rules are written under this run's id and removed at its end. A process that dies before that leaves lost files.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 log = logging.getLogger(__name__)
 
 #: Rows of one Spark job, if no rule is budgeted.
-_ROWS_OF_TURN = 5_000_000
+_JOB_ROWS = 5_000_000
 
-#: Rows of the first job: later jobs need not render outputs of which it found enough samples.
+#: Rows of the first job: later jobs do not render outputs for which it found enough samples.
 _FIRST_ROWS = 200_000
 
 #: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
 _ROWS_OF_SLICE = 20_000
 
-#: Whose Spark session, and whose Python workers, a backtest has.
+#: The runner name under which backtests get a Spark session and Python workers.
 _RUNNER = "backtest"
 
 #: The events that patterns matched, by candidate and rule: pairs of file and row set.
 _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 
-#: Rows of one part at most; a part costs 30 ms of Spark beside its work.
-_MOST_ROWS = 100_000
+#: The maximum rows of one part; a part costs 30 ms of overhead in Spark.
+_MAX_ROWS = 100_000
 
 #: The minimum number of parts, so that all of Spark's slots have work to the end.
 _ENOUGH_PARTS = 16
@@ -135,12 +135,12 @@ class _Run:
         self.files: list[Found] = take_once(found, "")
 
     def process(self) -> None:
-        """Process all parts, turn by turn."""
+        """Process all parts, one Spark job after the other."""
         rows = sum(file.rows for file, _ in self.files)
-        turn_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
+        job_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _JOB_ROWS
         done = 0
         try:
-            for turn in _turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
+            for turn in _jobs_of(parts_of(self.files), _FIRST_ROWS, job_rows):
                 self._take(turn, done)
                 done += sum(span.last - span.first for spans in turn for span in spans)
                 log.info("%s of %s archived events processed", f"{done:,}", f"{rows:,}")
@@ -163,7 +163,7 @@ class _Run:
         candidate_events: _CandidateEvents = [{} for _ in self.candidates]
         for result in self.router.route_slices(self._job(0), tasks):
             detail = result.detail
-            assert isinstance(detail, BacktestedSlice), "a part of the archive was asked for"
+            assert isinstance(detail, BacktestedSlice), "a part of the archive was requested"
             self.landed.update(dict(detail.landed))
             for tally, kept, counts in zip(self.tallies, candidate_events, detail.candidates, strict=True):
                 tally.add(counts)
@@ -172,9 +172,9 @@ class _Run:
             for tally_of_pair, found in zip(self.pairs.values(), detail.pairs, strict=True):
                 tally_of_pair.add(found)
         if any(candidate_events):
-            self._take_apart(candidate_events)
+            self._route_budgeted(candidate_events)
 
-    def _take_apart(self, candidate_events: _CandidateEvents) -> None:
+    def _route_budgeted(self, candidate_events: _CandidateEvents) -> None:
         """Route the events that patterns of budgeted rules match, candidate by candidate, and compare the results."""
         outcomes = [self._outcomes(side, kept) for side, kept in enumerate(candidate_events)]
         for side, tally in enumerate(self.tallies):
@@ -197,7 +197,7 @@ class _Run:
             if rule in held
         }
         shares = [
-            # As in the slow lane: what is left of a batch there is all that a person would wait for.
+            # The budget of deferred matches, as in the slow lane: no batch waits for a backtest.
             RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
             for rule, files in sorted(candidate_events.items())
             if rule not in held
@@ -209,7 +209,7 @@ class _Run:
             rule = rule_of[result.slice_id]
             found[rule] = outcome_of(self.runtime.store, result)
             error = getattr(result.detail, "error", "")
-            if error:  # Spark rejects its SQL, or the SQL does not end: route puts such a rule on hold
+            if error:  # Spark rejects its SQL, or the SQL does not terminate: route puts such a rule on hold
                 held[rule] = error
         return found
 
@@ -264,13 +264,13 @@ def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
 def _rows_of_part(rows: int) -> int:
     """Return the number of rows of one part: whole row groups."""
     groups = -(-rows // (_ENOUGH_PARTS * ROW_GROUP_ROWS))
-    return min(max(groups, 1) * ROW_GROUP_ROWS, _MOST_ROWS)
+    return min(max(groups, 1) * ROW_GROUP_ROWS, _MAX_ROWS)
 
 
-def _turns_of(
+def _jobs_of(
     parts: Sequence[tuple[ArchiveSpan, ...]], first: int, rows: int
 ) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
-    """Yield parts in groups of about `rows` rows, at least one part each: a group is one job for Spark.
+    """Yield parts in groups of about `rows` rows, at least one part each: a group is one Spark job.
 
     The `first` group has about `first` rows, if that is less.
     """

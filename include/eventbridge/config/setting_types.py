@@ -1,4 +1,4 @@
-"""The types of settings and their text forms, and the messages about wrong ones."""
+"""The types of settings and their text forms, and the messages about invalid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
 
 
 def setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
-    """Return the field of a setting: its default, or the function of earlier settings for it, its unit and reason."""
+    """Return the field of a setting: its default or a function of earlier settings, its unit and its reason."""
     if callable(default):
         return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
     return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
@@ -71,7 +71,7 @@ def _no_folder(url: str) -> str:
     if parts is not None and Path(parts[1]).is_dir():
         folder = parts[1].rstrip("/")
         raise ValueError(
-            f"{parts[1]} is a folder, and a ledger is a file. Name one in it, such as sqlite:///{folder}/ledger.sqlite"
+            f"{parts[1]} is a folder, but a ledger is a file. Name a file in it, such as sqlite:///{folder}/ledger.sqlite"
         )
     return url
 
@@ -86,7 +86,7 @@ def _read_folders(value: object) -> object:
     return tuple(each.strip() for each in value.split(":") if each.strip()) if isinstance(value, str) else value
 
 
-def _without_detours(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+def _normalized(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(Path(os.path.normpath(_absolute(path))) for path in paths)
 
 
@@ -102,7 +102,7 @@ def _folder_or_bucket(value: object) -> object:
 def _published_from_bucket(value: str, others: ValidationInfo) -> str:
     if value == "files" and in_bucket(others.data.get("rules_folder")):
         raise ValueError(
-            "rule files in a bucket hold once they are published. "
+            "rule files in a bucket take effect only when they are published. "
             "Set it to published, and run `eventbridge rules publish`"
         )
     return value
@@ -117,7 +117,7 @@ RulesFrom = Annotated[Literal["files", "published"], AfterValidator(_published_f
 Folder = Annotated[Path, AfterValidator(_absolute)]
 
 
-Folders = Annotated[tuple[Path, ...], BeforeValidator(_read_folders), AfterValidator(_without_detours)]
+Folders = Annotated[tuple[Path, ...], BeforeValidator(_read_folders), AfterValidator(_normalized)]
 
 
 Size = Annotated[int, BeforeValidator(_read_size)]
@@ -152,7 +152,7 @@ def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def setting_errors(error: ValidationError, fields: Mapping[str, FieldInfo]) -> list[str]:
-    """Return the messages about wrong values, with the limits of those that are out of range."""
+    """Return the messages about invalid values, with the limits if a value is out of range."""
     found = []
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":  # a consequence of another wrong value

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from eventbridge.event.json_document import EXACT, JsonValue, Number, write_document, write_pieces
 
-#: A number has no exponent if its first digit is at most so many places left of the decimal point ...
-_MOST_WHOLE_DIGITS: Final = 21
-#: ... and at most so many zeros stand between the point and its first digit.
-_MOST_LEADING_ZEROS: Final = 6
+#: A number is written without an exponent if its first digit is at most this many places left of the decimal point ...
+_MAX_WHOLE_DIGITS: Final = 21
+#: ... and at most this many zeros are between the point and its first digit.
+_MAX_LEADING_ZEROS: Final = 6
 
 
 def canonical_text(value: JsonValue) -> str:
@@ -23,19 +23,19 @@ def canonical_text(value: JsonValue) -> str:
 
 
 def canonical_number(number: Number) -> str:
-    """Return the one text of all numbers with the same value, in ECMAScript's number format; no digit is rounded.
+    """Return the same text for all numbers of equal value, in ECMAScript's number format; no digit is rounded.
 
     7, 7.0 and 7e0 are `7`, -0 is `0`, 0.50 is `0.5`, and 1e400 is `1e+400`. The cost grows with the length of the
     number's text, not with its value.
     """
     text = number.text
-    if len(text) <= _MOST_WHOLE_DIGITS and text.isdecimal():
+    if len(text) <= _MAX_WHOLE_DIGITS and text.isdecimal():
         return text
     _, position, digits = Number(text.lstrip("-")).order
     if not digits:
         return "0"
     sign = "-" if text[0] == "-" else ""
-    if -_MOST_LEADING_ZEROS <= position <= _MOST_WHOLE_DIGITS:
+    if -_MAX_LEADING_ZEROS <= position <= _MAX_WHOLE_DIGITS:
         return sign + _plain(digits, int(position))
     exponent = EXACT.subtract(Decimal(position), 1)
     fraction = f".{digits[1:]}" if len(digits) > 1 else ""
@@ -94,7 +94,7 @@ class _LongEnough(Exception):
 def write_head(value: object, most: int) -> str:
     """Return compact JSON text, truncated to `most` characters if it is longer; a truncated text ends with "...".
 
-    Only the returned text is written, so the cost does not depend on the size of the value.
+    Only the returned text is generated, so the cost does not depend on the size of the value.
     """
     pieces: list[str] = []
     length = 0

@@ -16,7 +16,7 @@ BACKLOG_RETRY_SECONDS = 10
 
 @dataclass(frozen=True)
 class BusLoad:
-    """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has no such thing.
+    """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has none.
 
     `store`: the store's use of its quota; while it is full, no runner takes events from the bus. `owner_full`: why no
     runner takes events because of a quota of the bus's owner, "": runners take them.
@@ -48,7 +48,7 @@ def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, befo
     if load.owner_full:
         return Refusal(load.owner_full, DISK_RETRY_SECONDS, None)
     if max_backlog is not None and load.backlog is not None and load.backlog > max_backlog:
-        reason = f"{load.backlog:,} events wait on it, more than its max_backlog of {max_backlog:,}"
+        reason = f"{load.backlog:,} events are waiting on it, more than its max_backlog of {max_backlog:,}"
         return Refusal(reason, BACKLOG_RETRY_SECONDS, None)
     return None
 
@@ -57,9 +57,9 @@ def _reason(load: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
     if short.cause == "quota" and load.store is not None:
         return (
             f"the store holds {load.store.held:,} bytes, its quota is {write_size(load.store.quota)}; "
-            f"events are taken again once it holds {write_size(load.store.resume)} or less"
+            f"events are accepted again once it holds {write_size(load.store.resume)} or less"
         )
-    return f"its disk has {load.free_bytes:,} bytes free; it takes events again from {write_size(watermarks.high)}"
+    return f"its disk has {load.free_bytes:,} bytes free; it accepts events again from {write_size(watermarks.high)}"
 
 
 class Watermarks(NamedTuple):
@@ -85,12 +85,12 @@ def is_ingestion_stopped(was_stopped: bool, free: int | None, watermarks: Waterm
 
 
 def quota_space(held: int, quota: int, resume: int) -> FreeSpace:
-    """Return the room in a quota of bytes: full with `quota` bytes held, free again with `resume` held or less."""
+    """Return the space in a quota of bytes: full at `quota` bytes held, free again at `resume` or less."""
     return FreeSpace("quota", quota - held, Watermarks(1, quota - resume))
 
 
 def short_of(spaces: Sequence[FreeSpace], stopped_by: StopCause | None) -> FreeSpace | None:
-    """Return the first room whose shortage stops ingestion now; each resumes at its own watermark."""
+    """Return the first space whose shortage stops ingestion now; each resumes at its own watermark."""
     return next(
         (each for each in spaces if is_ingestion_stopped(each.cause == stopped_by, each.free, each.watermarks)), None
     )

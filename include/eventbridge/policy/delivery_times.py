@@ -33,7 +33,7 @@ def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
 
 
 def next_opening(window: DeliverBetween, now: datetime) -> datetime:
-    """Return the first time from `now` on, in UTC, at which the window is open: `now` itself if it is open.
+    """Return the first time at or after `now`, in UTC, at which the window is open: `now` itself if it is open.
 
     Raises ValueError for a window that never opens; the loader of rule files rejects such windows.
     """
@@ -129,20 +129,20 @@ def deadline_of(published_at: datetime, within_seconds: float | None) -> datetim
 
 
 def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
-    """Return the end of a delivery whose time is over at `now`; None: it may be sent, or has no deadline."""
+    """Return the dead-lettering of a delivery whose deadline has passed at `now`; None: it may be sent."""
     if deadline_at is None or now < deadline_at:
         return None
-    return DeadLettered(DEADLINE_MISSED, f"it was to be delivered by {_text(deadline_at)}")
+    return DeadLettered(DEADLINE_MISSED, f"its deadline was {_text(deadline_at)}")
 
 
 def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
-    """Return an outcome, or the end of a delivery whose next attempt would come too late.
+    """Return the outcome, or the dead-lettering of a delivery whose next attempt would be too late.
 
-    It ends at once and not at its deadline: it can no longer succeed, and its owner is notified earlier.
+    It is dead-lettered at once and not at its deadline: it can no longer succeed, and its owner is notified earlier.
     """
     if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
         return outcome
-    detail = f"{outcome.reason}, and it was to be delivered by {_text(deadline_at)}, before the next attempt is due"
+    detail = f"{outcome.reason}, and its deadline {_text(deadline_at)} is before the next attempt"
     return DeadLettered(DEADLINE_MISSED, detail)
 
 

@@ -1,4 +1,4 @@
-"""Rates and capacity of a partition, when its lag is gone, and quantiles of latency. Pure."""
+"""The rates and capacity of a partition, the time until its lag is gone, and quantiles of latency. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.model.stat import BOUNDS_MS
 
 #: The window of the rates: longer than a batch, short enough to be current.
 WINDOW = timedelta(minutes=5)
-#: The capacity is the median of so many full batches, so that one batch delayed by a slow target does not decide it.
+#: The capacity is the median of this many full batches, so that one batch delayed by a slow target does not decide it.
 FULL_BATCHES = 10
 
 
@@ -61,12 +61,12 @@ def _drains_in(lag: int, capacity: float | None, published: float) -> float | No
 
 
 def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) -> float | None:
-    """Return an estimate of the time that a part (0 to 1) of the counted deliveries does not exceed; None without any.
+    """Return an estimate of the time that a share (0 to 1) of the counted deliveries does not exceed; None if none.
 
-    `buckets` counts them by `BOUNDS_MS`, `total_seconds` is the sum of their times. The estimate lies in the bucket of
+    `buckets` counts them by `BOUNDS_MS`, `total_seconds` is the sum of their times. The estimate is in the bucket of
     the exact quantile, between its bounds. The sum determines the spread within buckets: the times of each bucket are
-    taken as even over the same share of its width, at its lower end if they are short overall. A bucket from 300 to
-    1,800 s with times of 360 s on average thus ends at 420 s. Times above the last bound count as that bound.
+    assumed to be even over the same share of its width, at its lower end if they are short overall. A bucket from 300
+    to 1,800 s with times of 360 s on average thus ends at 420 s. Times above the last bound count as that bound.
     """
     wanted, below, lower = part * sum(buckets), 0, 0
     if not wanted:

@@ -17,21 +17,21 @@ import msgspec
 
 from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
 
-#: A field is lost if it was always present in at least so many sampled events, and in none of the last so many.
+#: A field is lost if it was always present in at least this many sampled events, and then missing in as many.
 LOST_AFTER: Final = 100
-#: It still counts as always present if a batch had it only in some events: the batch with which it appeared, and the
-#: one with which it disappeared.
+#: The batches that may have had a field in only some events for it to count as always present: the batch in which it
+#: appeared, and the batch in which it disappeared.
 _BREAKS = 2
 
-#: The most fields that are kept of a type; those found first stay.
+#: The maximum number of fields of a type; the first ones found are kept.
 MOST_FIELDS: Final = 200
-#: The longest name of a type, and the longest path of a field, that is learned.
+#: The maximum length of a type's name and of a field's path; longer ones are ignored.
 LONGEST_NAME: Final = 255
 _DEEPEST = 16
 _ELEMENTS = 10
 #: Members that every event has, so that no rule can lose them.
 _IN_EVERY_EVENT = frozenset(("specversion", "type"))
-#: Null, and the value that a number beyond a float's range is read as.
+#: Null, and the values to which numbers beyond a float's range are converted.
 _UNSHOWN = (None, math.inf, -math.inf)
 _DECODER: Final = msgspec.json.Decoder()
 
@@ -107,7 +107,7 @@ def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
 
 
 def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
-    """Return at most `most` rows: the first of each type, and others evenly over the file; None is not an event."""
+    """Return at most `most` rows: the first of each type, and others spread over the file; None is not an event."""
     if most <= 0 or not types:
         return []
     count = len(types)
@@ -137,12 +137,12 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
 def _decoded(body: bytes) -> Any:
     try:
         return _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, msgspec not
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, msgspec does not
         return json.loads(body)
 
 
 def merged(one: TypeSample, other: TypeSample) -> TypeSample:
-    """Return two samples of a type as one."""
+    """Merge two samples of a type."""
     fields = dict(one.fields)
     for path, seen in other.fields.items():
         if (before := fields.get(path)) is not None:

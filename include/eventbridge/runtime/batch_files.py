@@ -1,6 +1,6 @@
-"""The files of batches, the newest batch first, page by page; dead letter files and damaged files among them.
+"""Lists the files of batches page by page, the newest batch first, and reads dead letter files, also damaged ones.
 
-Files are read only as far as a caller reads on.
+Files are listed only as far as the caller iterates.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def files_from(
     bus: str | None = None,
     batch_kind: BatchKind | None = None,
 ) -> Iterator[FilePosition]:
-    """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there.
+    """Yield what `newest_files` yields, from the file of a place on; that file comes first if it still exists.
 
-    `bus`, `batch_kind`: only of batches of these; None: of all. They also hold for the batch of `place`, which a caller
-    may have made up.
+    `bus`, `batch_kind`: yield only files of such batches; None: of all. They also hold for the batch of `place`, which
+    a caller may have made up.
     """
     behind = None
     if place is not None:
@@ -79,7 +79,7 @@ def place_of(file: FilePosition, row: int = -1) -> PagePosition:
 
 
 def rows_after(place: PagePosition | None, file: FilePosition) -> int:
-    """Return the last row of a file that a place is behind; -1: none."""
+    """Return the last row of a file that comes before a place or at it; -1: none."""
     return place.row if place is not None and (place.batch_id, place.key) == (file.batch_id, file.key) else -1
 
 
@@ -152,5 +152,5 @@ def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise ReconciliationError(
             f"batch {batch_id} cannot be {what}: {str(error).rstrip('.')}. "
-            f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be made again"
+            f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be recreated"
         ) from error

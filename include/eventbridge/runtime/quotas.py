@@ -17,7 +17,7 @@ from eventbridge.store import layout
 log = logging.getLogger(__name__)
 
 #: How long a full measurement is valid; batches and retention adjust it in between.
-COUNT_HOLDS = timedelta(days=1)
+COUNT_VALIDITY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
@@ -36,12 +36,12 @@ class OwnerStatus:
 
     @property
     def full(self) -> bool:
-        """Whether ingestion of its buses is stopped, because they have their maximum in the store."""
+        """Whether ingestion of its buses is stopped, because they use their whole quota in the store."""
         return self.stored_bytes is not None and self.stored >= self.stored_bytes
 
 
 def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
-    """Return the status of the owners that have quotas in today's rules, by name."""
+    """Return the status of the owners that have quotas in the current rules, by name."""
     if not rules.quotas:
         return []
     pending = _pending(runtime, rules)
@@ -59,9 +59,9 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
 
 
 def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the owners with the maximum of pending deliveries: new matches of their rules are deferred.
+    """Return the owners with their maximum of pending deliveries: new matches of their rules are deferred.
 
-    `rules` are those of a batch, with the quotas that count; pending deliveries are those of all rules of today.
+    `rules` are a batch's rules, whose quotas apply; pending deliveries are counted for all current rules.
     """
     quotas = {name: quota.pending_max for name, quota in rules.quotas.items() if quota.pending_max is not None}
     if not quotas:
@@ -71,15 +71,15 @@ def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def _stored_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
-    """Return the bytes in the store that batches of an owner's buses left, since they are counted."""
+    """Return the bytes in the store from batches of an owner's buses, since batches are measured."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
-    sizes = runtime.ledger.store_sizes.total().sizes  # a retry or redrive batch has no bus: that of its runner counts
+    sizes = runtime.ledger.store_sizes.total().sizes  # a retry or redrive batch has no bus: its runner's bus counts
     return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
 
 
 def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
-    """Return why nothing is taken from a bus, whose owner has the maximum in the store; "" if it is."""
+    """Return why no events are taken from a bus whose owner's quota in the store is used up; "" if they are taken."""
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""
@@ -98,7 +98,7 @@ def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
 
 
 def count_batch(runtime: Runtime, batch: Batch) -> None:
-    """Measure what a batch that is about to be committed left in the store; it costs five short listings.
+    """Measure the files of a batch that is about to be committed; this takes five short listings.
 
     Files of lost attempts are included. Without a quota of the store or of an owner, nothing is measured.
     """
@@ -118,13 +118,13 @@ def is_count_due(runtime: Runtime, now: datetime) -> bool:
         return False
     counted_at, stop = runtime.ledger.store_sizes.total().counted_at, runtime.ledger.ingestion.current_stop()
     is_stopped = stop is not None and stop.cause == "quota"
-    return counted_at is None or is_stopped or now - counted_at >= COUNT_HOLDS
+    return counted_at is None or is_stopped or now - counted_at >= COUNT_VALIDITY
 
 
 def count_store(runtime: Runtime) -> int:
     """Measure all files of the store, and record the part that batches do not account for; return the bytes.
 
-    Files written meanwhile may be counted twice until the next measurement, and are never left out.
+    Files written meanwhile may be counted twice until the next measurement, but are never missed.
     """
     counted = sum(each.size for each in runtime.ledger.store_sizes.total().sizes if each.area != "other")
     measured = runtime.store.size("")

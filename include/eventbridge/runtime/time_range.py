@@ -1,4 +1,4 @@
-"""Reads the time ranges that users give for a part of the archive, and refuses those past their retention."""
+"""Reads the time ranges that users give for a part of the archive, and rejects those past their retention."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
     first, last = read_time("from", since, now), read_time("to", until, now) or now
     if first is None:
         raise UserError(
-            "from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or an age such as 2h"
+            "from is missing. Write 2026-11-22T08:00:00 (UTC unless it has an offset), or an age such as 2h"
         )
     if first >= last:
         raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
@@ -30,7 +30,7 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
         return None
     try:
         return now - timedelta(seconds=parse_duration(text.strip()))
-    except (ValueError, OverflowError):  # no duration, or one to before the year 1
+    except (ValueError, OverflowError):  # not a duration, or one that goes back beyond the year 1
         pass
     try:
         at = datetime.fromisoformat(text.strip())
@@ -38,7 +38,7 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):
         raise UserError(
             f"{name} {text!r} is not a time. "
-            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or an age such as 2h."
+            "Write 2026-11-22T08:00:00 (UTC unless it has an offset), or an age such as 2h."
         ) from None
 
 
@@ -51,20 +51,20 @@ def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, 
     if gone is not None:
         raise UserError(
             f"the archive of bus {bus!r} up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention and was "
-            "removed: ask for events from a later time. `retention` of the bus in its rule file says how long"
+            "removed. Choose a later start. `retention` of the bus in its rule file sets how long it is kept"
         )
     oldest = runtime.ledger.now() - timedelta(seconds=runtime.settings.retention_manifests)
     if until <= oldest:
         raise UserError(
-            f"nothing is kept of batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC): their retention is over. "
-            "`retention` of the bus in its rule file says how long its archive is kept"
+            f"batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC) are past their retention and were removed. "
+            "`retention` of the bus in its rule file sets how long its archive is kept"
         )
     gone = runtime.ledger.archive.pruned_at(bus, since, until, "all") if outcomes else None
     if gone is not None:
         raise UserError(
-            f"what became of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention, "
-            "EVENTBRIDGE_RETENTION_DELIVERIES: ask for events from a later time, or choose neither by SQL "
-            "nor by what was delivered"
+            f"the outcomes of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) are past their retention, "
+            "EVENTBRIDGE_RETENTION_DELIVERIES. Choose a later start, or do not filter by SQL "
+            "or by outcome"
         )
 
 

@@ -50,7 +50,7 @@ _SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 
-#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two places of its bus.
+#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two positions of its bus.
 KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
 Key = tuple[Any, ...]
 
@@ -81,7 +81,7 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
         raise UserError(f"{condition!r} {error}. Write a simpler condition.") from None
     if len(met) != events.num_rows:
         raise UserError(
-            f"{condition!r} is not a condition in SQL on one event. Write one that is true or false for each."
+            f"{condition!r} is not an SQL condition on one event. Write one that is true or false for each."
         )
     return np.array([each is True for each in met], np.bool_)
 
@@ -187,12 +187,12 @@ def _refuse_without_data(ask: Callable[[], object], condition: str, of: str, rem
     try:
         ask()
     except SqlRefused as error:
-        raise UserError(f"{condition!r} is not a condition in SQL on {of}: {error}. {remedy}") from None
+        raise UserError(f"{condition!r} is not an SQL condition on {of}: {error}. {remedy}") from None
 
 
 def _failed_on_data(condition: str, one: str) -> str:
     """Return the message for a valid condition that fails on the content of an event or a dead letter."""
     return (
-        f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function refuses a value. "
+        f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function rejects a value. "
         "Write TRY_CAST(... AS ...), or TRY(...) around the function."
     )

@@ -1,6 +1,6 @@
-"""The committer of a streaming task: a process that reconciles its batches, so that these do not block the loop.
+"""The committer of a streaming task: a process that reconciles its batches, so that this does not block the loop.
 
-A thread that reconciles and the thread that delivers would share one interpreter, and events would wait. If the
+A thread that reconciles would share the interpreter with the thread that delivers, and events would wait. If the
 committer fails, the same stages finish the batch wherever they run next.
 """
 
@@ -42,16 +42,16 @@ log = logging.getLogger(__name__)
 Pools = Mapping[str, PoolSlots] | None
 
 #: How long a reconciliation may take: about a second, except for the first, for which a busy machine starts the process
-#: in half a minute. After a time-out no other is tried for a while, because a start takes as long as the reconciliation
+#: in half a minute. After a timeout no other is tried for a while, because a start takes as long as the reconciliation
 #: of three batches. A streaming task that must stop waits less: its own process is idle then, and its caller waits for
 #: it.
 _PATIENCE_SECONDS: Final = 120.0
-_REST_SECONDS: Final = 300.0
+_PAUSE_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.1
-#: Its niceness, added to the loop's before anything else is imported: events go before reconciliation. The start and
-#: the first reconciliation take seconds of CPU time, for which 9,000 events a second waited up to three seconds on two
-#: cores. With much more niceness a busy machine starves it.
+_POLL_SECONDS: Final = 0.1
+#: The committer's niceness, added to the loop's before anything else is imported: events have priority. The start and
+#: the first reconciliation take seconds of CPU time, which delayed 9,000 events a second by up to three seconds on two
+#: cores. A much higher niceness would starve the committer on a busy machine.
 _NICENESS: Final = 5
 #: Signals are handled by the streaming task, which may request its last reconciliation then.
 _PROGRAM: Final = f"""
@@ -87,9 +87,9 @@ def reconcile(
 
 
 class Committer:
-    """Reconciles batches in a separate process, started with the first of them; one thread at a time calls it.
+    """Reconciles batches in a separate process, started for the first of them; only one thread may call it at a time.
 
-    Once `stop` is set it takes no more batches, and the current one is not awaited for long.
+    Once `stop` is set it takes no more batches, and waits only briefly for the current one.
     """
 
     def __init__(self, settings: Settings, stop: Stop) -> None:
@@ -98,7 +98,7 @@ class Committer:
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
         self._starting: threading.Thread | None = None
-        self._resting_until = -math.inf
+        self._paused_until = -math.inf
 
     @staticmethod
     def can_reconcile(runtime: Runtime, batch: Batch) -> bool:
@@ -108,8 +108,8 @@ class Committer:
         return is_local and runtime.clock == runtime.ledger.now
 
     def start(self) -> None:
-        """Begin to start the process, which takes seconds, unless it runs; returns at once."""
-        if self._process is None and not self._is_resting:
+        """Start the process in the background, which takes seconds, unless it is running."""
+        if self._process is None and not self._is_paused:
             self._starting = threading.Thread(target=self._start, name="start committer", daemon=True)
             self._starting.start()
 
@@ -119,7 +119,7 @@ class Committer:
 
     def reconcile(self, batch_id: str, pools: Pools) -> bool:
         """Reconcile a planned batch, sending nothing; return whether that succeeded."""
-        if self._is_resting or self._stop.is_set():
+        if self._is_paused or self._stop.is_set():
             return False
         try:
             with self._turn:
@@ -133,18 +133,18 @@ class Committer:
             ended = isinstance(error, BrokenPipeError | EOFError)
             failure = "its process has ended" if ended else f"its process is abandoned: {error}"
             if isinstance(error, TimeoutError):
-                self._resting_until = time.monotonic() + _REST_SECONDS
+                self._paused_until = time.monotonic() + _PAUSE_SECONDS
             self.close()
         if failure is not None:
             log.warning(
-                "batch %s is closed by the loop's own process, because its committer could not: %s", batch_id, failure
+                "batch %s is closed by the loop's own process, because the committer failed: %s", batch_id, failure
             )
         return failure is None
 
     def _wait_for(self, response: IO[bytes]) -> None:
         began = time.monotonic()
         end = began + _PATIENCE_SECONDS
-        while not select.select([response], [], [], _LOOK_SECONDS)[0]:
+        while not select.select([response], [], [], _POLL_SECONDS)[0]:
             now = time.monotonic()
             if self._stop.is_set():
                 end = min(end, now + _STOPPED_SECONDS)
@@ -152,8 +152,8 @@ class Committer:
                 raise TimeoutError(f"no response in {now - began:.0f} s")
 
     @property
-    def _is_resting(self) -> bool:
-        return time.monotonic() < self._resting_until
+    def _is_paused(self) -> bool:
+        return time.monotonic() < self._paused_until
 
     def close(self) -> None:
         """End the process, which is idle or timed out."""
@@ -182,7 +182,7 @@ def _send(pipe: IO[bytes], what: Any) -> None:
 
 
 def _no_connection(name: str) -> Connection:
-    raise UserError(f"the committer of a streaming task has no connections, and {name!r} is asked for")
+    raise UserError(f"the committer of a streaming task has no connections, and {name!r} was requested")
 
 
 def serve() -> None:

@@ -1,4 +1,4 @@
-"""The paths by which rules name parts of an event: RFC 9535 JSONPath, limited to paths to a single value.
+"""The paths with which rules refer to parts of an event: RFC 9535 JSONPath, limited to paths to a single value.
 
 Used by transforms; `$` and `$.data` are the event's data, `$.source` an attribute.
 """
@@ -22,7 +22,7 @@ from eventbridge.transform.error import NAME, error_at, member
 
 
 class MissingValue(enum.Enum):
-    """What a path finds where it leads to nothing; unlike null, which is a value."""
+    """The result of a path that leads to nothing; unlike null, which is a value."""
 
     MISSING = "missing"
 
@@ -43,7 +43,7 @@ KNOWN_NAMES: Final = (
     "type",
 )
 
-#: Words of every message about a path that leads to any number of values.
+#: A part of every message about a path that may lead to several values.
 SEVERAL: Final = "to more than one value"
 
 _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
@@ -55,7 +55,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path as it was written, and its steps from the event down: names of members, numbers of elements."""
+    """The text of a path, and its steps from the event down: names of members, numbers of elements."""
 
     text: str
     steps: tuple[str | int, ...]
@@ -76,10 +76,10 @@ class Path:
 
 
 def parse_path(text: str, where: str = "$") -> Path:
-    """Return the path that `text` spells; raises TransformError with the place inside it, and `where` as its path.
+    """Return the parsed path; raises TransformError with the position in the text, and `where` as its path.
 
     `$.a.b`, `['a b']`, `["a"]`, `[0]` and `[-1]` (the last element) lead to one value;
-    `*`, `..`, slices, unions and filters lead to any number of them and are refused.
+    `*`, `..`, slices, unions and filters lead to any number of values and are rejected.
     """
     if not text.startswith("$"):
         raise _error(text, 0, "a path begins with $", "Write $.data.name for a part of the data", where)
@@ -101,7 +101,7 @@ def parse_path(text: str, where: str = "$") -> Path:
 
 
 def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str | int, ...]:
-    """Return the steps with `$` alone spelt out, if some event can have what they lead to."""
+    """Return the steps (`data` for a plain `$`); raises TransformError if no event can have a value there."""
     if not steps:
         return ("data",)
     top = steps[0]
@@ -134,11 +134,13 @@ def _unquoted(text: str, quoted: re.Match[str], where: str) -> str:
         name = None
     if name is None or _SURROGATE.search(name):
         remedy = r"Write \' \" \\ \/ \b \f \n \r \t or \uXXXX"
-        raise _error(text, quoted.start(), "the name holds an escape or character that JSON has not", remedy, where)
+        raise _error(
+            text, quoted.start(), "the name has an escape or character that JSON does not allow", remedy, where
+        )
     return name
 
 
-#: Texts at which no step can begin, with message and remedy; the first that fits is reported.
+#: Texts at which no step can begin, with message and remedy; the first that matches is reported.
 _REFUSALS = [
     (r"\.\.|\.?\*|\[\s*\*", f"it leads {SEVERAL}", "Name one member or element, such as [0]"),
     (r"\[\s*[?(]", f"a filter leads {SEVERAL}", "Name one member or element, such as [0]"),
@@ -162,7 +164,7 @@ def _refuse(text: str, position: int, where: str) -> NoReturn:
     for pattern, message, remedy in _REFUSALS:
         if re.compile(pattern).match(text, position):
             raise _error(text, position, message, remedy, where)
-    raise AssertionError("the last pattern fits everything")
+    raise AssertionError("the last pattern matches everything")
 
 
 def _error(text: str, position: int, message: str, remedy: str, where: str) -> TransformError:
@@ -219,15 +221,15 @@ def _name_problem(name: object) -> tuple[str, object, str] | None:
     if not isinstance(name, str):
         return f"the name {name!r} is not text", name, "Put quotes around it"
     if name.startswith("eb."):
-        return f"the name {name} is taken: eb. is for what is predefined", name, "Choose another name"
+        return f"the name {name} is reserved: names that begin with eb. are predefined", name, "Choose another name"
     if not NAME.fullmatch(name):
         return f"{name!r} cannot be a name", name, "Use letters, digits and _ . - only, a letter, digit or _ first"
     return None
 
 
-#: Characters of a key; of a longer value, an object or a list perhaps, a hash is the key.
-_LONGEST_KEY: Final = 200
-#: What is another value for every event: nothing would ever wait for anything.
+#: The maximum length of a key; the key of a longer value, such as an object, is a hash of it.
+_MAX_KEY_LENGTH: Final = 200
+#: A path whose value differs for every event: no delivery would ever wait for another.
 _UNIQUE: Final = ("id",)
 
 
@@ -241,14 +243,14 @@ def order_path_problem(text: str) -> tuple[str, str] | None:
         return error.message, error.remedy.removesuffix(".")
     if path.steps == _UNIQUE:
         return (
-            "every event has an id of its own: no two deliveries would have the same key, and none any order",
-            "Name what those share that belong together, such as $.data.customer or $.subject",
+            "every event has its own id, so no two deliveries would have the same key",
+            "Name a value that related events share, such as $.data.customer or $.subject",
         )
     return None
 
 
 def find_order_key(text: str, document: JsonValue) -> str | None:
-    """Return the value at a path as canonical JSON text; None where the path leads to nothing.
+    """Return the value at a path as canonical JSON text; None if the path leads to nothing.
 
     7 and 7.0 are one key, and 7 and "7" are two, as in patterns.
     """
@@ -256,7 +258,7 @@ def find_order_key(text: str, document: JsonValue) -> str | None:
     if value is MISSING:
         return None
     key = canonical_text(value)
-    return key if len(key) <= _LONGEST_KEY else hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    return key if len(key) <= _MAX_KEY_LENGTH else hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
 
 
 @lru_cache(maxsize=1_000)

@@ -1,9 +1,9 @@
 """Applies retention to store, ledger and embedded buses, and removes lost files.
 
 Called by the DAG `eventbridge_maintain_store` and by `eventbridge maintain`. A run uses the ledger's indexes and lists
-days of the store, never all files, and ends after a bounded time; the next run continues. If it is killed anywhere, or
-runs twice at once, it removes nothing that is needed: a batch is first marked in the ledger, then its files are
-removed, then its rows.
+days of the store, never all files, and ends after a bounded time; the next run continues. If it is killed at any point,
+or runs twice at the same time, it removes nothing that is needed: a batch is first marked in the ledger, then its files
+are removed, then its rows.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from eventbridge.upkeep.batches import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
 
-#: How long stats are kept before they are folded, by scope: a bus has few, rules' targets may be thousands.
+#: How long stats are kept before they are folded, by scope: buses are few, targets may be thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
     "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
     "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
 }
 
-#: Stats of a scope that are kept at most; if there are more, those older than a half, a quarter ... of the time fold.
+#: The maximum number of stats of a scope; if there are more, those older than 1/2, 1/4 ... of the time are folded.
 MOST_ROWS: Final = 1_000_000
 _LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
 
@@ -45,13 +45,13 @@ _LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day":
 _HALVINGS: Final = 8
 log = logging.getLogger(__name__)
 
-#: Messages that are trimmed before the run checks its time; publishers are let in more often.
+#: Messages that are trimmed between two checks of the time; publishers get the lock more often.
 _AT_ONCE = 50_000
 
 
 @instrumented("maintain", of="")
 def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
-    """Apply retention and return what was removed; `budget` None: that of the settings.
+    """Apply retention and return what was removed; `budget` None: the budget of the settings.
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
@@ -112,7 +112,7 @@ def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool
 
 
 def _trim_buses(run: RetentionRun) -> None:
-    """Trim the buses of today's rules; a bus that does not respond is logged and keeps all messages.
+    """Trim the buses of the current rules; a bus that does not respond is logged and keeps all messages.
 
     The bus `eventbridge` is not among them: it is trimmed when events are published to it.
     """
@@ -136,11 +136,11 @@ def _trim(
 
     Messages that a moved rule still needs, from the offset its new runner begins at, are kept too.
     """
-    if not isinstance(source, TrimmableLog):  # it has a retention of its own
+    if not isinstance(source, TrimmableLog):  # it has its own retention
         return
     identities = source.identities()
     if any(row.bus_identity not in ("", identities.get(row.partition.topic)) for row in rows):
-        run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
+        run.done.kept[f"bus {bus.name}: a runner's offsets belong to another log"] += 1
         return
     # The archive has the messages of an inbox, which therefore keeps only those that a runner has not taken.
     kept = LEAST_AGE if isinstance(source, InboxLog) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
@@ -169,7 +169,7 @@ def _trim(
 def _taken(
     rows: Sequence[ConsumerOffset], left: Sequence[LeftAt], identities: Mapping[str, str]
 ) -> dict[Partition, int]:
-    """Return up to where every runner has taken a partition, and every rule that was left waits in it."""
+    """Return, by partition, the offset below which no runner, and no rule that was moved, still needs messages."""
     taken: dict[Partition, int] = {}
     for row in rows:
         taken[row.partition] = min(row.offset, taken.get(row.partition, row.offset))

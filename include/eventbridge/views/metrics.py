@@ -37,10 +37,10 @@ _BOUNDS = (*(bound / 1_000 for bound in BOUNDS_MS), math.inf)
 _PENDING_STATES = ("scheduled", "on_hold", "taken")
 _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 _TEXTS = {
-    "pending": "Deliveries of an owner's rules that wait, where there is a quota.",
-    "pending_max": "With so many waiting its rules' shares of batches are deferred.",
-    "stored": "Bytes that an owner's buses have in the store, where there is a quota.",
-    "stored_bytes": "With so many in the store no events are taken from an owner's buses.",
+    "pending": "Pending deliveries of the rules of an owner, if it has a quota for them.",
+    "pending_max": "From this number of pending deliveries on, new matches of the owner's rules are deferred.",
+    "stored": "Bytes in the store from the buses of an owner, if it has a quota for them.",
+    "stored_bytes": "From this number of bytes in the store on, no events are taken from the owner's buses.",
 }
 _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 
@@ -48,7 +48,7 @@ _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     """Return the metrics of an installation; `of_targets`: include counters for each target of each rule.
 
-    Everything from the ledger is of one moment; the ends of buses are read after it, so that no lag is too small.
+    All values from the ledger are of one moment; the ends of buses are read after it, so that no lag is too small.
     A bus that does not respond has no lag, and `eventbridge_bus_up` is 0.
     """
     moment = runtime.ledger.moments.read(of_targets=of_targets)
@@ -173,7 +173,7 @@ def _of_targets(stats: list[Stat], *, asked_for: bool) -> Iterator[Family]:
 def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]:
     names = ("runner", "bus")
     lag: list[Sample] = []
-    flying: list[Sample] = []
+    in_flight: list[Sample] = []
     available: list[Sample] = []
     changed: list[Sample] = []
     pulled = {(runner, part.partition): part.end for runner, part in moment.ranges}
@@ -183,7 +183,7 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
             continue
         changed.append(Sample((runner, bus), max(row.changed_at for row in rows).timestamp()))
         taken = {row.partition: max(row.offset, pulled.get((runner, row.partition), row.offset)) for row in rows}
-        flying.append(Sample((runner, bus), sum(taken[row.partition] - row.offset for row in rows)))
+        in_flight.append(Sample((runner, bus), sum(taken[row.partition] - row.offset for row in rows)))
         known = ends.by_bus.get(bus)
         if known is None:
             continue
@@ -196,7 +196,7 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
         lag.append(Sample((runner, bus), sum(end - row.offset for row, end in counted)))
         available.append(Sample((runner, bus), sum(max(0, end - taken[row.partition]) for row, end in counted)))
     yield _family("lag_events", "gauge", "Events of the bus that are in no committed batch.", names, lag)
-    yield _family("in_flight_events", "gauge", "Events of uncommitted batches.", names, flying)
+    yield _family("in_flight_events", "gauge", "Events of uncommitted batches.", names, in_flight)
     yield _family("available_events", "gauge", "Events that are in no batch yet.", names, available)
     yield _family(
         "runner_moved_timestamp_seconds", "gauge", "Time of a runner's last commit, or of its start.", names, changed
@@ -227,7 +227,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "pending_deliveries",
         "gauge",
-        "Pending deliveries: scheduled for another attempt, on hold for a person, or taken by a batch.",
+        "Pending deliveries: scheduled for another attempt, on hold, or taken by a batch.",
         ("bus", "state"),
         [Sample(key, count) for key, count in sorted(waiting.items())],
     )

@@ -182,7 +182,7 @@ def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None
     cancel_replay(sending.runtime, by_outcome)
     maintain(sending.runtime)
     assert kept(sending, first) == "archive"
-    with pytest.raises(UserError, match="what became of deliveries up to"):
+    with pytest.raises(UserError, match="the outcomes of deliveries up to"):
         replay_of(sending, "again", skip_delivered=True)
     cancel_replay(sending.runtime, request)
     maintain(sending.runtime)

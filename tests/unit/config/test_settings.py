@@ -179,7 +179,7 @@ def test_rule_error(name: str, written: str, said: str) -> None:
 def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
     """It is told that this is a folder, and how the URL of a file in it is written."""
     assert errors(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
-        f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, and a ledger is a file. "
+        f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, but a ledger is a file. "
         f"Name one in it, such as sqlite:///{tmp_path}/ledger.sqlite"
     ]
     Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL": f"{scheme}:///{tmp_path}/ledger.sqlite"})

@@ -50,7 +50,9 @@ def test_a_store_at_its_quota_is_a_full_bus() -> None:
     full = refusal(BusLoad(None, None, StoreQuota(100, 100, 90, None)), LINES, None, None)
 
     assert full is not None
-    assert full.reason == "the store holds 100 bytes, its quota is 100; events are taken again once it holds 90 or less"
+    assert (
+        full.reason == "the store holds 100 bytes, its quota is 100; events are accepted again once it holds 90 or less"
+    )
     assert refusal(BusLoad(None, None, StoreQuota(91, 100, 90, None)), LINES, None, full) is not None
     assert refusal(BusLoad(None, None, StoreQuota(90, 100, 90, None)), LINES, None, full) is None
     assert refusal(BusLoad(None, None, StoreQuota(99, 100, 90, None)), LINES, None, None) is None

@@ -37,7 +37,7 @@ def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
     end = in_time(RetryAt(DEADLINE, "HTTP 503"), DEADLINE)
     assert isinstance(end, DeadLettered)
     assert end.reason == "deadline_missed"
-    assert end.detail.startswith("HTTP 503, and it was to be delivered by 2026-11-24T12:10")
+    assert end.detail.startswith("HTTP 503, and its deadline 2026-11-24T12:10")
 
 
 def test_a_deadline_warning_comes_after_four_fifths_of_the_time() -> None:

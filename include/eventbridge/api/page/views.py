@@ -1,4 +1,4 @@
-"""The values of each page, from the functions of the command line; templates only lay them out."""
+"""The values of each page, from the functions that the command line uses; templates only format them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from eventbridge.views.trace.explain import archived_body, why
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
 #: Unhealthy targets, and groups of pending deliveries, on the overview.
-_STANDING = 20
+_OVERVIEW_ROWS = 20
 _LISTED_RULES = 100
 #: Dead letters that the overview counts by reason, and the files that it reads for them.
 _NEWEST_DEAD_LETTERS, _DEAD_LETTER_FILES = 200, 10
@@ -74,8 +74,8 @@ def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
         "span": span,
     }
     # the largest groups first; the page of targets shows the others
-    values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
-    values |= {"unhealthy": found.targets[:_STANDING], "dead": _newest_reasons(runtime)}
+    values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_OVERVIEW_ROWS]
+    values |= {"unhealthy": found.targets[:_OVERVIEW_ROWS], "dead": _newest_reasons(runtime)}
     if runtime.owners is not None:  # the stats of a bus, and its reconciliation, cover all its rules
         return values
     recent = timeline(runtime, span)
@@ -93,7 +93,7 @@ def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
 
 
 def lag(runtime: Runtime) -> dict[str, Any]:
-    """Return lag, in flight and available of each bus and runner, and the number of unhealthy targets."""
+    """Return the lag, in-flight and available events of each bus and runner, and the number of unhealthy targets."""
     found = status(runtime, batches=0)
     lines = [
         {

@@ -18,7 +18,7 @@ from eventbridge.targets.http.endpoint import sockets_opened
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
-#: For a descriptor that may be another socket by now.
+#: The value for a descriptor that may belong to another socket by now.
 _UNSURE = (-1, -1)
 #: How often the sockets are read again before an overdue transfer is aborted: a response of 1 MiB, or thousands of
 #: them, arrive in parts.
@@ -38,9 +38,9 @@ class Multi:
     """A libcurl multi handle and the epoll that wakes it; connections are kept and reused.
 
     libcurl's own `select` is cheaper (17 us a request instead of 22) but supports no descriptor above 1023, and a push
-    task with many targets has more. Timeouts are kept here, not by libcurl, which checks its clock before its sockets:
-    after a stall of this thread, a response that arrived in time would be lost. Stall time does not count towards a
-    timeout, because the target could not have received or answered the request in it.
+    task with many targets has more. Timeouts are handled here, not by libcurl, which checks its clock before its
+    sockets: after a stall of this thread, a response that arrived in time would be lost. Stall time does not count
+    towards a timeout, because the target could not have received or answered the request during it.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -57,13 +57,13 @@ class Multi:
         #: Local ports of idle connections that their servers closed: libcurl checks for that at most once a second.
         self.closed_ports: set[int] = set()
         self.stalled_seconds = 0.0  # total stall time
-        self._looked_at = time.monotonic()
+        self._polled_at = time.monotonic()
         self._timer_at = math.inf
         self._fresh: dict[pycurl.Curl, float] = {}  # not started yet, with their timeouts in seconds
-        self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by timeout: when each is due, in order
-        self._among: dict[pycurl.Curl, dict[pycurl.Curl, float]] = {}
-        self._over_at = math.inf  # no transfer is due before this time
-        self._given_up: set[pycurl.Curl] = set()
+        self._running: dict[float, dict[pycurl.Curl, float]] = {}  # by timeout: when each is due, in order
+        self._timeouts_of: dict[pycurl.Curl, dict[pycurl.Curl, float]] = {}
+        self._next_timeout_at = math.inf  # no transfer is due before this time
+        self._aborted: set[pycurl.Curl] = set()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         self._multi.setopt(pycurl.M_MAXCONNECTS, max_connections)
@@ -78,18 +78,18 @@ class Multi:
         self._fresh[curl] = seconds
 
     def ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
-        """Run all transfers, waiting at most `timeout_seconds` for news, and return those that ended.
+        """Run all transfers, waiting at most `timeout_seconds` for activity, and return those that ended.
 
         Each has libcurl's error number (0: a response came) and message. The caller must remove them.
         """
-        over_at = self._over_at + self.stalled_seconds
+        over_at = self._next_timeout_at + self.stalled_seconds
         drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))
-        if self._over_at > self._listened():
-            return self._news() if drove else []
+        if self._next_timeout_at > self._active_time():
+            return self._finished() if drove else []
         for _ in range(_LAST_ROUNDS):
             if not self._drive(0.0):
                 break
-        return self._news() + self._overdue()
+        return self._finished() + self._overdue()
 
     def _drive(self, wait: float) -> bool:
         """Serve sockets and timers, waiting at most so many seconds, and return whether there was anything to do."""
@@ -103,7 +103,7 @@ class Multi:
             elif descriptor == self._watched_fd:
                 self.fd_ready = True
             elif descriptor in self._resting:
-                self._look_at_kept(descriptor)
+                self._check_idle(descriptor)
             else:
                 self._multi.socket_action(descriptor, _select_bits(events))
                 drove = True
@@ -112,42 +112,42 @@ class Multi:
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             drove = True
         if drove and self._fresh:
-            self._note_begun()
+            self._start_timeouts()
         return drove
 
-    def _note_begun(self) -> None:
+    def _start_timeouts(self) -> None:
         """Start the timeouts of new transfers: libcurl sends them with its next action."""
-        now = self._listened()
+        now = self._active_time()
         for curl, seconds in self._fresh.items():
-            self._among[curl] = among = self._under_way.setdefault(seconds, {})
+            self._timeouts_of[curl] = among = self._running.setdefault(seconds, {})
             among[curl] = now + seconds
-            self._over_at = min(self._over_at, now + seconds)
+            self._next_timeout_at = min(self._next_timeout_at, now + seconds)
         self._fresh.clear()
 
     def _overdue(self) -> list[tuple[pycurl.Curl, int, str]]:
         """Abort overdue transfers, and return them."""
-        now, found = self._listened(), []
-        for seconds, among in list(self._under_way.items()):
+        now, found = self._active_time(), []
+        for seconds, among in list(self._running.items()):
             while among and among[curl := next(iter(among))] <= now:
                 took = now - among[curl] + seconds
                 self.remove(curl)
-                self._given_up.add(curl)
+                self._aborted.add(curl)
                 came = int(curl.getinfo(pycurl.SIZE_DOWNLOAD_T))
                 message = f"Operation timed out after {took * 1000:.0f} milliseconds with {came} bytes received"
                 found.append((curl, pycurl.E_OPERATION_TIMEDOUT, message))
             if not among:
-                del self._under_way[seconds]
-        self._over_at = min((next(iter(among.values())) for among in self._under_way.values()), default=math.inf)
+                del self._running[seconds]
+        self._next_timeout_at = min((next(iter(among.values())) for among in self._running.values()), default=math.inf)
         return found
 
     def _note_stall(self, expected: float = 0.0) -> None:
         """Add the time since the last poll to the stall time, if it is much longer than planned."""
         now = time.monotonic()
-        if (stall := now - self._looked_at - expected) > _STALL_SECONDS:
+        if (stall := now - self._polled_at - expected) > _STALL_SECONDS:
             self.stalled_seconds += stall
-        self._looked_at = now
+        self._polled_at = now
 
-    def _listened(self) -> float:
+    def _active_time(self) -> float:
         """Return a clock that stops while this process is stalled."""
         return time.monotonic() - self.stalled_seconds
 
@@ -174,15 +174,15 @@ class Multi:
 
     def remove(self, curl: pycurl.Curl) -> None:
         """Remove a transfer; an unfinished one is aborted and its connection closed."""
-        if curl in self._given_up:
-            self._given_up.remove(curl)
+        if curl in self._aborted:
+            self._aborted.remove(curl)
             return
-        self._no_longer_under_way(curl)
+        self._drop_timeout(curl)
         self._multi.remove_handle(curl)
 
-    def _no_longer_under_way(self, curl: pycurl.Curl) -> None:
+    def _drop_timeout(self, curl: pycurl.Curl) -> None:
         self._fresh.pop(curl, None)
-        if (among := self._among.pop(curl, None)) is not None:
+        if (among := self._timeouts_of.pop(curl, None)) is not None:
             among.pop(curl)
 
     def close(self) -> None:
@@ -193,27 +193,30 @@ class Multi:
             self._epoll.close()
             os.close(self._wakeup)
 
-    def _news(self) -> list[tuple[pycurl.Curl, int, str]]:
+    def _finished(self) -> list[tuple[pycurl.Curl, int, str]]:
         ended: list[tuple[pycurl.Curl, int, str]] = []
         queued = 1
         while queued:
             queued, good, bad = self._multi.info_read()
             ended += [(curl, 0, "") for curl in good]
             ended += bad
-            if bad:  # the resolver's socket is closed, and may come back with another number
+            if bad:  # the resolver's socket is closed, and its number may be reused
                 self._watched = dict.fromkeys(self._watched, _UNSURE)
         for curl, _, _ in ended:
-            self._no_longer_under_way(curl)
+            self._drop_timeout(curl)
         return ended
 
     def _on_socket(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
         if what == pycurl.POLL_REMOVE:
-            # Still watched: the next request mostly uses the same connection, and unwatching costs a system call. An
+            # Still watched: the next request usually uses the same connection, and unwatching costs a system call. An
             # event that arrives meanwhile removes the watch.
             self._resting.add(descriptor)
             return
         self._resting.discard(descriptor)
-        wanted = (_EVENTS[what], sockets_opened())  # after a new socket was opened, the same number may be another one
+        wanted = (
+            _EVENTS[what],
+            sockets_opened(),
+        )  # after a new socket was opened, the number may belong to another one
         known = self._watched.get(descriptor)
         if known == wanted:
             return
@@ -224,8 +227,8 @@ class Multi:
                 return
         self._epoll.register(descriptor, wanted[0])
 
-    def _look_at_kept(self, descriptor: int) -> None:
-        """Note an idle connection as closed if its server closed it; otherwise keep watching it for that."""
+    def _check_idle(self, descriptor: int) -> None:
+        """Record an idle connection as closed if its server closed it; otherwise keep watching it."""
         try:
             port = _closed_port(descriptor)
             if port is None:  # such as a TLS session ticket, which libcurl reads with the next response

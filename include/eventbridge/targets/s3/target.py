@@ -1,4 +1,4 @@
-"""The S3 target: each span of deliveries is an object, which a repetition overwrites."""
+"""The S3 target: each span of deliveries is one object, which a retry overwrites."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import DeliverySpan, Request
 from eventbridge.targets.s3.fields import S3Fields
 
-#: The maximum of deliveries without a span that share an object.
-_TOGETHER: Final = 100
+#: The maximum number of deliveries outside a span that share an object.
+_MAX_TOGETHER: Final = 100
 _CONTENT_TYPES: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
 class S3Target:
-    """Puts objects below a prefix of a bucket, with one request each, or several for one larger than a part.
+    """Puts objects under a prefix of a bucket, with one request each, or several if an object is larger than a part.
 
     A key is `<prefix>/date=YYYY-MM-DD/hour=HH/<name>.<format>`, in UTC. An object is written atomically.
     """
@@ -50,7 +50,7 @@ class S3Target:
         self._access = access
         self._rule = rule
         self._clock = clock
-        self._made: S3Clients | None = None
+        self._open_clients: S3Clients | None = None
         self.more_of_response = 0
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
@@ -63,13 +63,13 @@ class S3Target:
         """Put every request as `protocol.Target` says, up to 100 in an object named after all their ids."""
         waiting = iter(requests)
         while (now := self._clock()) < until:
-            some = list(itertools.islice(waiting, _TOGETHER))
-            if not some:
+            group = list(itertools.islice(waiting, _MAX_TOGETHER))
+            if not group:
                 return
-            ids = [request.delivery_id for request in some]
-            body = self._body(ids, pa.array([request.payload for request in some], pa.binary()))
+            ids = [request.delivery_id for request in group]
+            body = self._body(ids, pa.array([request.payload for request in group], pa.binary()))
             response = self._put(_key(self._rule, now, batch_request_id(ids)), body)
-            for left, request in zip(range(len(some) - 1, -1, -1), some, strict=True):
+            for left, request in zip(range(len(group) - 1, -1, -1), group, strict=True):
                 self.more_of_response = left
                 yield request.index, response
 
@@ -86,14 +86,14 @@ class S3Target:
 
     def close(self) -> None:
         """Close connections."""
-        made, self._made = self._made, None
+        made, self._open_clients = self._open_clients, None
         if made is not None:
             made.boto.close()
 
     def _clients(self) -> S3Clients:
-        if self._made is None:
-            self._made = S3Clients(self._access, attempts=1, read_seconds=self._rule.timeout_seconds)
-        return self._made
+        if self._open_clients is None:
+            self._open_clients = S3Clients(self._access, attempts=1, read_seconds=self._rule.timeout_seconds)
+        return self._open_clients
 
     def _body(self, ids: Sequence[str] | pa.Array, payloads: pa.Array) -> bytes | memoryview:
         if self._rule.format == "jsonl":
@@ -134,7 +134,7 @@ def _key(rule: S3Fields, at: datetime, name: str) -> str:
 
 #: Transient errors with a status that looks permanent: a truncated upload, a token that will be renewed, a multipart
 #: upload that a lifecycle rule or a restart of the server removed.
-_PASSING: Final = frozenset(
+_TRANSIENT: Final = frozenset(
     {
         "BadDigest",
         "ExpiredToken",
@@ -160,7 +160,7 @@ _REMEDIES: Final = {
 
 
 class Refusal(NamedTuple):
-    """Why an upload failed: an HTTP status if that decides, else an error class."""
+    """Why an upload failed: an HTTP status if that decides the outcome, else an error class."""
 
     code: int | None
     error_class: str | None
@@ -171,12 +171,12 @@ def refusal(error: ClientError | BotoCoreError) -> Refusal:
     """Return why a request to S3 failed."""
     if not isinstance(error, ClientError):
         return Refusal(None, _class_of(error), f"{type(error).__name__}: {error}")
-    said = error.response.get("Error", {})
-    code = str(said.get("Code", ""))
+    details = error.response.get("Error", {})
+    code = str(details.get("Code", ""))
     status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    text = what_it_is(code, str(said.get("Message", "")))
+    text = what_it_is(code, str(details.get("Message", "")))
     text = f"{code}: {text}. {_REMEDIES[code]}" if code in _REMEDIES else f"{code}: {text}"
-    if code in _PASSING:
+    if code in _TRANSIENT:
         return Refusal(None, code, text)
     return Refusal(status or None, None if status else "S3Error", text)
 
