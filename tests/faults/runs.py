@@ -15,11 +15,10 @@ from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import selected_dead_letters
 from eventbridge.dead_letters.redrives import Marks
-from eventbridge.delivery import push as push_stage
+from eventbridge.delivery import findings
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import Audit, audit
 from eventbridge.replay.account import account_of
-from eventbridge.streaming import target_queues as streaming_targets
 from eventbridge.streaming import task as streaming
 from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.metrics import reconciliation_difference
@@ -42,7 +41,7 @@ def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> Non
     `BY_STREAMING_TASK` in its place: a streaming task begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    push_stage._REPORT_SECONDS = streaming_targets._REPORT_SECONDS = 3600.0
+    findings._EXCHANGE_SECONDS = 3600.0
     streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
     if name.startswith("recovery"):

@@ -8,21 +8,20 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final
 
 import pyarrow as pa
 
-from eventbridge.delivery.admission import must_halt, must_wind_down
+from eventbridge.delivery.findings import TargetFindings
 from eventbridge.delivery.garbage_collection import rare_garbage_collection
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.outstanding import TargetReport, read_pieces, without_final_outcome
 from eventbridge.delivery.plan import ChunkRuns
 from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, outcome_table
-from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.run import NOTICE_SECONDS, TargetRun
 from eventbridge.delivery.segments import (
     BestOutcome,
     Responses,
@@ -31,12 +30,10 @@ from eventbridge.delivery.segments import (
     segments,
     write_segment,
 )
-from eventbridge.delivery.threads import SharedFlushes, Threads
+from eventbridge.delivery.threads import THREADS_AT_ONCE, SharedFlushes, Threads
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
-from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
-from eventbridge.policy.breaker import pause_of
 from eventbridge.runtime.claims import claim, keeping
 from eventbridge.runtime.instrumented import instrumented, report_ended
 from eventbridge.runtime.operational_events import publish_operational_events
@@ -44,17 +41,12 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
-#: Maximum targets of one chunk that block a thread and are delivered to at a time; the others wait.
-_THREADS_AT_ONCE = 64
 #: How often the collector checks the runs when no response comes.
 _TICK_SECONDS = 0.05
 
 #: How long a finished push waits for its targets to close their connections: all do, except those of an unresolved
 #: host.
 _JOIN_SECONDS = 0.5
-
-#: How often attempts are reported to the ledger, and findings of other pushes are read.
-_REPORT_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -151,7 +143,7 @@ class _Push:
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
         self._unreported = RunsUnderWay(self._neighbours.begun)
-        self._overrides = self._runtime.ledger.overrides.in_effect()
+        self._findings = TargetFindings(self._runtime, self._batch)
         try:
             self._collect(runs)
         except BaseException as error:
@@ -187,7 +179,7 @@ class _Push:
     def _collect(self, runs: list[TargetRun]) -> None:
         outstanding = list(runs)
         settings = self._runtime.settings
-        written_at = reported_at = woken_at = time.monotonic()
+        written_at = woken_at = time.monotonic()
         self._rows.expect(len(runs))
         self._start(runs)
         while True:
@@ -206,15 +198,14 @@ class _Push:
             elif not count:
                 written_at = time.monotonic()
             self._threads.poll()
-            if time.monotonic() - reported_at >= _REPORT_SECONDS and not finished:
-                self._report(runs)
-                reported_at = time.monotonic()
+            if self._findings.is_due and not (finished or self._stale):
+                self._findings.exchange(self._unreported.poll(), runs)
             if finished and not self._rows:
                 return
 
     def _start(self, runs: Sequence[TargetRun]) -> None:
         flushes = SharedFlushes()
-        threads = self._threads = Threads("push", _THREADS_AT_ONCE, first=1, spare=flushes)
+        threads = self._threads = Threads("push", THREADS_AT_ONCE, first=1, spare=flushes)
         threads.add_all(flushes.job(run) for run in runs if not run.settings.uses_transfer_slot)
         self._loop = HttpLoop([run for run in runs if run.settings.uses_transfer_slot], threads).start()
 
@@ -225,11 +216,8 @@ class _Push:
             thread.join(timeout=max(0.0, until - time.monotonic()))
 
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
-        for row in rows:
-            if row.reason == "target_gone":
-                self._runtime.ledger.targets.set_status(
-                    row.rule, row.target, "disabled", "the target responded with 410"
-                )
+        self._findings.note_gone(rows)
+        self._findings.disable_gone()
         table = pa.concat_tables([*tables, outcome_table(rows)])
         chunk = self._chunk
         cpu, self._cpu_reported = time.process_time() - self._cpu_reported, time.process_time()
@@ -239,36 +227,6 @@ class _Push:
         self._segment_number += 1
         if not recorded:
             self._stale = True
-
-    def _report(self, runs: Iterable[TargetRun]) -> None:
-        """Report new attempts to the ledger, and end the runs whose target must get nothing now."""
-        if self._stale:
-            return
-        tallies = [tally for run in self._unreported.poll() if (tally := run.breaker.take()) is not None]
-        if tallies:
-            self._runtime.ledger.targets.record_attempts(tallies)
-        statuses, overrides = self._runtime.ledger.targets.statuses(), self._runtime.ledger.overrides.in_effect()
-        if statuses or overrides or self._overrides:
-            for run in runs:
-                if not run.has_ended:
-                    self._apply_overrides(run, statuses.get((run.report.rule, run.report.target)), overrides)
-        self._overrides = overrides
-
-    def _apply_overrides(self, run: TargetRun, status: TargetStatus | None, overrides: OperatorOverrides) -> None:
-        """Apply to a run what other pushes found and operators set for its target."""
-        if overrides or self._overrides:
-            run.pace.set_rate(overrides.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
-            if overrides.hold_reason(run.report.rule, run.report.target):
-                run.halt()
-        if status is None:
-            return
-        now = self._runtime.clock()
-        if must_halt(status, follows_others=run.follows_others, now=now):
-            run.halt()
-        elif must_wind_down(status, self._batch, now):
-            run.wind_down()
-        if (pause := pause_of(status, now)) is not None:
-            run.pause.ask(pause)
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
         self._runtime.ledger.chunks.end(
@@ -343,10 +301,6 @@ class RunsUnderWay:
         found = [*self._left, *fresh]
         self._left = [run for run in found if run.progress.ended_at is None]
         return found
-
-
-#: How long a push that stops waiting, or fails, gives the threads of its targets to notice.
-NOTICE_SECONDS: Final = 1.0
 
 
 class LastResponses:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from eventbridge.delivery.admission import Pace, Pause, RunBreaker
 from eventbridge.delivery.outstanding import Item, TargetReport
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Longest sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2
+#: How long a run that is abandoned has to notice, before its requests in flight are recorded as sent.
+NOTICE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,15 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from eventbridge.delivery.run import TargetRun
 from eventbridge.delivery.steps import SharedFlush, Steps, run_to_completion
 
 Job = Callable[[], object]
+
+#: Maximum targets of a chunk or an open batch that block a thread and are delivered to at a time; the others wait.
+THREADS_AT_ONCE: Final = 64
 
 #: How often to check whether more threads would help.
 _POLL_SECONDS = 0.05

@@ -15,19 +15,18 @@ from functools import partial
 
 import pyarrow as pa
 
-from eventbridge.delivery.admission import must_halt
+from eventbridge.delivery.findings import TargetFindings
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.live import LiveQueue, can_be_live
 from eventbridge.delivery.outstanding import ReadPiece
 from eventbridge.delivery.plan import ChunkRuns
 from eventbridge.delivery.rows import OutcomeRows, outcome_table
-from eventbridge.delivery.run import TargetRun
-from eventbridge.delivery.threads import Threads
+from eventbridge.delivery.run import NOTICE_SECONDS, TargetRun
+from eventbridge.delivery.threads import THREADS_AT_ONCE, Threads
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.pipeline.route.stage import overridden_lanes
-from eventbridge.policy.breaker import pause_of
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.streaming import QueuedTarget, bounding_slots, closed_pools, may_begin
 from eventbridge.rules import RuleSet
@@ -39,14 +38,8 @@ from eventbridge.targets.http.multi import HasFileno
 
 log = logging.getLogger(__name__)
 
-#: Maximum targets that block a thread and are delivered to at a time.
-_THREADS_AT_ONCE = 64
-#: Maximum live runs among these, each of which keeps its thread as long as it lasts.
+#: Maximum live runs among the targets that block a thread; each keeps its thread as long as it lasts.
 _LIVE_THREADS = 32
-#: How often attempts are reported to the ledger, and findings of other processes are read.
-_REPORT_SECONDS = 1.0
-#: How long a stopped run has to notice; one that hangs in a call is abandoned.
-_LAST_RESPONSES_SECONDS = 1.0
 
 
 class TargetQueues:
@@ -70,8 +63,7 @@ class TargetQueues:
         self._runtime, self._batch, self._rules = runtime, batch, rules
         self._stop = Stop()
         self._out = OutcomeRows(runtime.settings.segment_responses)
-        self._end_or_hold: list[pa.Table] = []  # taken from it and not recorded yet
-        self._gone: list[Key] = []  # targets that responded with 410, not yet reported to the ledger
+        self._unrecorded: list[pa.Table] = []  # taken from it and not recorded yet
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
@@ -79,9 +71,9 @@ class TargetQueues:
         self._leaving: set[Key] = set()  # of those, the ones whose slot other targets wait for
         self._turns = turns
         self._finishing = self._wound_down = False
-        self._threads = Threads("streaming", _THREADS_AT_ONCE)
+        self._threads = Threads("streaming", THREADS_AT_ONCE)
         self._loop = http
-        self._reported_at = time.monotonic()
+        self._findings = TargetFindings(runtime, batch)
         self._before = before
         self._closed = False
 
@@ -97,7 +89,7 @@ class TargetQueues:
     @property
     def responses(self) -> int:
         """The number of outcomes that wait to be recorded."""
-        kept: int = sum(table.num_rows for table in self._end_or_hold)
+        kept: int = sum(table.num_rows for table in self._unrecorded)
         return len(self._out) + kept
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
@@ -138,9 +130,8 @@ class TargetQueues:
             idle = self._round_robin(idle, others)
         if idle:
             self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
-        if time.monotonic() - self._reported_at >= _REPORT_SECONDS:
-            self._report()
-            self._reported_at = time.monotonic()
+        if self._findings.is_due:
+            self._findings.exchange(self._runs.values(), self._runs.values())
 
     @property
     def has_waiting(self) -> bool:
@@ -176,16 +167,14 @@ class TargetQueues:
         """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until `recorded` is called."""
         while self._out:
             tables, rows = self._out.take()
-            self._gone += [(row.rule, row.target) for row in rows if row.reason == "target_gone"]
-            self._end_or_hold += [*tables, outcome_table(rows)]
-        while self._gone:
-            self._runtime.ledger.targets.set_status(*self._gone[-1], "disabled", "the target responded with 410")
-            self._gone.pop()
-        return pa.concat_tables([outcome_table([]), *self._end_or_hold])
+            self._unrecorded += [*tables, outcome_table(rows)]
+            self._findings.note_gone(rows)
+        self._findings.disable_gone()
+        return pa.concat_tables([outcome_table([]), *self._unrecorded])
 
     def recorded(self) -> None:
         """Forget the outcomes that were taken."""
-        self._end_or_hold.clear()
+        self._unrecorded.clear()
 
     def close(self) -> None:
         """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their time-out has passed."""
@@ -195,7 +184,7 @@ class TargetQueues:
         self._stop.set_at_once()
         for live in self._live.values():
             live.notified.set()
-        until = time.monotonic() + _LAST_RESPONSES_SECONDS
+        until = time.monotonic() + NOTICE_SECONDS
         while self._runs and time.monotonic() < until:
             for key in [key for key, run in self._runs.items() if run.has_ended]:
                 self._end(self._runs.pop(key))
@@ -272,28 +261,10 @@ class TargetQueues:
         if run.breaker.tripped or run.report.gone:
             publish_operational_events(self._runtime)
 
-    def _report(self) -> None:
-        """Report attempts to the ledger, and apply what other processes found about the targets of runs."""
-        tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
-        if tallies:
-            self._runtime.ledger.targets.record_attempts(tallies)
-        if not self._runs:
-            return
-        statuses, overrides = self._runtime.ledger.targets.statuses(), self._runtime.ledger.overrides.in_effect()
-        now = self._runtime.clock()
-        for (rule, target), run in self._runs.items():
-            status = statuses.get((rule, target))
-            halted = status is not None and must_halt(status, follows_others=run.follows_others, now=now)
-            if halted or overrides.hold_reason(rule, target):
-                run.halt()
-            if (pause := pause_of(status, now)) is not None:
-                run.pause.ask(pause)
-            run.pace.set_rate(overrides.rate(rule, target, run.settings.rate_of_file))
-
 
 def http_loop() -> HttpLoop:
     """Return the loop that runs the http targets of all batches of a streaming task."""
-    return HttpLoop([], Threads("streaming http", _THREADS_AT_ONCE))
+    return HttpLoop([], Threads("streaming http", THREADS_AT_ONCE))
 
 
 def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:

@@ -1,4 +1,4 @@
-"""A pause that a target asked another push for holds for the runs of a streaming task, too."""
+"""What another push finds about a target, a pause or that it is slow, holds for the runs of a streaming task, too."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from pipeline.delivering import Sending
 from pipeline.streaming_tasks import a_streaming_task, ids, until
 
-from eventbridge.policy.breaker import Tally
+from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.repair.audit import audit
 
 _PAUSE = timedelta(seconds=10)
@@ -36,6 +36,33 @@ def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: 
     sending.deliver()
 
     assert [at for at in times if asked_at + _KNOWN_AFTER <= at] == []
+    assert len(ids(sending)) == count
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.runtime).differences == ()
+
+
+def test_a_target_that_another_push_found_slow_gets_nothing_more_from_a_run_under_way(sending: Sending) -> None:
+    """A run that begins would send it nothing either: its deliveries go through the slow lane."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.runtime.ledger
+    with a_streaming_task(sending):
+        sending.publish(1)
+        until(lambda: sending.requests())
+        found_at = ledger.now()
+        ledger.targets.record_attempts([Tally("orders", "crm", ended=Ended(1, allowed=10, delivered=1, spent=True))])
+        count = 1
+        while ledger.now() < found_at + _PAUSE - timedelta(seconds=3):
+            sending.publish(1)
+            count += 1
+            ended = ledger.now() + timedelta(seconds=0.1)
+            until(lambda ended=ended: ledger.now() >= ended)
+        times = [datetime.fromisoformat(each["at"]) for each in sending.requests()]
+    status = ledger.targets.statuses()["orders", "crm"]
+    sending.site.clock.advance(60)
+    sending.deliver()
+
+    assert (status.state, status.slow) == ("degraded", True)
+    assert [at for at in times if found_at + _KNOWN_AFTER <= at] == []
     assert len(ids(sending)) == count
     assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
