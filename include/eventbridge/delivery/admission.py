@@ -371,19 +371,6 @@ class Pace:
         self._held = max(0, self._held - 1)
 
 
-def note_pause(until: datetime | None, pace: Pace, breaker: RunBreaker, now: datetime) -> bool:
-    """Pause until the time that a response asks for, if it does; return whether the target had asked already.
-
-    Then the response does not count against the target again: it asked once, for all requests in flight.
-    """
-    if until is None:
-        return False
-    known = pace.pause.at(now) is not None
-    pace.pause.ask(until)
-    breaker.record_pause(until)
-    return known
-
-
 def defer_paused(
     items: Iterable[Item], until: datetime, now: datetime, policy: RetryPolicy, rows: OutcomeRows
 ) -> list[Item]:

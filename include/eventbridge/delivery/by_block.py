@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.delivery.live import LiveQueue
+from eventbridge.delivery.live import IDLE, LiveQueue
 from eventbridge.delivery.outstanding import ITEM_COLUMNS, Item, ItemValues, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import Rounds
 from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table
@@ -54,7 +54,7 @@ class BlockDeliveries:
     def _deliver_blocks(self, run: TargetRun, target: BlockTarget, rest: Rounds) -> Steps[None]:
         refused = False
         policy, clock = run.settings.policy, run.clock
-        while self._blocks and not refused and not _must_end(run):
+        while self._blocks and not refused and not run.must_end(run.clock()):
             block = self._blocks[0]
             if expired(policy, block.oldest, block.piece.on_hold_seconds, clock()) is not None:
                 break
@@ -69,7 +69,7 @@ class BlockDeliveries:
                     waiting = sum(taken.count for taken, _ in self._taken)
                     if must_flush(target, waiting, self._taken[0][1], response):
                         yield from self._settle_taken(run, target, rest)
-                    if refused or _must_end(run):
+                    if refused or run.must_end(run.clock()):
                         break
             self._blocks[:1] = [block.part(start, block.count)] if start < block.count else []
             if start == 0:
@@ -92,10 +92,6 @@ class BlockDeliveries:
                 rest.decide_all(block.items(), response if lost is None else not_flushed(response, lost))
 
 
-def _must_end(run: TargetRun) -> bool:
-    return run.is_stopping or run.is_closed or run.clock() >= run.until
-
-
 def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], count: int) -> None:
     """Put the rows of accepted blocks, which have `count` deliveries in total."""
     taken = [(block, _row_like(block.piece, response)) for block, response in good]
@@ -108,10 +104,6 @@ def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], cou
 
 def _row_like(piece: Piece, response: Response) -> OutcomeRow:
     return accepted_row(piece.rule, piece.target, piece.attempts + 1, response)
-
-
-#: Idle time after which a run, and its thread, ends.
-_IDLE: Final = timedelta(seconds=2)
 
 
 class LiveBlocks:
@@ -129,7 +121,7 @@ class LiveBlocks:
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
         """Send deliveries as they arrive until the run is idle, its budget is spent, or it must end."""
         busy_at = run.clock()
-        while not _live_run_must_end(run):
+        while run.pace.is_unlimited and not run.must_end(run.clock()):
             blocks = self._take()
             if blocks:
                 run.report.total += sum(block.count for block in blocks)
@@ -155,11 +147,7 @@ class LiveBlocks:
         return found
 
     def _is_over(self, now: datetime, busy_at: datetime) -> bool:
-        return self._queue.ends or now - busy_at >= _IDLE
-
-
-def _live_run_must_end(run: TargetRun) -> bool:
-    return run.is_stopping or run.is_closed or not run.pace.is_unlimited or run.clock() >= run.until
+        return self._queue.ends or now - busy_at >= IDLE
 
 
 #: Fewer rows are read as Python values, which the pieces of one file share: an Arrow call takes as long as a few rows.

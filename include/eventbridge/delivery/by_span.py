@@ -14,7 +14,6 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.delivery.admission import note_pause
 from eventbridge.delivery.outstanding import ReadPiece
 from eventbridge.delivery.queue_copies import is_dead_letter
 from eventbridge.delivery.rows import alike_row, alike_table
@@ -24,7 +23,7 @@ from eventbridge.delivery.steps import Steps, flush, not_flushed
 from eventbridge.event.ids import batch_time
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, Response, RetryAt
-from eventbridge.policy.response_to_outcome import decide, expired, is_failure, pause_asked, too_early, while_paused
+from eventbridge.policy.response_to_outcome import decide, expired, too_early, while_paused
 from eventbridge.store import layout
 from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 
@@ -88,7 +87,7 @@ class SpanDeliveries:
             outcome = _unsent(run, span)
             if outcome is not None:
                 _write(run, span, outcome, None)
-            elif _must_end(run) or not _may_send(run) or not self._sent(run, send.target, span):
+            elif run.must_end(run.clock()) or not _may_send(run) or not self._sent(run, send.target, span):
                 break
             del self._spans[0]
             yield from ()
@@ -118,10 +117,6 @@ def _unsent(run: TargetRun, span: Span) -> Outcome | None:
     return too_early(None, run.settings.window, now)
 
 
-def _must_end(run: TargetRun) -> bool:
-    return run.is_stopping or run.is_refused or run.is_closed or run.clock() >= run.until
-
-
 def _may_send(run: TargetRun) -> bool:
     now = run.clock()
     may = run.breaker.capacity(now) != 0 and (run.pace.is_unlimited or run.pace.take(now, 1))
@@ -131,7 +126,8 @@ def _may_send(run: TargetRun) -> bool:
 
 def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
     """Return the outcome of a whole span: its deliveries share one attempt, one response and one jitter sample."""
-    now, draw = run.retry_jitter.sample(response)
+    sample = run.retry_jitter.sample(response)
+    now, draw = sample
     if run.settings.shadow:
         run.breaker.record_accepted(1, now)
         return DELIVERED
@@ -145,12 +141,7 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
         now=now,
         draw=draw,
     )
-    until = pause_asked(response, terms, attempts=attempts, now=now, draw=draw)
-    if not note_pause(until, run.pace, run.breaker, now):
-        probing = run.breaker.probing
-        run.breaker.record_response(span.left[0].as_py(), now, failed=is_failure(response))
-        if probing and not run.breaker.probing:
-            run.pace.ramp(now)
+    run.judge(span.left[0].as_py(), response, attempts=attempts, at=sample)
     return outcome
 
 

@@ -24,7 +24,7 @@ from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
 #: Idle time after which a run ends: to begin a run costs as much as to keep one for some seconds.
-_IDLE: Final = timedelta(seconds=2)
+IDLE: Final = timedelta(seconds=2)
 
 
 def can_be_live(spec: TargetRule | None) -> bool:
@@ -139,16 +139,16 @@ class _LiveRound(Rounds):
 
     def _over(self) -> bool:
         run, now = self._run, self._clock()
-        if run.is_stopping or run.is_closed or now >= self._until:
+        if run.must_end(now):
             return True
         token_at = run.pace.next_at
-        if token_at is not None and token_at >= self._soon(now):
+        if token_at is not None and not run.waits_for_token(token_at, now):
             run.report.held_up = True
             return True
         if self._queue or self._of_index:
             self._busy_at = now
             return False
-        return self._queue.ends or now - self._busy_at >= _IDLE
+        return self._queue.ends or now - self._busy_at >= IDLE
 
     def _next(self, now: datetime) -> Item | None:
         for place, item in enumerate(self._waiting):
@@ -191,7 +191,7 @@ class _LiveRound(Rounds):
         return run.pace.take(now, len(self._of_index))
 
     def _again(self, item: Item, due_at: datetime) -> None:
-        if due_at < self._soon(self._clock()):
+        if due_at < self._run.soon(self._clock()):
             self._of_index[item.request.index] = item
             super()._again(item, due_at)
 

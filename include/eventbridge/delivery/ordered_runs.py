@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,12 +11,11 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from eventbridge.delivery.admission import note_pause
 from eventbridge.delivery.ordered_backlog import open_deliveries
 from eventbridge.delivery.outstanding import Item, request_of
 from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.delivery.rows import unsent_row
-from eventbridge.delivery.run import Send, TargetRun
+from eventbridge.delivery.run import SLEEP_SECONDS, Send, TargetRun
 from eventbridge.delivery.segments import BestOutcome
 from eventbridge.delivery.steps import Sleep, Steps, flush, not_flushed
 from eventbridge.model.batch import Batch
@@ -41,7 +39,7 @@ from eventbridge.policy.ordering import (
     place_of,
     shard_of,
 )
-from eventbridge.policy.response_to_outcome import age_begins, expired, is_failure, pause_asked, too_early
+from eventbridge.policy.response_to_outcome import age_begins, expired, too_early
 from eventbridge.rules import Target as TargetRule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
@@ -136,9 +134,6 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
     )
 
 
-#: How long a push waits for its next retry with nothing else to do, and how often it checks meanwhile.
-_LINGER_SECONDS = 2.0
-_SLEEP_SECONDS = 0.2
 #: How often a shard checks for a free slot in its target's in-flight limit, which other shards share.
 _ROUND_SLOT_SECONDS = 0.02
 #: How long a delivery that waits for events not routed yet is deferred.
@@ -282,15 +277,14 @@ class OrderedRounds:
 
     def _take(self, turns: DeliveriesByKey[OrderedItem], item: OrderedItem, response: Response) -> None:
         run = self._run
-        now, draw = run.retry_jitter.sample(response)
+        sample = run.retry_jitter.sample(response)
+        now, draw = sample
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
         if response.error_class == INTERRUPTED:
             self._is_unclear, outcome = True, run.decided(tried, response, now, draw)
         else:
-            until = pause_asked(response, run.settings.terms, attempts=tried.attempts, now=now, draw=draw)
-            note_pause(until, run.pace, run.breaker, now)
-            run.breaker.record_response(item.delivery_id, now, failed=is_failure(response))
+            run.judge(item.delivery_id, response, attempts=tried.attempts, at=sample)
             outcome = run.decided(tried, response, now, draw)
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
@@ -300,8 +294,7 @@ class OrderedRounds:
             outcome = self._end_or_hold(outcome, now)
         run.write(tried, outcome, response)
         if isinstance(outcome, RetryAt):
-            soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
-            if not ended and outcome.due_at < soon:
+            if not ended and outcome.due_at < run.soon(now):
                 turns.put_back(item.key, replace(tried, due_at=outcome.due_at))
             else:
                 turns.next(item.key)
@@ -322,9 +315,9 @@ class OrderedRounds:
         """Wait a little for the next retry; return False if none is due soon enough."""
         now = self._clock()
         due = min(item.due_at or now for _, item in turns.heads())
-        if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
+        if due >= self._run.soon(now):
             return False
-        return (yield from self._run.progress.sleep(min((due - now).total_seconds(), _SLEEP_SECONDS)))
+        return (yield from self._run.sleep((due - now).total_seconds()))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
         """Return the first deliveries that the target's rate allows now."""
@@ -342,12 +335,11 @@ class OrderedRounds:
 
     def _sleep_until_token(self) -> Steps[bool]:
         """Wait a little for the target's next token; return False if it is too far away."""
-        now, pace = self._clock(), self._run.pace
-        token_at = pace.next_at or now
-        linger = _LINGER_SECONDS if pace.redrive_pace is None else math.inf  # nobody waits for the rate of a redrive
-        if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
+        now = self._clock()
+        token_at = self._run.pace.next_at or now
+        if not self._run.waits_for_token(token_at, now):
             return False
-        return (yield from self._run.progress.sleep(min((token_at - now).total_seconds(), _SLEEP_SECONDS)))
+        return (yield from self._run.sleep((token_at - now).total_seconds()))
 
     def _end(self, turns: DeliveriesByKey[OrderedItem]) -> Steps[None]:
         run = self._run
@@ -371,7 +363,7 @@ class OrderedRounds:
         while not self._run.is_stopping and self._clock() < self._until:
             if (yield from self._take_lease()):
                 return True
-            yield Sleep(_SLEEP_SECONDS, self._run.settings.stop)
+            yield Sleep(SLEEP_SECONDS, self._run.settings.stop)
         return False
 
     def _renew(self) -> Steps[bool]:

@@ -8,20 +8,15 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import overload
 
-from eventbridge.delivery import run as runs
-from eventbridge.delivery.admission import defer_paused, note_pause
+from eventbridge.delivery.admission import defer_paused
 from eventbridge.delivery.outstanding import Item
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.steps import Steps, flush, must_flush, not_flushed
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, Response, RetryAt
 from eventbridge.policy.delivery_times import missed
-from eventbridge.policy.response_to_outcome import expired, is_failure, pause_asked
+from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall
-
-#: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway. A
-#: longer wait is left to the slow lane: here it would delay the commit of the whole batch.
-_LINGER_SECONDS = 2.0
 
 
 class SingleDeliveries:
@@ -66,8 +61,7 @@ class Rounds:
         now = self._clock()
         self._defer_paused(now)
         run.report.held_up |= run.pace.has_limited(now)  # its last tokens were in flight
-        over = now >= run.starts_until - timedelta(seconds=runs.SLEEP_SECONDS)
-        run.report.spent = over and not run.is_refused and self._has_unsettled_work()
+        run.report.spent = run.is_nearly_spent(now) and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
         """Defer the rest if the target asked for a pause."""
@@ -199,7 +193,8 @@ class Rounds:
         if response.accepted and run.breaker.is_unlimited:  # as nearly all are: the code below would do the same
             run.accept(item, response)
             return
-        now, draw = run.retry_jitter.sample(response)
+        sample = run.retry_jitter.sample(response)
+        now, draw = sample
         outcome: Outcome = DELIVERED
         self._interrupted = self._interrupted or response.error_class == INTERRUPTED
         if run.settings.shadow:
@@ -208,7 +203,8 @@ class Rounds:
             outcome = run.decided(item, response, now, draw)
         else:
             outcome = run.decided(item, response, now, draw)
-            self._judge(item, response, outcome, now, draw)
+            again = isinstance(outcome, RetryAt) and outcome.due_at < run.soon(now)
+            run.judge(item.delivery_id, response, attempts=item.attempts, at=sample, again=again)
         run.write(item, outcome, response)
         if isinstance(outcome, RetryAt):
             self._again(item, outcome.due_at)
@@ -218,21 +214,6 @@ class Rounds:
         item.due_at = due_at
         self._waiting.append(item)
 
-    def _judge(self, item: Item, response: Response, outcome: Outcome, now: datetime, draw: float) -> None:
-        """Report a response to the breaker, and whether this push will retry the delivery soon."""
-        breaker, pace = self._run.breaker, self._run.pace
-        until = pause_asked(response, self._run.settings.terms, attempts=item.attempts, now=now, draw=draw)
-        if note_pause(until, pace, breaker, now):
-            return
-        again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
-        probing = breaker.probing
-        breaker.record_response(item.delivery_id, now, failed=is_failure(response), again=again)
-        if probing and not breaker.probing:
-            pace.ramp(now)
-
-    def _soon(self, now: datetime) -> datetime:
-        return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
-
     def _sleep(self) -> Steps[bool]:
         """Wait a little for something to be due; return False if other targets would have to wait too."""
         now, next_at = self._clock(), self._run.pace.next_at
@@ -240,16 +221,16 @@ class Rounds:
         if next_at is not None and next_at > now:
             due = next_at if any(item.due_at is None for item in self._waiting) else max(due, next_at)
         wait = (min(due, self._until) - now).total_seconds()
-        return (yield from self._run.progress.sleep(min(wait, runs.SLEEP_SECONDS)))
+        return (yield from self._run.sleep(wait))
 
     def _over(self) -> bool:
         run = self._run
         if run.is_stopping or run.is_closed:
             return True
         now = self._clock()
-        soon = self._soon(now)
+        soon = run.soon(now)
         token_at = run.pace.next_at
-        if token_at is not None and token_at >= (self._until if run.settings.slow_lane else soon):
+        if token_at is not None and not run.waits_for_token(token_at, now):
             run.report.held_up = True
             return True
         return now >= run.starts_until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)

@@ -18,7 +18,15 @@ from eventbridge.delivery.steps import OWN_THREAD, Sleep, Steps, run_to_completi
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
 from eventbridge.policy.delivery_times import in_time
-from eventbridge.policy.response_to_outcome import RETRY_AFTER_MAX, RetryTerms, decide, last_start, slow_after
+from eventbridge.policy.response_to_outcome import (
+    RETRY_AFTER_MAX,
+    RetryTerms,
+    decide,
+    is_failure,
+    last_start,
+    pause_asked,
+    slow_after,
+)
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.engine import TransferSlot
@@ -31,6 +39,9 @@ if TYPE_CHECKING:
 
 #: Longest sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2
+#: How long a run waits for its next retry with nothing else to do, if other targets of the batch are at work anyway. A
+#: longer wait is left to the slow lane: here it would delay the commit of the whole batch.
+LINGER_SECONDS: Final = 2.0
 #: How long a run that is abandoned has to notice, before its requests in flight are recorded as sent.
 NOTICE_SECONDS: Final = 1.0
 
@@ -174,6 +185,26 @@ class TargetRun:
         """Whether this push may send nothing more to the target."""
         return self.is_refused or self._wound_down or self.breaker.too_slow
 
+    def must_end(self, now: datetime) -> bool:
+        """Return whether to send nothing more: the push stops, the target must get nothing, or the budget is spent."""
+        return self.is_stopping or self.is_closed or now >= self.until
+
+    def is_nearly_spent(self, now: datetime) -> bool:
+        """Return whether no request can start before the end of the budget."""
+        return now >= self.starts_until - timedelta(seconds=SLEEP_SECONDS)
+
+    def soon(self, now: datetime) -> datetime:
+        """Return before when a retry must be due for this run to make it; a later one is left to the slow lane."""
+        return min(self.until, now + timedelta(seconds=LINGER_SECONDS))
+
+    def waits_for_token(self, at: datetime, now: datetime) -> bool:
+        """Return whether to wait for a token that comes at `at`: in the slow lane, as long as the budget lasts."""
+        return at < (self.until if self.settings.slow_lane else self.soon(now))
+
+    def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
+        """Wait a little for something to be due; return False at once if other targets would have to wait too."""
+        return self.progress.sleep(min(seconds, SLEEP_SECONDS))
+
     def run(self) -> None:
         """Deliver, in this thread."""
         run_to_completion(self.steps(None))
@@ -235,6 +266,26 @@ class TargetRun:
             draw=draw,
         )
         return in_time(outcome, item.deadline_at)
+
+    def judge(
+        self, delivery_id: bytes, response: Response, *, attempts: int, at: JitterSample, again: bool = False
+    ) -> None:
+        """Keep the pause that a response asks for, and report it to the breaker; `again`: this run will retry.
+
+        A response to a request that was in flight when the target asked for a pause does not count against it again: it
+        asked once, for all of them.
+        """
+        until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
+        if until is not None:
+            is_known = self.pause.at(at.at) is not None
+            self.pause.ask(until)
+            self.breaker.record_pause(until)
+            if is_known:
+                return
+        was_probing = self.breaker.probing
+        self.breaker.record_response(delivery_id, at.at, failed=is_failure(response), again=again)
+        if was_probing and not self.breaker.probing:
+            self.pace.ramp(at.at)
 
     def note_duration(self, response: Response) -> None:
         """Record how long the target took to respond."""

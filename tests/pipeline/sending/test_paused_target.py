@@ -13,6 +13,7 @@ from pipeline.delivering import RunningClock, Sending, http, routed, segment_row
 from eventbridge.control.overrides import enable_target
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
+from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.deliver import next_due_at
@@ -204,6 +205,26 @@ def test_a_burst_of_429_is_one_word_against_the_target(sending: Sending) -> None
     assert 10 <= len(sent(sending, "/throttle/60/burst")) <= 30
     assert standing(sending).state == "ok"
     assert standing(sending).paused_until is not None
+
+
+def test_a_burst_of_429_of_an_ordered_target_is_one_word_too(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of other keys were in flight; only the first response counts as a failed attempt."""
+    crm = http("/throttle/60/keys", max_in_flight=30, ordering_key="$.data.id")
+    batch = sending.routed(30, crm=crm)
+    ends: list[ChunkEnd] = []
+    kind = type(sending.runtime.ledger.chunks)
+    end = kind.end
+
+    def noted(self: object, batch_id: str, chunk_id: int, claim: int, how: ChunkEnd) -> bool:
+        ends.append(how)
+        return bool(end(self, batch_id, chunk_id, claim, how))
+
+    monkeypatch.setattr(kind, "end", noted)
+
+    sending.push(batch)
+
+    assert len(sent(sending, "/throttle/60/keys")) > 1
+    assert sum(tally.total.failed for ended in ends for tally in ended.tallies) == 1
 
 
 def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -> None:

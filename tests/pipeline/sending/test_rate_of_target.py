@@ -11,6 +11,7 @@ from pipeline.delivering import REFUSED, RunningClock, Sending, http, keeps, rou
 
 from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
+from eventbridge.pipeline.retry.plan import plan_retries
 from eventbridge.repair.audit import audit
 
 
@@ -100,3 +101,23 @@ def test_a_target_that_heals_is_not_flooded(sending: Sending, clock: RunningCloc
     assert status.state == "ok", status
     assert status.until is not None
     assert 5 <= len(within) <= 60, "5 probes, and then 5 a second, doubling every 2.5 s"
+
+
+@pytest.mark.parametrize("more", [{}, {"ordering_key": "$.data.id"}], ids=["in any order", "ordered"])
+def test_in_the_slow_lane_a_push_waits_for_tokens_as_long_as_its_budget_lasts(
+    sending: Sending, more: dict[str, object]
+) -> None:
+    """Twenty a minute, in any order or by key: one retry batch delivers what the first push left."""
+    batch = sending.routed(3, settings={"push_timeout": 30}, crm=http("/healthy/slowly", rate="20/m", **more))
+    runtime = sending.runtime
+    sending.push(batch)
+    sending.settle(batch)
+    assert commit(runtime, batch.batch_id)
+    before = len(sending.requests())
+    retry = plan_retries(runtime).batch_id
+    assert retry is not None
+
+    report = push(runtime, retry, 0)
+
+    assert before < 3
+    assert report.delivered == 3 - before
