@@ -119,7 +119,7 @@ def _unsent(run: TargetRun, span: Span) -> Outcome | None:
 
 def _may_send(run: TargetRun) -> bool:
     now = run.clock()
-    may = run.breaker.capacity(now) != 0 and (run.pace.is_unlimited or run.pace.take(now, 1))
+    may = run.admits(now, 1, fresh=True)
     run.report.held_up |= not may
     return may
 

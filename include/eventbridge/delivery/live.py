@@ -14,9 +14,7 @@ from typing import Final
 from eventbridge.delivery.outstanding import Item, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import Rounds
 from eventbridge.delivery.run import Send, TargetRun
-from eventbridge.delivery.steps import Steps, must_flush
-from eventbridge.policy.delivery_times import missed
-from eventbridge.policy.response_to_outcome import expired
+from eventbridge.delivery.steps import Steps
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.targets.http.fields import HttpFields
@@ -105,17 +103,7 @@ class _LiveRound(Rounds):
         assert slot is not None, "they have one"
         responses_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
         with closing(target.steps(_LiveFeed(self), responses_until, slot)) as steps:
-            for step in steps:
-                if not isinstance(step, tuple):
-                    yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                else:
-                    index, response = step
-                    self._sent_at.pop(index, None)
-                    self._unflushed.append((self._of_index.pop(index), response))
-                    if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
-                        self._settle_responses(target)
-                if run.must_give_up:
-                    break
+            yield from self._receive(target, steps)
         self._settle_responses(target)
         self._break_off()
         self._end(self._clock())
@@ -127,9 +115,9 @@ class _LiveRound(Rounds):
             item = self._next(now)
             if item is None:
                 yield None
-            elif not self._in_time(item, now):
-                continue
-            elif not self._admits(item, now):
+            elif self._ends_unsent(item, now):
+                del self._of_index[item.request.index]
+            elif not self._run.admits(now, len(self._of_index), fresh=item.due_at is None):
                 self._put_back(item)
                 yield None
             else:
@@ -173,22 +161,8 @@ class _LiveRound(Rounds):
             self._of_index.update((item.request.index, item) for item in items)
             self._run.report.total += len(items)
 
-    def _in_time(self, item: Item, now: datetime) -> bool:
-        verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
-        if verdict is None:
-            return True
-        del self._of_index[item.request.index]
-        self._run.breaker.record_abandoned(item.delivery_id, now)
-        self._run.write(item, verdict, None)
-        return False
-
-    def _admits(self, item: Item, now: datetime) -> bool:
-        run = self._run
-        if run.breaker.is_unlimited and run.pace.is_unlimited:
-            return True
-        if item.due_at is None and run.breaker.capacity(now) == 0:
-            return False
-        return run.pace.take(now, len(self._of_index))
+    def _item_responded(self, index: int) -> Item:
+        return self._of_index.pop(index)
 
     def _again(self, item: Item, due_at: datetime) -> None:
         if due_at < self._run.soon(self._clock()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 from time import monotonic
@@ -16,7 +16,7 @@ from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, Response,
 from eventbridge.policy.delivery_times import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.targets.steps import BlockingCall
+from eventbridge.targets.steps import BlockingCall, Step
 
 
 class SingleDeliveries:
@@ -43,6 +43,7 @@ class Rounds:
         self._waiting = list(items)
         self._of_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Response]] = []
+        self._responded: set[int] = set()  # of the round in progress
         self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
         # Requests that were sent in a batch request and have no response: they are sent again.
         self._unjudged: set[int] = set()
@@ -101,13 +102,17 @@ class Rounds:
         self._waiting = [item for item in self._waiting if item.due_at is not None and item.due_at > now]
         alive = []
         for item in ready:
-            verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
-            if verdict is None:
+            if not self._ends_unsent(item, now):
                 alive.append(item)
-            else:
-                self._run.breaker.record_abandoned(item.delivery_id, now)
-                self._run.write(item, verdict, None)
         return self._admitted(alive)
+
+    def _ends_unsent(self, item: Item, now: datetime) -> bool:
+        """Return whether an item is too late or too old to be sent; then it is dead-lettered."""
+        end = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
+        if end is not None:
+            self._run.breaker.record_abandoned(item.delivery_id, now)
+            self._run.write(item, end, None)
+        return end is not None
 
     def _admitted(self, alive: list[Item]) -> list[Item]:
         """Return the items to send in the next round, retries first; the rest keeps waiting."""
@@ -128,22 +133,9 @@ class Rounds:
     def _round(self, ready: list[Item]) -> Steps[None]:
         target, run = self._send.target, self._run
         feed = RequestFeed([item.request for item in ready], self._may_send)
-        responded: set[int] = set()
+        responded = self._responded = set()
         with closing(self._send.deliver(feed, self._until)) as steps:
-            for step in steps:
-                if not isinstance(step, tuple):
-                    yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                    if run.must_give_up and not target.more_of_response:
-                        break
-                    continue
-                index, response = step
-                responded.add(index)
-                self._sent_at.pop(index, None)
-                self._unflushed.append((self._of_index[index], response))
-                if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
-                    self._settle_responses(target)
-                if run.must_give_up and not target.more_of_response:
-                    break
+            yield from self._receive(target, steps)
         self._settle_responses(target)
         if run.is_stopping:  # requests without a response, or unjudged, are recorded as sent
             responded.update(self._sent_at)
@@ -154,6 +146,25 @@ class Rounds:
             self._unjudged.update({item.request.index for item in taken} - responded)
         # unstarted items come first again if there is time, else they stay without an outcome
         self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
+
+    def _receive(self, target: Target, steps: Generator[Step, None, None]) -> Steps[None]:
+        """Take the responses to what is sent, until that ends or the run must give up."""
+        run = self._run
+        for step in steps:
+            if isinstance(step, tuple):
+                index, response = step
+                self._sent_at.pop(index, None)
+                self._unflushed.append((self._item_responded(index), response))
+                if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
+                    self._settle_responses(target)
+            else:
+                yield self._fetch_tokens() if step is None and run.pace.is_short else step
+            if run.must_give_up and not target.more_of_response:
+                break
+
+    def _item_responded(self, index: int) -> Item:
+        self._responded.add(index)
+        return self._of_index[index]
 
     def _fetch_tokens(self) -> BlockingCall:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
@@ -167,14 +178,11 @@ class Rounds:
         if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
             return False  # the round ends; the next one dead-letters late items and continues with the rest
         fresh = item.due_at is None
-        if not (run.breaker.is_unlimited and run.pace.is_unlimited):
-            now = self._clock()
-            no_room = fresh and run.breaker.capacity(now) == 0
-            if no_room or not run.pace.take(now, len(self._waiting) + left):
-                if not no_room and run.pace.is_short:
-                    return None
-                run.report.held_up = True
-                return False
+        if not run.admits(self._clock(), len(self._waiting) + left, fresh=fresh):
+            if run.pace.is_short:
+                return None
+            run.report.held_up = True
+            return False
         run.report.sent += fresh and request.index not in self._unjudged
         self._sent_at[request.index] = monotonic()
         return True

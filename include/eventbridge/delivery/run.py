@@ -171,11 +171,6 @@ class TargetRun:
         self._wound_down = True
 
     @property
-    def is_halted(self) -> bool:
-        """Whether another push or an operator decided that the target must get nothing now."""
-        return self._halted
-
-    @property
     def is_refused(self) -> bool:
         """Whether the target must get nothing more, whatever is left."""
         return self.report.gone or self.breaker.tripped or self._halted
@@ -188,6 +183,17 @@ class TargetRun:
     def must_end(self, now: datetime) -> bool:
         """Return whether to send nothing more: the push stops, the target must get nothing, or the budget is spent."""
         return self.is_stopping or self.is_closed or now >= self.until
+
+    def admits(self, now: datetime, wanted: int, *, fresh: bool) -> bool:
+        """Return whether one more delivery may be sent now, and take its token; `wanted` tokens would be taken in all.
+
+        `fresh`: this run has not tried it. A retry is sent even if the breaker has no capacity, which it waits for.
+        """
+        if self.breaker.is_unlimited and self.pace.is_unlimited:
+            return True
+        if fresh and self.breaker.capacity(now) == 0:
+            return False
+        return self.pace.take(now, wanted)
 
     def is_nearly_spent(self, now: datetime) -> bool:
         """Return whether no request can start before the end of the budget."""
