@@ -108,7 +108,7 @@ class Crashes:
 @contextmanager
 def crashes(*, spark: bool = False) -> Iterator[Crashes]:
     """Start a fork server and end it after the block; `spark`: its worlds route on Spark."""
-    path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join([str(_TESTS), str(_TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         [sys.executable, "-m", "faults.fork_server", *(["spark"] if spark else [])],
         stdin=subprocess.PIPE,
