@@ -22,7 +22,7 @@ from eventbridge.errors import InfrastructureError
 from eventbridge.processes import check_cancelled, child_environment
 
 #: How often a wait for a response checks whether its call is cancelled.
-_LOOK_MILLISECONDS: Final = 100
+_POLL_MILLISECONDS: Final = 100
 
 
 class ChildEnded(Exception):
@@ -64,7 +64,7 @@ class Child:
             raise ChildEnded from None
 
     def read(self, length: int, ends_at: float) -> bytes:
-        """Return so many bytes; raises ChildEnded, ChildLate after `ends_at`, and what `check_cancelled` raises."""
+        """Return `length` bytes; raises ChildEnded, ChildLate after `ends_at`, and what `check_cancelled` raises."""
         pipe = self._process.stdout
         assert pipe is not None
         poll = select.poll()
@@ -72,7 +72,7 @@ class Child:
         found = bytearray()
         while len(found) < length:
             check_cancelled()
-            if not poll.poll(_LOOK_MILLISECONDS):
+            if not poll.poll(_POLL_MILLISECONDS):
                 if time.monotonic() > ends_at:
                     raise ChildLate
                 continue
@@ -157,7 +157,7 @@ def open_pipes(address_bytes: int) -> tuple[BinaryIO, BinaryIO]:
     The child ends when the process that started it has gone.
     """
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a library prints is no response
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output that a library prints is not a response
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who then closes the pipe
     for what, value in ((resource.RLIMIT_AS, address_bytes), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(what)[1]

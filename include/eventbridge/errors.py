@@ -115,7 +115,7 @@ class RuleError:
         return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}. {self.remedy}"
 
 
-#: The most errors that one message names; a wrongly generated file may have hundreds of thousands.
+#: The maximum number of errors in one message; a wrongly generated file may have hundreds of thousands.
 MOST_NAMED = 200
 
 

@@ -42,7 +42,7 @@ class TimeSpent(UserError):
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Limit the work of this thread in this block to so many seconds by the clock.
+    """Limit the work of this thread in this block to `seconds` of elapsed time.
 
     `check_cancelled` raises TimeSpent after that time.
     """

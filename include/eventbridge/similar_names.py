@@ -7,11 +7,11 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-#: Names of rules, buses and targets have at most so many characters. A comparison of two takes up to 1 ms.
+#: The maximum length of names of rules, buses and targets. A comparison of two takes up to 1 ms.
 _LONGEST: Final = 100
 #: If there are more names, only those with the most similar beginnings and ends are compared.
 _MOST_COMPARED: Final = 100
-#: The most suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
+#: The maximum number of suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
 MOST_SUGGESTED: Final = 20
 _MOST_LISTED = 20
 

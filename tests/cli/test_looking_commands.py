@@ -139,7 +139,7 @@ def test_status_of_a_runner_whose_bus_was_replaced(
 
     assert result.code == 0
     assert re.match(
-        r"The runner 'orders' stands at .*file://\S*/orders\.sqlite has the identity .*with a new name", result.out
+        r"The runner 'orders' is at .*file://\S*/orders\.sqlite has the identity .*with a new name", result.out
     )
     assert result.out.count("Put the right log back") == 1
     assert [row[6:] for row in placed] == [["?", "?", "?"]] * 2
@@ -403,7 +403,7 @@ def test_enabling_a_target_reports_a_remaining_pause(delivered: Any, eventbridge
 
 
 def test_targets_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Every target of today's files: how it stands, why, and how many of its deliveries wait."""
+    """Every target of the current files: how it stands, why, and how many of its deliveries wait."""
     found = {line["target"]: line for line in eventbridge("targets", "list", "--json").json}
 
     assert (found["gone"]["state"], found["gone"]["waiting"]) == ("disabled", 3)

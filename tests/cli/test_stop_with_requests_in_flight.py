@@ -76,7 +76,7 @@ def test_a_stop_waits_for_a_hanging_target_until_its_time_out(
         took, err = _stopped(process)
 
     assert process.returncode == 143, err
-    assert 2 <= took < 12, "the time-out is 3 s"
+    assert 2 <= took < 12, "the timeout is 3 s"
     assert len(receiver.requests()) == IN_FLIGHT
     assert _attempts(shop) == {("retry_scheduled", "Timeout", 1): IN_FLIGHT}
 
@@ -95,7 +95,7 @@ def test_a_second_signal_ends_the_wait(
         took, err = _stopped(process)
 
     assert process.returncode == 143, err
-    assert took < 15, "the time-out is 30 s"
+    assert took < 15, "the timeout is 30 s"
     assert len(receiver.requests()) == IN_FLIGHT
     assert _attempts(shop) == {("retry_scheduled", "Interrupted", 1): IN_FLIGHT}
 

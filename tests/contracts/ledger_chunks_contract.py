@@ -194,7 +194,7 @@ class ChunksContract:
         assert not ledger.chunks.record_late_segment(segment(1, 1))
 
     def test_a_completed_chunk_cannot_be_claimed(self, ledger: Ledger, rival: Ledger) -> None:
-        """A push that runs again finds nothing to do; after an error or a time-out it does."""
+        """A push that runs again finds nothing to do; after an error or a timeout it does."""
         route(ledger)
         for claim, state in enumerate(("error", "timeout", "completed"), 1):
             chunk = rival.chunks.claim("batch-1", 0, "host:2")

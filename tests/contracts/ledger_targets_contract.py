@@ -134,7 +134,7 @@ class TargetsContract:
 
         status = ledger.targets.statuses()["late", "crm"]
         assert (status.state, status.slow, status.until) == ("degraded", True, after(36))
-        assert status.reason == "5 of 10 responses within 30 s took a fifth of the time-out or longer"
+        assert status.reason == "5 of 10 responses within 30 s took a fifth of the timeout or longer"
 
     def test_two_share_the_tokens_of_a_target(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """What one has leased the other does not get; once idle, a second's worth and one token are there."""

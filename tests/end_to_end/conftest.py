@@ -22,7 +22,7 @@ from eventbridge.runtime.runtime import Runtime
 
 _RULES = Path(__file__).with_name("rules")
 
-#: Short time-outs: a test waits for all of them and 60 s when a pool is closed.
+#: Short timeouts: a test waits for all of them and 60 s when a pool is closed.
 _SETTINGS = {
     "EVENTBRIDGE_PREPARE_TIMEOUT": "20",
     "EVENTBRIDGE_BATCH_TIMEOUT": "12",

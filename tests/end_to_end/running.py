@@ -64,7 +64,7 @@ class RunningEnvironment:
                 log.publish([(_event(bus, number), f"customer-{number}") for number in numbers[start : start + 1_000]])
 
     def until(self, what: str, look: Callable[[], Found], seconds: float = PATIENCE_SECONDS) -> Found:
-        """Return the result of `look` once it is true; fails with a diagnosis after the time-out.
+        """Return the result of `look` once it is true; fails with a diagnosis after the timeout.
 
         If the ledger or the store is busy or missing, `look` is repeated.
         """
@@ -160,7 +160,7 @@ class RunningEnvironment:
         self.airflow.call("PUT", f"/parseDagFile/{token}")
 
     def diagnosis(self) -> str:
-        """Return the likely reasons for a time-out: unsettled work, runs, and the ends of the newest logs."""
+        """Return the likely reasons for a timeout: unsettled work, runs, and the ends of the newest logs."""
         parts = [_section("not settled", _or_error(self.unsettled))]
         parts.append(_section("newest runs", _or_error(self._newest_runs)))
         logs = [*self.places.logs.glob("*.log"), *(self.places.airflow_home / "logs").rglob("attempt=*.log")]

@@ -133,7 +133,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     running.trigger("eventbridge_retry_deliveries")  # now, and not in the next minute
     running.until_settled()
 
-    assert "failed" in states  # by its time-out
+    assert "failed" in states  # by its timeout
     assert took < limit + 30
     assert 130 <= kept < 230
     assert running.runtime.ledger.batches.get(first).state == "committed"

@@ -85,7 +85,7 @@ def _wrong_repetitions(trial: Trial) -> Iterator[str]:
     again = trial.kind in (
         "retransform",
         "replay",
-    )  # what today's rule makes of a dead letter's event is another delivery
+    )  # what the current rule makes of a dead letter's event is another delivery
     ids: dict[tuple[str, str], set[str]] = defaultdict(set)
     for request in received:
         ids[request.how if again else request.target, request.event].add(request.webhook_id)

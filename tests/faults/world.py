@@ -53,7 +53,7 @@ _RETRY = (
 )
 _HTTP = "type: http, allow_http: true"
 #: Where a target sends to says its connection, so that each run of a world has URLs of its own (see `receiver.py`).
-#: The lease of a shard is over 16 s after it was taken, with a time-out of 3 s: before the next run of a world begins.
+#: The lease of a shard is over 16 s after it was taken, with a timeout of 3 s: before the next run of a world begins.
 _RULES = f"""
 buses:
   orders:

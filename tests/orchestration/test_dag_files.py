@@ -244,7 +244,7 @@ def test_every_dag_has_an_owner_and_documentation(dags: dict[str, DAG]) -> None:
 
 
 def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
-    """One active run per runner, four of retries, no catch-up, and a time-out of all budgets plus a minute."""
+    """One active run per runner, four of retries, no catch-up, and a timeout of all budgets plus a minute."""
     deliver, retry = dags["eventbridge_deliver_orders"], dags["eventbridge_retry_deliveries"]
 
     assert (deliver.max_active_runs, retry.max_active_runs) == (1, 4)
@@ -254,7 +254,7 @@ def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
 
 
 def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> None:
-    """One run at a time, with a time-out above its budget; missed hours are not repeated."""
+    """One run at a time, with a timeout above its budget; missed hours are not repeated."""
     maintain = dags["eventbridge_maintain_store"]
 
     assert maintain.timetable.expression == "17 * * * *"  # type: ignore[attr-defined]

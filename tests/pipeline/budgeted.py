@@ -51,7 +51,7 @@ class BudgetedRuntime(Runtime):
     """A runtime whose rule `costly` has JSONATA transforms with a program from a file."""
 
     def rule_files(self) -> RuleSet:
-        """Return today's rules."""
+        """Return the current rules."""
         rules = super().rule_files()
         if "costly" not in rules.rules:
             return rules

@@ -49,7 +49,7 @@ _LEFT_OUT = {
         sending/test_sent_once.py::test_a_process_without_a_processor_does_not_degrade_a_healthy_target
         sending/test_open_breaker.py::test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way
     """,
-    "about the budget of a push: a streaming task waits for each time-out": """
+    "about the budget of a push: a streaming task waits for each timeout": """
         sending/test_push.py::test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_id
     """,
     "about the number of events in a batch: a streaming task takes what comes": """

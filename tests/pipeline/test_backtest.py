@@ -163,7 +163,7 @@ def test_a_disabled_rule_is_run_and_the_version_is_its_own(archive: Any) -> None
 
 
 def test_every_rule_of_a_file_is_run(archive: Any) -> None:
-    """The file lies anywhere, and its bus is defined by today's rule files."""
+    """The file lies anywhere, and its bus is defined by the current rule files."""
     report = backtest(archive, written(archive, LOWER))
 
     assert [(rule.rule, rule.matched) for rule in report.rules] == [("big", 5)]

@@ -133,7 +133,7 @@ def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, orde
 
 
 def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order: Order) -> None:
-    """Deferred matches are routed by today's rule file."""
+    """Deferred matches are routed by the current rule file."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()

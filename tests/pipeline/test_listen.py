@@ -41,7 +41,7 @@ def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int,
 
 
 def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes]) -> None:
-    """The first listen registers the group and plans what its partitions hold, pinned to today's rules."""
+    """The first listen registers the group and plans what its partitions hold, pinned to the current rules."""
     site.publish(*[order(number) for number in range(10)])
 
     batch_id = listen(site.runtime, "orders")
@@ -193,7 +193,7 @@ def test_a_log_that_ends_before_the_group_stops_the_runner(
     shutil.rmtree(site.folder / "bus")
     (site.folder / "copy").rename(site.folder / "bus")
 
-    with pytest.raises(OffsetGapError, match=r"'orders' stands at offset 2 of placed/0, which ends at 1"):
+    with pytest.raises(OffsetGapError, match=r"'orders' is at offset 2 of placed/0, which ends at 1"):
         listen(site.runtime, "orders")
 
 

@@ -44,7 +44,7 @@ class Looping(Runtime):
     program = "loop"
 
     def rule_files(self) -> RuleSet:
-        """Return today's rules."""
+        """Return the current rules."""
         rules = super().rule_files()
         transform = Transform(form="JSONATA", value=self.program)
         changed = {}

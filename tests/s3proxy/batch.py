@@ -145,7 +145,7 @@ def _retries(runtime: Runtime, server: S3Server) -> list[Counted]:
 
 
 def _redrives(runtime: Runtime, server: S3Server, router: InProcessRouter) -> list[Counted]:
-    """Redrive all dead letters: as they were, then through today's rules."""
+    """Redrive all dead letters: as they were, then through the current rules."""
     batches = []
     for what, retransform in (("redrive", False), ("redrive, retransform", True)):
         request = begin_redrive(runtime, Selection(), what, rate=None, retransform=retransform, again=True)

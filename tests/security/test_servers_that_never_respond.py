@@ -21,7 +21,7 @@ from eventbridge.api.call_pools import MOST_AT_TARGETS, WAIT_SECONDS
 
 #: More than asyncio's pool and the framework's have threads.
 MANY = 60
-#: Long enough for a busy machine, and far less than the time-outs of all these calls one after the other.
+#: Long enough for a busy machine, and far less than the timeouts of all these calls one after the other.
 SOON = 15.0
 TIMEOUT_SECONDS = 30
 BROKERS = 8
@@ -150,7 +150,7 @@ def test_pages_that_try_a_silent_target_delay_no_others(server: Server) -> None:
 
 
 def test_a_try_ends_with_its_caller(server: Server) -> None:
-    """The places are free again soon after the callers left, and not when the target's time-out is over."""
+    """The places are free again soon after the callers left, and not when the target's timeout is over."""
     token = server.installation.token("operator", "read", "operate")
     leave(
         MOST_AT_TARGETS,

@@ -36,7 +36,7 @@ class Costly(Runtime):
     """A runtime in which `costly` runs the program of a file, and `other` one that does no harm."""
 
     def rule_files(self) -> RuleSet:
-        """Return today's rules."""
+        """Return the current rules."""
         rules = super().rule_files()
         programs = {"costly": (self.settings.home / "program").read_text(), "other": "$.id"}
         changed = {}

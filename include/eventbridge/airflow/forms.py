@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The value for all rules in the field Rules; no rule can have this name.
 ALL = "*"
 
-#: The most names that a form proposes: they are part of the DAG, which Airflow stores in its database.
+#: The maximum number of names that a form proposes: they are part of the DAG, which Airflow stores in its database.
 _MOST_PROPOSED = 500
 
 

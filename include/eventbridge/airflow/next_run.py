@@ -36,7 +36,7 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
 
 
 _LOOK_AGAIN_SECONDS = 1.0
-#: A run that waited longer would reach its time-out, and no run would continue; so it leaves the batch to the next run.
+#: A run that waited longer would reach its timeout, and no run would continue; so it leaves the batch to the next run.
 PATIENCE_SECONDS = 60.0
 
 Planned = TypeVar("Planned", bound="Plan")

@@ -1,4 +1,4 @@
-"""What the tasks of a batch log about it, read from ledger and store after each stage. A batch without failures costs
+"""The sentences that a batch's tasks log, read from ledger and store after each stage. A batch without failures costs
 little.
 """
 
@@ -28,7 +28,7 @@ _MOST_FILES = 3
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One sentence about what a task did; `is_warning` if a person should look at it."""
+    """One sentence about what a task did; `is_warning` if a person should check it."""
 
     text: str
     is_warning: bool = False
@@ -235,7 +235,7 @@ def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     return lines
 
 
-#: The most targets in a sentence, and the most events of each; below: the longest name or reason, in characters.
+#: The maximum number of targets in a sentence, and of events for each; below: the maximum length of a name or reason.
 MOST_TARGETS, MOST_EVENTS = 5, 3
 _LONGEST = 80
 

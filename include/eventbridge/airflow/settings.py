@@ -89,7 +89,7 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
 
 
 def run_limit(settings: Settings) -> timedelta:
-    """Return `dagrun_timeout`: all time-outs of a batch, plus 60 s for everything else.
+    """Return `dagrun_timeout`: all timeouts of a batch, plus 60 s for everything else.
 
     200 s with the default settings, also for retry runs, whose batches may start at route.
     """

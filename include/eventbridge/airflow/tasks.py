@@ -222,7 +222,7 @@ def _has_batch(batch_id: str) -> bool:
 
 
 def log_report(found: TaskReport) -> None:
-    """Log what a task did, as a warning if a person should look at it."""
+    """Log what a task did, as a warning if a person should check it."""
     log.log(logging.WARNING if found.is_warning else logging.INFO, "%s", found.text)
 
 

@@ -159,7 +159,7 @@ class Watch:
     def _reachable_state(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> SubjectState | None:
         """Return the state of a runner; None if its bus does not respond or cannot be opened.
 
-        Such a bus is not polled for a while, so that the runs of other buses do not wait for its time-outs. The
+        Such a bus is not polled for a while, so that the runs of other buses do not wait for its timeouts. The
         fallback schedule starts its runs.
         """
         if self._silent.get(bus, now) > now:

@@ -35,7 +35,7 @@ MOST_RUNNING: Final = 2
 MOST_WAITING: Final = 16
 #: How long a call waits before it is refused.
 WAIT_SECONDS: Final = 5.0
-#: Calls that wait for a target at a time: each may wait for as long as the target's time-out.
+#: Calls that wait for a target at a time: each may wait for as long as the target's timeout.
 MOST_AT_TARGETS: Final = 8
 #: Calls that ask the servers of buses at a time, and calls that may wait for one of them to end.
 MOST_AT_BUSES: Final = 16
@@ -46,16 +46,16 @@ _AGAIN: Final = "Send the call again after Retry-After"
 
 @dataclass(frozen=True)
 class CallKind:
-    """How many calls of a kind run and wait at a time, and what the others are told."""
+    """The maximum number of calls of a kind that run and wait at a time, and the messages for refused ones."""
 
     name: str
     running: int
     waiting: int
     #: Completes "The server is busy with N calls".
     described: str
-    #: What a call that was cancelled because the server stops has done.
+    #: The effect of a call that was cancelled because the server stops.
     stopped: str = "Nothing was changed"
-    #: How long a call may take by the clock; None: as long as it waits for others.
+    #: The maximum elapsed time of a call; None: no limit while it waits for others.
     seconds: float | None = None
 
 

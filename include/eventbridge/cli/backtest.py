@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from eventbridge.routing.job import RouteJob, Router, SliceResult, Task
     from eventbridge.runtime.runtime import Runtime
 
-_CANDIDATE = "A rule of today's files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
+_CANDIDATE = "A rule of the current files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ def deliver(
     ] = False,
     wait: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="Wait for retries that fall due within so many seconds."),
+        typer.Option(min=0, metavar="SECONDS", help="Wait for retries that become due within SECONDS seconds."),
     ] = SOON_SECONDS,
     spark: Annotated[
         str | None,

@@ -70,4 +70,4 @@ class Interrupts:
             note("stopping without the responses to requests in flight; a third signal ends the process at once")
         else:
             self.stop.set()
-            note("stopping once each request in flight has its response or its time-out; a second signal ends the wait")
+            note("stopping once each request in flight has its response or its timeout; a second signal ends the wait")

@@ -225,7 +225,7 @@ def publish_rules(
             "--watch",
             metavar="SECONDS",
             min=0.1,
-            help="Keep running, and look for changes after every so many seconds.",
+            help="Keep running, and check for changes every SECONDS seconds.",
         ),
     ] = None,
     as_json: JsonOption = False,

@@ -32,11 +32,11 @@ class RedriveOptions:
 
     rate: Annotated[
         float | None,
-        typer.Option(metavar="N", help="At most so many dead letters a second, 0.1 or more; default: no limit."),
+        typer.Option(metavar="N", help="The maximum dead letters a second, 0.1 or more; default: no limit."),
     ] = None
     retransform: Annotated[
         bool,
-        typer.Option("--retransform", help="Route the events through today's rules, under new ids, instead."),
+        typer.Option("--retransform", help="Route the events through the current rules, under new ids, instead."),
     ] = False
     again: Annotated[bool, typer.Option("--again", help="Also those that were redriven before.")] = False
 
@@ -138,7 +138,7 @@ def cancel(
     redrive_id: Annotated[str, typer.Argument(metavar="REDRIVE", help="Id of a redrive, or its beginning.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Cancel a redrive: it plans no further batch; the batch under way is finished."""
+    """Cancel a redrive: it plans no further batch; its current batch is finished."""
     from eventbridge.dead_letters.redrives import find_redrive
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:

@@ -78,7 +78,7 @@ class ReplayOptions:
     ] = None
     as_of: Annotated[
         str,
-        typer.Option("--rules", metavar="today|then", help="Use today's rules, or those of the time."),
+        typer.Option("--rules", metavar="today|then", help="Use the current rules, or those of the time."),
     ] = "today"
     new_ids: Annotated[
         bool, typer.Option("--new-ids/--same-ids", help="Use new delivery ids, or the original ones.")
@@ -88,7 +88,7 @@ class ReplayOptions:
     ] = False
     rate: Annotated[
         float | None,
-        typer.Option(metavar="N", help="At most so many deliveries a second, 0.1 or more; default: no limit."),
+        typer.Option(metavar="N", help="The maximum deliveries a second, 0.1 or more; default: no limit."),
     ] = None
 
     def of(self, bus: str) -> WrittenReplayRequest:
@@ -178,7 +178,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 
 @app.command("pause")
 def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
-    """Pause a replay: it plans no further batch until you resume it; the batch under way is finished."""
+    """Pause a replay: it plans no further batch until you resume it; its current batch is finished."""
     from eventbridge.control.consecutive_batches import pause_replay
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:
@@ -210,7 +210,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
 
 @app.command("cancel")
 def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
-    """Cancel a replay: it plans no further batch; the batch under way is finished."""
+    """Cancel a replay: it plans no further batch; its current batch is finished."""
     from eventbridge.control.consecutive_batches import cancel_replay
 
     with open_runtime(expects_ledger=True, is_action=True) as runtime:

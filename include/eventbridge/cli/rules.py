@@ -252,7 +252,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
         yield copies
 
 
-#: A file whose first so many lines are all not JSON does not hold JSON lines.
+#: A file is not in JSON lines if none of its first lines, up to this number, is JSON.
 _MOST_LINES_HELD = 20
 
 

@@ -26,7 +26,7 @@ def show_status(
     failures: Annotated[bool, typer.Option("--failures", help="Show the newest chunks that failed, and why.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the status of every runner of today's rule files; changes nothing.
+    """Show the status of every runner of the current rule files; changes nothing.
 
     Lag counts events that are not settled yet: in flight (taken by a batch) and available (not taken yet).
     """

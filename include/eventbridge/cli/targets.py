@@ -33,7 +33,7 @@ app.command("rate")(operate.set_rate)
 
 @app.command("list")
 def list_targets(as_json: JsonOption = False) -> None:
-    """Show the state of every target of today's rule files, since when and why; changes nothing.
+    """Show the state of every target of the current rule files, since when and why; changes nothing.
 
     degraded: the breaker is open until the time shown, then probes are sent; half-open: the last probes succeeded;
     disabled: deliveries are on hold until you enable the target; paused: it responded with 429 and nothing is sent

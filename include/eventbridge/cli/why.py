@@ -34,7 +34,7 @@ _TODAY = {
     "changed": "the rule has changed since",
     "removed": "removed since",
     "added": "added since",
-    "unknown": "today's rule files cannot be read",
+    "unknown": "the current rule files cannot be read",
 }
 
 
@@ -151,7 +151,7 @@ def _compared(rule: RuleResult) -> str:
         return ""
     difference = _TODAY[rule.today]
     if rule.matches_today is not None:
-        difference += "; today's version matches" if rule.matches_today else "; today's version does not match"
+        difference += "; the current version matches" if rule.matches_today else "; the current version does not match"
     return f" ({difference})"
 
 

@@ -24,7 +24,7 @@ def create_token(
     """Create a token and return it with its secret, which is stored nowhere: the ledger has a hash.
 
     `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`.
-    `owners`: it is limited to these, which today's rule files name; none: it may use all rules and buses.
+    `owners`: it is limited to these, which the current rule files name; none: it may use all rules and buses.
     `expires_seconds` None: it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):

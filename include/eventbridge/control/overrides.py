@@ -85,8 +85,8 @@ def operate(
     """Carry out an operator's action on a rule, or on one of its targets, and return the result.
 
     `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` the name of the operator.
-    Raises UserError for an invalid action, value or target, NotFoundError for a rule or target that today's files do
-    not name; an override of a removed one can still be cleared.
+    Raises UserError for an invalid action, value or target, NotFoundError for a rule or target that the current files
+    do not name; an override of a removed one can still be cleared.
     """
     if action not in _ACTIONS:
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")

@@ -113,9 +113,9 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
 
 
 def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Partition, int] | int]) -> list[PublishResult]:
-    """Return what came of submissions, of which those without an error lie at `places`, in that order.
+    """Return the results of submissions; those without an error have the positions `places`, in that order.
 
-    An int among them: the event is not published, as its topic takes no more than so many bytes of event and key.
+    An int: the event was not published, because its topic takes at most this many bytes of event and key.
     """
     rest = iter(places)
     return [

@@ -22,7 +22,7 @@ from eventbridge.transform import Scope, compile_transform
 if TYPE_CHECKING:  # the process that tries the pattern needs neither ledger nor store
     from eventbridge.runtime.runtime import Runtime
 
-#: The most characters of the result for all conditions: each lists the values at its path, and many may share a path.
+#: The maximum length of the result for all conditions: each lists the values at its path, and many may share a path.
 MOST_CHARACTERS: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
@@ -52,7 +52,7 @@ class PatternTried:
 
 
 def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
-    """Return the result of a pattern, as JSON in place of that of today's rule; nothing is sent or stored.
+    """Return the result of a pattern, as JSON in place of that of the current rule; nothing is sent or stored.
 
     `pattern` "": the rule's own. Raises NotFoundError, EventError for an invalid event, UserError for an invalid
     pattern, for one that is too large or takes too much time, and for a result of more than MOST_CHARACTERS characters.

@@ -24,12 +24,12 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 
-#: Added to a target's own time-out: for its connection, a token, and a broker's own time-outs.
+#: Added to a target's own timeout: for its connection, a token, and a broker's own timeouts.
 _SPARE_SECONDS = 15.0
 
 
 def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
-    """Return why a target, or dead letter queue, of today's rules cannot be reached; None: it can.
+    """Return why a target, or dead letter queue, of the current rules cannot be reached; None: it can.
 
     Nothing is sent. Raises NotFoundError, UserError for a target with an invalid configuration, and for a type that can
     only be tried by sending, Cancelled soon after the caller has left.
@@ -108,7 +108,7 @@ class CurlCall:
 
 
 def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
-    """Return what today's rule sends a target of an event; nothing is sent, no connection is read.
+    """Return what the current rule sends a target of an event; nothing is sent, no connection is read.
 
     Raises NotFoundError, EventError for what is not an event, TransformFailed, UserError for a target that is not of
     the type http or that only Spark transforms.

@@ -264,7 +264,7 @@ def _error_of(detail: str | None) -> str:
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
     """Raise NotFoundError, with the nearest name, for a rule or target that neither rule files nor dead letters have.
 
-    A removed rule may have dead letters. They are searched only for a name that today's files lack.
+    A removed rule may have dead letters. They are searched only for a name that the current files lack.
     """
     try:
         rules = runtime.rule_set().rules

@@ -2,7 +2,7 @@
 
 Called by the DAG `eventbridge_redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then
 run as for any batch. Without retransform a batch begins at push: its delivery file holds the requests as they were,
-under the same delivery ids. With it a batch begins at route: its buffer file holds the events, which today's rule
+under the same delivery ids. With it a batch begins at route: its buffer file holds the events, which the current rule
 routes again under a replay id, the redrive's own.
 """
 
@@ -40,8 +40,8 @@ from eventbridge.store.rule_sets import freeze_rules
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
-#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
-#: it: its pushes take a token for each dead letter. The next one waits for as long.
+#: A batch of a redrive with a rate has as many dead letters as the rate allows in this time, or in half of a push's
+#: budget, whose pushes take a token for each dead letter. The next batch waits for the same time.
 _RATE_WINDOW_SECONDS = 10.0
 _READ_AT_ONCE = 1_000
 NO_DELIVERY = "the event never became a delivery"

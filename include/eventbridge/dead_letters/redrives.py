@@ -72,7 +72,7 @@ class Mark:
     """The last redrive of a dead letter: its redrive, batch, time and outcome.
 
     `outcome` is delivered, dead_lettered (a newer dead letter exists), `pending` (it is retried), `unmatched` (with
-    --retransform: today's rule does not match the event), `pruned` (retention removed the record of it) or
+    --retransform: the current rule does not match the event), `pruned` (retention removed the record of it) or
     `under way`, also while some of its batch is a deferred match.
     """
 

@@ -65,7 +65,7 @@ def _met(where: CompiledAnd, leaves: Leaves) -> bool:
     return can_be_met(where.demand(leaves.by_path))
 
 
-#: The most characters of a sub-pattern in a finding: the text of each sub-pattern includes those below it.
+#: The maximum length of a sub-pattern in a finding: the text of each sub-pattern includes those below it.
 MOST_CHARACTERS: Final = 2_000
 
 

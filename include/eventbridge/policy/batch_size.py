@@ -13,14 +13,14 @@ from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
 from eventbridge.rules.types import ChunkSize
 
-#: The most events of a replay or redrive batch: its planner holds them in memory, unlike listen.
+#: The maximum events of a replay or redrive batch: its planner holds them in memory, unlike listen.
 HELD_EVENTS = 50_000
 HELD_BYTES = 64 << 20
-#: The most events of a runner's first batch, and the least to which a slow runner's batches shrink.
+#: The maximum events of a runner's first batch, and the minimum to which a slow runner's batches shrink.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-#: The most by which the next batch grows, and in a backlog. The fixed cost of a batch is part of its time, so a small
-#: batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
+#: The maximum factor by which the next batch grows, and that in a backlog. The fixed cost of a batch is part of its
+#: time, so a small batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
 _GROWTH, _BACKLOG_GROWTH = 4, 8
 #: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
 #: have waited longer, and each batch has a fixed cost of some seconds.

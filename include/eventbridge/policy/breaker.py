@@ -13,7 +13,7 @@ Admission = Literal["all", "apart", "probes", "none"]
 
 #: The window over which attempts are counted.
 WINDOW = timedelta(seconds=30)
-#: The breaker opens if there were at least so many attempts within the window and this share of them failed.
+#: The breaker opens if there were at least this many attempts within the window and this share of them failed.
 LEAST_ATTEMPTS = 10
 FAILED_SHARE = 0.7
 #: How long it stays open before the next probe.
@@ -160,7 +160,7 @@ def _why_slow(no_response: int, window: Count) -> str | None:
         return f"{no_response} {'request' if no_response == 1 else 'requests'} had no response in time"
     if is_slow(window):
         share = f"{window.slow} of {window.attempts} responses within {WINDOW.seconds} s"
-        return f"{share} took a fifth of the time-out or longer"
+        return f"{share} took a fifth of the timeout or longer"
     return None
 
 

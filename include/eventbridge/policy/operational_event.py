@@ -45,7 +45,7 @@ _OF_SCHEMAS: Mapping[SchemaChangeKind, OperationType] = {
     "field_changed": "schema.field_changed",
 }
 
-#: The most rules that one event about a schema names.
+#: The maximum number of rules that one event about a schema names.
 _RULES_NAMED = 50
 
 #: The most delivery ids that one event about dead letters names.

@@ -33,7 +33,7 @@ SKIPPED: Final = "skipped"
 #: The columns of a row with the place of its event.
 PLACE_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
-#: How much longer than two time-outs a lease lasts, and how often it is renewed.
+#: How much longer than two timeouts a lease lasts, and how often it is renewed.
 _LEASE_SECONDS: Final = 10.0
 
 
@@ -143,17 +143,17 @@ class DeliveriesByKey(Generic[Each]):
 
 
 def lease_until(now: datetime, timeout_seconds: float) -> datetime:
-    """Return the end of a lease: sends may start for 10 s and one time-out, and each may last another time-out."""
+    """Return the end of a lease: sends may start for 10 s and one timeout, and each may last another timeout."""
     return now + timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS)
 
 
 def last_start(until: datetime, timeout_seconds: float) -> datetime:
-    """Return when the last send under a lease may start, so that the lease outlasts its time-out."""
+    """Return when the last send under a lease may start, so that the lease outlasts its timeout."""
     return until - timedelta(seconds=timeout_seconds)
 
 
 def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -> bool:
-    """Return whether a lease is too short for a send that starts now and lasts its whole time-out."""
+    """Return whether a lease is too short for a send that starts now and lasts its whole timeout."""
     return until - now < timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS / 2)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from eventbridge.policy.breaker import RAMP
 
-#: A ramp begins with so many deliveries a second and doubles every 2.5 s: 20,000 a second at its end.
+#: A ramp begins with this many deliveries a second and doubles every 2.5 s: 20,000 a second at its end.
 _RAMP_START = 5.0
 _RAMP_DOUBLING_SECONDS = 2.5
 #: Tolerance: sums of fractions of a token end a little below a whole one.

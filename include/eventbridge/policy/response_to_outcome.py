@@ -29,7 +29,7 @@ _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
 _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
-#: A response is slow if it took this share of the target's time-out, and at least this many seconds.
+#: A response is slow if it took this share of the target's timeout, and at least this many seconds.
 SLOW_SHARE_OF_TIMEOUT = 0.2
 LEAST_SLOW_SECONDS = 1.0
 #: A response is expected within this multiple of the longest one before it, and at least this many seconds.
@@ -43,7 +43,7 @@ LAST_CHANCE = timedelta(minutes=1)
 
 
 class RetryTerms(NamedTuple):
-    """The terms of a target's retries: its policy, its time-out in seconds, and its delivery window.
+    """The terms of a target's retries: its policy, its timeout in seconds, and its delivery window.
 
     `retry_after_max` is the longest wait for which it can ask.
     """
@@ -68,7 +68,7 @@ def decide(
 
     `arrived_at` is when the event's age began, `on_hold_seconds` the part that does not count, `draw` a random number
     in [0, 1) for the jitter. A response `Interrupted` is not a failure of the target: this process stopped listening.
-    The target may have the delivery, so it is sent again once the target's time-out is over.
+    The target may have the delivery, so it is sent again once the target's timeout is over.
     A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
     the policy's maximum age, so a target that asks for a longer wait is tried once more. A retry that would fall due
     while the target's window is closed falls due when it opens; if that is beyond the maximum age, the delivery ends
@@ -208,7 +208,7 @@ def _describe(response: Response) -> str:
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
     """Return the seconds after which a response is slow, or a request without one counts as timed out.
 
-    A push waits for a response until the time-out or the end of its budget, whichever comes first; the shorter of the
+    A push waits for a response until the timeout or the end of its budget, whichever comes first; the shorter of the
     two counts.
     """
     return max(LEAST_SLOW_SECONDS, SLOW_SHARE_OF_TIMEOUT * min(timeout_seconds, budget_seconds))
@@ -217,7 +217,7 @@ def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
 def last_start(until: datetime, budget: timedelta, longest_seconds: float) -> datetime:
     """Return when a push that listens until `until` starts its last request.
 
-    A request without a response at `until` is recorded as sent and sent again after its time-out, so a push sends
+    A request without a response at `until` is recorded as sent and sent again after its timeout, so a push sends
     nothing whose response would come later. The expected time is that of the longest response of this push,
     `longest_seconds`, and a quarter more. At least half of the budget always remains for sending.
     """

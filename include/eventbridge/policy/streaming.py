@@ -12,9 +12,10 @@ from eventbridge.rules.model import PRIORITY_POOLS
 
 #: Traffic is low with fewer events or responses a second than this.
 LITTLE: Final = 10.0
-#: With low traffic, a batch stays open and a segment grows so many times as long; a batch at most so many seconds.
+#: With low traffic, a batch stays open this many times as long; the maximum is in seconds.
 _BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
-#: The longest time of a segment, even if its usual time is longer, as in a bucket: a crash repeats a segment.
+#: The same for the time until a segment is written. The maximum holds even if the usual time is longer, as in a bucket:
+#: a crash repeats a segment.
 _SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
 #: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
 _POLL_SECONDS: Final = 0.003
@@ -25,7 +26,7 @@ Key = TypeVar("Key", bound=Hashable)
 _WRITE_FROM: Final = 0.8
 
 
-#: After a poll with so many events, a later poll may return more at once; after one with so many, more already wait.
+#: After a poll with _SOME events, a later poll may return more at once; after a poll with _MANY, more are waiting.
 _SOME, _SOME_POLL_SECONDS, _MANY = 16, 0.008, 100
 
 

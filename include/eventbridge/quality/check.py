@@ -43,7 +43,7 @@ from eventbridge.transform.jsonpath import parse_path
 
 log = logging.getLogger(__name__)
 
-#: A volume is compared only if the same hour was checked on at least so many days before.
+#: A volume is compared only if the same hour was checked on at least this many days before.
 VOLUME_DAYS = 3
 Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
 
@@ -208,7 +208,7 @@ def _count_dead_letters(runtime: Runtime, counts: _HourCounts, path: str) -> Non
 
 
 def _count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
-    """Return the field expectations of today's rules, with counts over events of `routed` manifests, by (rule, path).
+    """Return the current rules' field expectations by (rule, path), with counts over events of `routed` manifests.
 
     Has the matched events of one archive file in memory at a time. Raises StoreError for a lost or damaged file.
     """

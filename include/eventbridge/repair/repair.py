@@ -71,8 +71,8 @@ class Repair:
 def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or with `dry_run` only report what that would do; a sound batch is not changed.
 
-    A delivery file is routed again from the archive, an archive file is read again from the bus, the inputs of a
-    redrive or replay are written from the dead letters or events it took, dead letters are written from the
+    A delivery file is rerouted from the archive, an archive file is reread from the bus, the inputs of a
+    redrive or replay are rebuilt from the dead letters or events it took, dead letters are rebuilt from the
     settlement, and the manifest of a committed batch from all of these. If a segment or the settlement cannot be read,
     or there is a surplus, an uncommitted batch is settled again from its readable segments: a delivery without a
     response is unknown and retried under the same id.
@@ -197,9 +197,7 @@ def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
 
 
 def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield what dead letter files are made again as: same verdicts, so the same dead letters; raises
-    ReconciliationError.
-    """
+    """Yield the path and recreated rows of each dead letter file; raises ReconciliationError."""
     try:
         for file, table in dead_letters_again(runtime, batch, files):
             if table.num_rows != file.rows:
@@ -207,16 +205,14 @@ def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchF
             yield str(file.path), table
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise ReconciliationError(
-            f"batch {batch.batch_id}: its dead letters cannot be made again, because what they are made of "
+            f"batch {batch.batch_id}: its dead letters cannot be recreated, because their sources "
             f"cannot be read. {error} Put it back from a copy of the store, or, if it is another batch's, "
             "repair that one; then run this again"
         ) from error
 
 
 def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
-    """Return what a delivery file is made again as: same events, same rules, so the same rows; raises
-    ReconciliationError.
-    """
+    """Route a delivery file again, with the same events and rules, and return its path; raises ReconciliationError."""
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _refuse
     task = Slice(file.key, had.file, had.row_from, had.row_to)
@@ -236,7 +232,7 @@ def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> 
 
 def _other_rows(batch: Batch, file: BatchFile) -> ReconciliationError:
     return ReconciliationError(
-        f"batch {batch.batch_id}: {file.path}, made again, has other rows than it had. "
+        f"batch {batch.batch_id}: {file.path} was recreated with other rows than it had. "
         "Put it back from a copy of the store, then run this again"
     )
 
@@ -339,8 +335,8 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
                 made[file.key] = path
         if len(made) == before:
             raise ReconciliationError(
-                f"batch {batch.batch_id}: {left[0].path}, read again from the bus {batch.bus}, is not what it was: "
-                "nothing else can make it again. Put it back from a copy of the store; nothing was changed"
+                f"batch {batch.batch_id}: {left[0].path}, reread from the bus {batch.bus}, has other rows than it had: "
+                "it cannot be recreated from anything else. Put it back from a copy of the store; nothing was changed"
             )
     return made
 

@@ -41,12 +41,12 @@ from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
-#: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
-#: goes to every target; its pushes take a token for each delivery. The next one waits for as long.
+#: A batch of a replay with a rate has as many events as the rate allows in this time, or in half of a push's budget, if
+#: every event goes to every target; its pushes take a token for each delivery. The next batch waits for the same time.
 _RATE_WINDOW_SECONDS = 10.0
 
-#: Events that are read in one turn: if a pattern matches few events, the position is recorded in between.
-_LOOKED_AT = 500_000
+#: Events that are read at a time: if a pattern matches few events, the position is recorded in between.
+_READ_AT_ONCE = 500_000
 
 #: How long a replay waits until it checks again whether its pool has slots.
 _CLOSED_SECONDS = 5.0
@@ -68,7 +68,7 @@ class ReplayPlan:
 def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
     """Record a replay and return it; if `run` has one already, return that one and ignore the request.
 
-    Today's rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
+    The current rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
     batches under way are delivered anyway. Raises UserError as `made_of` does.
     """
     begun = runtime.ledger.replays.of_run(run)
@@ -118,7 +118,7 @@ def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots]
     now = runtime.ledger.now()
     unfinished = runtime.ledger.replays.open_batches(replay_id)
     if unfinished:
-        # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
+        # routed deliveries belong to the current pushes until the deadline, and then to settle_stale
         open_until = unfinished[0].deadline_at
         if unfinished[0].state == "routed" and open_until is not None and open_until <= now:
             return ReplayPlan(wait_until=now + timedelta(seconds=1))
@@ -199,7 +199,7 @@ class _ReplayStep:
             if end < file.rows or self._count >= self._most or self._size >= self._most_bytes:
                 return False
             self._looked_at += file.rows - first
-            if self._looked_at >= _LOOKED_AT:
+            if self._looked_at >= _READ_AT_ONCE:
                 return False
         return True
 
@@ -278,7 +278,7 @@ def _without_batch(looked: Replayed) -> Replayed:
 
 
 def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner of today's rules, or for each target if events are chosen by outcome."""
+    """Return a part for each runner of the current rules, or for each target if events are chosen by outcome."""
     chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
     landed = {runner for runner, _ in runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)}
     parts = []

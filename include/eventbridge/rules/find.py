@@ -1,4 +1,4 @@
-"""Finds buses, rules and targets by name in today's rule files; an error for an unknown name has the nearest one."""
+"""Finds buses, rules and targets by name in the current rule files; an unknown name's error has the nearest one."""
 
 from __future__ import annotations
 

@@ -332,7 +332,7 @@ class Rule(FrozenModel):
     `where` is a Spark SQL condition on the events that the pattern matches, None: none.
     `expect` holds expectations about its matched events: if one fails, later deliveries are on hold.
     `owner` is the team that owns the rule, None: its bus's owner.
-    `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are deferred.
+    `pending_max` is how many of its deliveries may be pending; at that number, its new matches are deferred.
     `version` is a hash of everything else, computed if not given.
     """
 

@@ -116,7 +116,7 @@ def _remedy(runtime: Runtime) -> str:
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
     """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets count on.
 
-    Offsets whose log is not known yet count on this log from now on, if they lie within it.
+    Offsets whose log is not known yet count on this log from now on, if they are within it.
     """
     rows = runtime.ledger.offsets.find(runner)
     for message in offset_gaps(bus, source, rows).values():
@@ -149,7 +149,7 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
     """Return the position of a rule that comes from another runner: its offset, if that counts on this log.
 
-    If not, the rule has seen nothing of this log: start_at decides, but `latest` passes over no event.
+    If not, the rule has seen nothing of this log: start_at decides, but `latest` skips no event.
     """
     identity = source.identities().get(row.partition.topic, "")
     if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
@@ -194,7 +194,7 @@ def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[Co
 def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
     """Return whether a log still has the last message that was taken; None if it dropped it, or none is recorded."""
     last = last_message_of(row.message_id or row.bus_identity)
-    if last is None or isinstance(source, InboxLog):  # what an inbox holds the ledger itself knows
+    if last is None or isinstance(source, InboxLog):  # the ledger itself records the messages of an inbox
         return None
     blocks = list(source.read(row.partition, last.offset, last.offset + 1))
     return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None
@@ -203,21 +203,21 @@ def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
 def _error_message(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:
     if row.bus_identity and identity and row.bus_identity != identity:
         return (
-            f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r} whose "
+            f"The runner {row.group!r} is at offset {row.offset} of {_name(row)} of the bus {row.bus!r} whose "
             f"identity is {row.bus_identity}, and {source.uri} has the identity {identity}: the bus was deleted or "
-            f"replaced, and what was published below that offset would be passed over. {_REMEDY}"
+            f"replaced, and messages published below that offset would be skipped. {_REMEDY}"
         )
     return (
-        f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)}, which ends at {end}: the log of the "
+        f"The runner {row.group!r} is at offset {row.offset} of {_name(row)}, which ends at {end}: the log of the "
         f"bus {row.bus!r}, {source.uri}, was truncated or replaced. {_REMEDY}"
     )
 
 
 def _message_by_last_message(row: ConsumerOffset, source: LogSource) -> str:
     return (
-        f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, and "
+        f"The runner {row.group!r} is at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, and "
         f"{source.uri} has other messages below that offset than it took: the topic was deleted and recreated, and "
-        f"what was published there since would be passed over. {_REMEDY}"
+        f"messages published there since would be skipped. {_REMEDY}"
     )
 
 

@@ -82,7 +82,7 @@ class Runtime:
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return today's rules or, if the files have errors, the last valid ones; see `in_force`.
+        """Return the current rules or, if the files have errors, the last valid ones; see `in_force`.
 
         Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever files this host has;
         NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. For a user
@@ -105,8 +105,8 @@ class Runtime:
     def operations_bus(self) -> Bus:
         """Return the bus `eventbridge`: from the rules in force, else the embedded one of that name.
 
-        Every stage may publish operational events: reading all of today's files for that would cost by the number of
-        rules.
+        Every stage may publish operational events: reading all of the current files for that would cost by the number
+        of rules.
         """
         try:
             return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
@@ -136,7 +136,7 @@ class Runtime:
             ) from error
 
     def rule_files(self) -> RuleSet:
-        """Return the rules in today's files; raises RuleFileError with every error in them."""
+        """Return the rules in the current files; raises RuleFileError with every error in them."""
         folder, cache = self.settings.rules_folder, self.settings.rule_cache
         return load_rule_files(folder, self.connections, cache=cache)
 
@@ -147,7 +147,7 @@ class Runtime:
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set that a batch is pinned to.
 
-        A frozen file that is lost or damaged is written again if today's rules are the same; otherwise raises
+        A frozen file that is lost or damaged is written again if the current rules are the same; otherwise raises
         StoreError.
         """
         try:

@@ -8,7 +8,7 @@ import time
 
 
 class Stop(threading.Event):
-    """Once set, no request is started, and each request in flight ends with its response or its time-out.
+    """Once set, no request is started, and each request in flight ends with its response or its timeout.
 
     `listens_seconds` bounds the wait: after that, requests in flight are recorded as sent. The first `set` counts. A
     signal handler may call every method.

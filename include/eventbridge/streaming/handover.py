@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 #: Maximum targets whose code, connection and address are loaded in advance; others are at their first delivery.
 _TARGETS_AHEAD: Final = 100
-#: How long the former streaming task may take to close its batch: it waits for responses until their time-outs, of at
+#: How long the former streaming task may take to close its batch: it waits for responses until their timeouts, of at
 #: most 30 s, and then reconciles.
 _CLOSE_SECONDS = 75.0
 _POLL_SECONDS = 0.05

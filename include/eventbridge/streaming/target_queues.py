@@ -177,7 +177,7 @@ class TargetQueues:
         self._unrecorded.clear()
 
     def close(self) -> None:
-        """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their time-out has passed."""
+        """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their timeout has passed."""
         if self._closed:
             return
         self._waiting.clear()

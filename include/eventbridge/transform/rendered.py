@@ -13,12 +13,12 @@ MAXIMUM_BYTES: Final = 8 << 20
 
 
 def too_large(least: int) -> TransformFailed:
-    """Return the failure of a payload that has at least so many bytes; it need not have been built."""
+    """Return the failure of a payload of at least this size; it need not have been built."""
     return TransformFailed(f"the payload has {least:,} bytes or more, and {MAXIMUM_BYTES:,} are the most")
 
 
 class Scope(NamedTuple):
-    """What a delivery knows beside its event; `ingested_at` (aware) is when the event arrived on our bus.
+    """The values of a delivery besides its event; `ingested_at` (aware) is when the event arrived on the bus.
 
     `budget` is charged with the CPU time of an expensive transform (None: not counted).
     """
@@ -32,7 +32,7 @@ class Scope(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """What the target gets: body, its media type ("": none), further headers (None: there are none)."""
+    """The output for the target: body, its media type ("": none), further headers (None: there are none)."""
 
     payload: bytes
     content_type: str

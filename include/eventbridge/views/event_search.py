@@ -20,7 +20,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store.parquet import read_rows, read_table
 
-#: A page reads at most so many archive files, and no further one once they hold so many events.
+#: The maximum number of archive files that a page reads; it stops earlier once they have this many events.
 PAGE_FILES, PAGE_EVENTS = 50, 100_000
 
 _COLUMNS = ["topic", "broker", "partition_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]

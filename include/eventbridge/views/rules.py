@@ -122,7 +122,7 @@ class RuleText:
 
 
 def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
-    """Return the text of a rule in today's files; None if the files are not on this host, or it is not found.
+    """Return the text of a rule in the current files; None if the files are not on this host, or it is not found.
 
     A block is the rule if it means the same when it is read alone. A rule that is written as JSON in one line is not
     found.

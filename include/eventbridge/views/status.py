@@ -116,12 +116,12 @@ class Status:
     chunks: Mapping[str, int]  # of batches that are not committed
     pending: tuple[PendingStatus, ...]
     deferred_matches: tuple[DeferredMatchStatus, ...]
-    rules_on_hold: tuple[RuleOnHold, ...]  # in the version that today's file has, or on hold at a delivery
+    rules_on_hold: tuple[RuleOnHold, ...]  # in the version of the current file, or with deliveries on hold
     targets: tuple[TargetStanding, ...]  # those that are not ok
     overrides: tuple[OperatorOverride, ...]  # overrides that are set
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
-    errors: tuple[RuleError, ...]  # in today's rule files: batches use those of `rules_since`
+    errors: tuple[RuleError, ...]  # in the current rule files: batches use those of `rules_since`
     rules_since: datetime | None  # since when the rules are in force that new batches take
 
 
@@ -141,7 +141,7 @@ def status_fields(found: Status) -> dict[str, object]:
 
 
 def status(runtime: Runtime, *, batches: int = 10) -> Status:
-    """Return how all runners of today's rule files stand, with the newest batches; asks the buses, changes nothing."""
+    """Return the status of all runners of the current rule files, and the newest batches; queries the buses."""
     rules = runtime.rule_set()
     runners = rules.runners()
     partitions: list[PartitionStatus] = []

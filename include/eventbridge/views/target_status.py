@@ -1,4 +1,4 @@
-"""The status of every target of today's rule files, for people."""
+"""The status of every target of the current rule files, for people."""
 
 from __future__ import annotations
 
@@ -79,20 +79,20 @@ def target_standings(runtime: Runtime) -> list[TargetStanding]:
 
 
 def target_list(runtime: Runtime) -> list[TargetLine]:
-    """Return a line for each target of today's rules, and for each one of removed rules that is not ok."""
+    """Return a line for each target of the current rules, and for each one of removed rules that is not ok."""
     lines = _Lines(runtime)
     today = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
     return [lines.of(*key) for key in sorted(today | lines.not_ok())]
 
 
 def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:
-    """Return a line for each target of one of today's rules; raises NotFoundError."""
+    """Return a line for each target of one of the current rules; raises NotFoundError."""
     lines = _Lines(runtime)
     return [lines.of(rule, target) for target in sorted(find_rule(runtime.rule_set(), rule).targets)]
 
 
 def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage:
-    """Return the targets of today's rules after a rule whose names contain `find`."""
+    """Return the targets of the current rules after a rule whose names contain `find`."""
     lines, rules = _Lines(runtime), runtime.rule_set().rules
     names = sorted(name for name in rules if name > after and find in name)
     found: list[TargetLine] = []

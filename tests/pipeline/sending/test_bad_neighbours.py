@@ -40,7 +40,7 @@ def test_the_healthy_target_has_everything_before_the_others_end(sending: Sendin
     done = max(map(_ended_at, rows["healthy"]))
     for slow in ("drip", "hang"):
         assert {row["error_class"] for row in rows[slow]} <= {"Timeout", "Interrupted"}
-        assert done < min(map(_ended_at, rows[slow])), f"{slow} did not respond before its time-out"
+        assert done < min(map(_ended_at, rows[slow])), f"{slow} did not respond before its timeout"
     assert done < max(map(_ended_at, rows["huge"]))
     assert {(row["outcome"], row["code"], len(row["response_head"])) for row in rows["huge"]} == {
         ("delivered", 200, 20 * 1024)

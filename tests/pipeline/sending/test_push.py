@@ -246,7 +246,7 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
 def test_a_request_in_flight_at_an_immediate_stop_is_recorded_as_sent(
     sending: Sending, clock: RunningClock, by_key: dict[str, str]
 ) -> None:
-    """Its attempt counts and has no response; it is sent again once its time-out is over, and not by the next push."""
+    """Its attempt counts and has no response; it is sent again once its timeout is over, and not by the next push."""
     batch = sending.routed(3, stuck=http("/hang/stuck", timeout="30s", max_in_flight=2, **by_key))
     runtime = sending.runtime
     in_flight = 1 if by_key else 2
@@ -278,7 +278,7 @@ def test_a_request_in_flight_at_an_immediate_stop_is_recorded_as_sent(
 def test_a_request_of_a_thread_that_ignores_the_stop_is_recorded_as_sent(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, at_once: bool, timeout: int
 ) -> None:
-    """A client library may hold its thread forever: the push waits for the time-out, or ends at once."""
+    """A client library may hold its thread forever: the push waits for the timeout, or ends at once."""
     asked, goes_on = threading.Event(), threading.Event()
 
     def hold(request: Request) -> Response:
@@ -419,7 +419,7 @@ def test_a_target_that_cannot_be_opened_is_retried_after_a_pause(sending: Sendin
 def test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_id(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and everything is
+    """Recorded as sent, and sent again after its timeout: the receiver has each id twice, and everything is
     reconciled.
     """
     runtime = sending.begin(3, settings={"push_timeout": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))

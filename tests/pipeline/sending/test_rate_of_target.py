@@ -60,7 +60,7 @@ def test_deliveries_over_the_rate_go_to_the_slow_lane_untried(sending: Sending) 
 
 @pytest.mark.parametrize("more", [{}, {"ordering_key": "$.data.id"}], ids=["in any order", "ordered"])
 def test_a_target_alone_in_its_batch_is_sent_at_its_rate(sending: Sending, more: dict[str, object]) -> None:
-    """It is alone in its batch, with several shards if it is ordered: its push continues, and is not a time-out."""
+    """It is alone in its batch, with several shards if it is ordered: its push continues, and is not a timeout."""
     crm = http("/healthy/alone", rate="10/s", **more)
     batch = sending.routed(100, settings={"push_timeout": 3}, crm=crm)
     runtime = sending.runtime

@@ -234,7 +234,7 @@ def test_an_event_delivered_by_a_retry_counts_as_delivered(sending: Sending) -> 
 
 
 def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> None:
-    """By today's rules a new target gets them; by those of then the old one does, though no file names it any more."""
+    """With the current rules a new target gets them; with the old rules the old one does, though no file names it."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
 
@@ -252,7 +252,7 @@ def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> 
     ],
 )
 def test_a_name_that_did_not_exist_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
-    """Even if today's files have it; nothing is recorded."""
+    """Even if the current files have it; nothing is recorded."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
 
@@ -309,7 +309,7 @@ def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:
 
 
 def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
-    """Per target, by today's rules, and nothing is recorded or sent."""
+    """Per target, by the current rules, and nothing is recorded or sent."""
     landed(sending, 5, crm="/healthy/crm")
     runtime = sending.runtime
 

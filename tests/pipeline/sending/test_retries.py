@@ -1,4 +1,4 @@
-"""Retry batches: pending deliveries come back when due, use today's rules, and are reconciled too."""
+"""Retry batches: pending deliveries come back when due, use the current rules, and are reconciled too."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def test_a_server_that_does_not_respond_is_tried_again(
         sending.deliver()
 
     assert [(row.count, row.reason) for row in waiting(sending)] == [(1, "retry_scheduled")] * QUEUES
-    batches = sending.runtime.ledger.batches.find(limit=None)  # after a time-out the rest is sent in the slow lane
+    batches = sending.runtime.ledger.batches.find(limit=None)  # after a timeout the rest is sent in the slow lane
     rows = [row for batch in batches for row in segment_rows(sending.runtime, batch.batch_id)]
     assert [row["error_class"] for row in rows] == [error_class] * QUEUES
 

@@ -1,4 +1,4 @@
-"""A target that responds within its time-out gets each delivery once, however long a response takes."""
+"""A target that responds within its timeout gets each delivery once, however long a response takes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from eventbridge.delivery.push import push
 from eventbridge.model.rule_state import TargetStatus
 from eventbridge.repair.audit import audit
 
-#: Responses after two seconds: a fifth of its time-out.
+#: Responses after two seconds: a fifth of its timeout.
 LATE = http("/delay/2000", timeout="10s", max_in_flight=4)
 
 
@@ -44,7 +44,7 @@ def test_the_others_do_not_wait_for_it_again(sending: Sending) -> None:
     slow = standing(sending)
     assert slow is not None
     assert (slow.state, slow.slow) == ("degraded", True)
-    assert "responses within 30 s took a fifth of the time-out or longer" in slow.reason
+    assert "responses within 30 s took a fifth of the timeout or longer" in slow.reason
     tried = received(sending, "/delay/2000")
     assert 10 <= sum(tried.values()) <= 14, "four are in flight when the tenth response comes"
     untried = [row for row in verdicts(runtime, first)["crm"] if row.verdict == "unknown"]
@@ -108,7 +108,7 @@ def test_a_target_that_begins_to_hang_costs_its_runner_one_time_out_once(sending
 
     assert first is not None
     assert second is not None
-    assert 3 <= first_seconds < 6, "one time-out and not two"
+    assert 3 <= first_seconds < 6, "one timeout and not two"
     assert second_seconds < 3
     assert received(sending, "/hang/crm").total() == 2
     tried = Counter((row.verdict, row.attempts, row.reason) for row in verdicts(runtime, first)["crm"])
@@ -122,7 +122,7 @@ def test_a_target_that_begins_to_hang_costs_its_runner_one_time_out_once(sending
 
 
 def test_a_hanging_target_in_a_chunk_of_its_own_is_found_out_too(sending: Sending) -> None:
-    """Its neighbours' chunks end without it, and its batch waits for one time-out."""
+    """Its neighbours' chunks end without it, and its batch waits for one timeout."""
     settings = {"chunk_max_deliveries": 8}
     hanging = http("/hang/crm", timeout="2s", max_in_flight=8)
     runtime = sending.begin(8, settings=settings, crm=hanging, mail="/healthy/mail", note="/healthy/note")

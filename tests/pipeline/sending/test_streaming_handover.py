@@ -219,7 +219,7 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
 
 
 def test_a_handover_sends_nothing_twice_to_a_target_that_responds_slowly(sending: Sending) -> None:
-    """The streaming task that hands over listens until the time-outs of what it sent are over, though it had no
+    """The streaming task that hands over listens until the timeouts of what it sent are over, though it had no
     response yet.
     """
     sending.rules(crm=http("/delay/4000", timeout="10s", max_in_flight=100))

@@ -111,7 +111,7 @@ def _further_rule(name: str, target: str) -> str:
 
 
 def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> None:
-    """A rule that changed since, a removed one and a new one are reported, with the result of today's rules."""
+    """A rule that changed since, a removed one and a new one are reported, with the result of the current rules."""
     sending.begin(1, crm="/healthy/crm")
     sending.deliver()
     sending.write(

@@ -91,7 +91,7 @@ def test_each_sending_takes_a_token() -> None:
 
 
 def test_when_the_push_is_stopped_they_are_recorded_as_sent() -> None:
-    """They may have arrived, so each waits for its time-out; what was not sent has no attempt."""
+    """They may have arrived, so each waits for its timeout; what was not sent has no attempt."""
     stop = Stop()
 
     def response(request: Request) -> Response | None:

@@ -120,7 +120,7 @@ def test_a_shard_with_too_much_before_it_is_closed() -> None:
 
 @pytest.mark.parametrize("timeout", [1.0, 10.0, 30.0])
 def test_a_lease_outlasts_every_send_that_starts_under_it(timeout: float) -> None:
-    """The last send starts a time-out before its end, and one that starts at once is never cut short by it."""
+    """The last send starts a timeout before its end, and one that starts at once is never cut short by it."""
     until = lease_until(NOW, timeout)
 
     assert last_start(until, timeout) + timedelta(seconds=timeout) <= until

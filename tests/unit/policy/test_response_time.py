@@ -16,7 +16,7 @@ UNTIL = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     [(10.0, 20.0, 2.0), (30.0, 20.0, 4.0), (6.0, 20.0, 1.2), (5.0, 20.0, 1.0), (1.0, 20.0, 1.0), (30.0, 2.0, 1.0)],
 )
 def test_a_response_is_slow_from_a_fifth_of_its_time_on(timeout: float, budget: float, seconds: float) -> None:
-    """Its time is the time-out, or the push budget if that is shorter; what takes less than a second is never slow."""
+    """Its time is the timeout, or the push budget if that is shorter; what takes less than a second is never slow."""
     assert slow_after(timeout, budget) == pytest.approx(seconds)
 
 

@@ -43,7 +43,7 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
 
     assert told.is_word_against
     assert (status.state, status.slow, status.since, status.until) == ("degraded", True, NOW, NOW)
-    assert status.reason == "10 of 20 responses within 30 s took a fifth of the time-out or longer"
+    assert status.reason == "10 of 20 responses within 30 s took a fifth of the timeout or longer"
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
     [(1, "1 request had no response in time"), (4, "4 requests had no response in time")],
 )
 def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
-    """The next batch does not wait for a time-out again; nor for one of an ordered target, which has no breaker."""
+    """The next batch does not wait for a timeout again; nor for one of an ordered target, which has no breaker."""
     told = Tally("late", "crm", no_response=count)
     status = after(OK, told, Count(100, 1, 1), NOW)
 

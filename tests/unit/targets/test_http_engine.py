@@ -144,7 +144,7 @@ def test_a_socket_with_the_number_of_a_closed_one_is_polled(engine: HttpEngine) 
 
 
 def test_a_response_that_came_in_time_counts_however_late_it_is_read(engine: HttpEngine) -> None:
-    """Who drives the engine stood still for longer than a request may take; only what has no response is a time-out."""
+    """Who drives the engine stood still for longer than a request may take; only what has no response is a timeout."""
     response = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
     asked, still, responded = threading.Event(), threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -212,7 +212,7 @@ def test_a_request_without_a_response_is_given_up_by_the_first_look_after_its_ti
 
 
 def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_gets_a_response_then(engine: HttpEngine) -> None:
-    """A request that goes out while another target's response is read has no longer time-out than any other."""
+    """A request that goes out while another target's response is read has no longer timeout than any other."""
     asked, still, responded = threading.Event(), threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as silent:
 

@@ -230,7 +230,7 @@ def test_a_huge_head_is_cut_off(receiver: Receiver, path: str) -> None:
 
 
 def test_a_body_that_never_ends_times_out(receiver: Receiver) -> None:
-    """The time-out is for the whole response, not for its first byte."""
+    """The timeout is for the whole response, not for its first byte."""
     began = time.monotonic()
     response = response_of(receiver.url("/drip"), timeout_seconds=0.4)
 
@@ -240,7 +240,7 @@ def test_a_body_that_never_ends_times_out(receiver: Receiver) -> None:
 
 
 def test_no_response_times_out(receiver: Receiver) -> None:
-    """A target that accepts and never responds costs its time-out."""
+    """A target that accepts and never responds costs its timeout."""
     response = response_of(receiver.url("/hang"), timeout_seconds=0.3)
 
     assert (response.accepted, response.code, response.error_class) == (False, None, "Timeout")

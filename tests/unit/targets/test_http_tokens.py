@@ -202,7 +202,7 @@ print(response.error_class, response.error, flush=True)
 
 
 def test_a_name_that_cannot_be_looked_up_costs_the_time_out(tmp_path: Path) -> None:
-    """What looks up a token endpoint's name for ever is left at it when the target's time-out of 1 s is over.
+    """What looks up a token endpoint's name for ever is left at it when the target's timeout of 1 s is over.
 
     The resolver's file of aliases, which it reads first for a name without dots, is a pipe that nobody writes to.
     """

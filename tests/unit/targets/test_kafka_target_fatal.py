@@ -52,7 +52,7 @@ def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
 
 @pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
 def test_no_waiting_fixes_a_fatal_error(error: KafkaError) -> None:
-    """A client that met one says so instead of a time-out."""
+    """A client that met one says so instead of a timeout."""
     trouble = ClientErrors()
     trouble(error)
 

@@ -106,7 +106,7 @@ def _keep(runtime: Runtime, report: BacktestReport | DiffReport) -> None:
         log.info("report: %s", uri)
 
 
-_CANDIDATE = "A rule of today's files, RULE@VERSION, or the text of a rule file."
+_CANDIDATE = "A rule of the current files, RULE@VERSION, or the text of a rule file."
 
 
 def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:

@@ -229,7 +229,7 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             description="At most this many dead letters per second.",
         ),
         "retransform": Param(
-            False, type="boolean", title="Retransform", description="Route the events through today's rules."
+            False, type="boolean", title="Retransform", description="Route the events through the current rules."
         ),
         "again": Param(
             False, type="boolean", title="Again", description="Also dead letters that were redriven before."

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 GUIDE = """
 Delivers archived events again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off,
 logs how many events would be taken, their targets, and samples. To deliver to all rules of the bus choose `*` under
-*Rules*. Events go through today's rules, or through those of the time, under new delivery ids or the same.
+*Rules*. Events go through the current rules, or through those of the time, under new delivery ids or the same.
 A run processes one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next run until the
 end of the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop a replay and show its results. Marking
 a run failed does not stop the replay: some minutes later `eventbridge_retry_deliveries` starts another run for it.
@@ -322,7 +322,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             "today",
             type="string",
             enum=["today", "then"],
-            values_display={"today": "today's rules", "then": "the rules that routed the events"},
+            values_display={"today": "the current rules", "then": "the rules that routed the events"},
             title="Rules as of",
             description="The version of the rules that decides which targets get the events.",
         ),

@@ -13,10 +13,10 @@ NOT_IN_RE2: Final = ("(?=", "(?!", "(?<", "(?>", "\\1", "\\2", "\\3", "*+", "++"
 #: Memory that one expression's program may take while it is compiled: `\pL{100}`, which is nine characters, takes it.
 #: It has 120,000 of RE2's instructions and is compiled in 40 ms; a larger one is refused in 10 ms.
 _MEMORY_BYTES: Final = 2 << 20
-#: What an expression counts for that is too large: it is refused in a fifth of the time that so many instructions take.
+#: The instructions that an oversized expression counts for: rejecting it takes a fifth of the time that they would
+#: take.
 _TOO_LARGE: Final = 120_000
-#: What the programs of one pattern's expressions may have together, in RE2's instructions: to compile so many takes
-#: 0.2 s.
+#: The maximum number of RE2's instructions for all expressions of one pattern; compiling these takes 0.2 s.
 _OF_PATTERN: Final = 500_000
 #: The same for all different expressions of the rule files of a folder: 2 s, and 64 MB where they are matched.
 _OF_ALL: Final = 4_000_000

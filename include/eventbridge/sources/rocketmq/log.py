@@ -1,6 +1,6 @@
 """Topics of a RocketMQ cluster as a log: offsets, reading by range, publishing.
 
-A message's time is when its broker stored it. Topics have no identity: a topic that was created again is recognised by
+A message's time is when its broker stored it. Topics have no identity: a topic that was recreated is recognised by
 its messages.
 """
 
@@ -134,7 +134,7 @@ class RocketmqLog:
         if end > log_end:
             raise OffsetGapError(
                 f"{self.uri}: offsets {start} to {end} of {_name(partition)} were requested, but the partition "
-                f"ends at {log_end}: the topic was created again, or its broker lost messages. "
+                f"ends at {log_end}: the topic was recreated, or its broker lost messages. "
                 "Restore the topic, or give the rules a runner with a new name"
             )
         return self._read(partition, max(start, self.earliest(partition)), end)

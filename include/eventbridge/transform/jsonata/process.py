@@ -27,7 +27,7 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.j
 
 
 class Evaluation(NamedTuple):
-    """What an evaluation came to: a status of `limits`, its CPU seconds, JSON or a message."""
+    """The result of an evaluation: a status of `limits`, its CPU seconds, JSON or a message."""
 
     status: int
     seconds: float
@@ -119,7 +119,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _read(pipe: int, length: int) -> bytes | None:
-    """Return so many bytes, None if the pipe ends before; raises InfrastructureError if nothing comes."""
+    """Return `length` bytes, None if the pipe ends before; raises InfrastructureError if nothing comes."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     found = bytearray()

@@ -32,7 +32,7 @@ _QUERY: Final = words("select from table values with map reduce insert create dr
 _NAMES: Final = ("word", "name")
 #: Names that begin with __ are those of `run_time_limits`.
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-#: The most values that a lambda of any function has.
+#: The maximum number of parameters of a lambda of any function.
 _MOST_PARAMETERS: Final = 3
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _INTERVAL_UNITS: Final = frozenset({unit + end for unit in UNITS for end in ("", "s")} - {"dayofyear"})

@@ -10,9 +10,9 @@ from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, OF_TEXT
 
 _ENOUGH: Final = 1 << 62
-#: The most characters of a number, a truth value, a date, a timestamp, or the difference of two timestamps.
+#: The maximum length of a number, a truth value, a date, a timestamp, or the difference of two timestamps.
 NUMBER: Final = 56
-#: The most characters that stand around a member of an array, map or struct when it is written: quotes, comma, null.
+#: The maximum characters around a member of an array, map or struct when it is written: quotes, comma, null.
 AROUND: Final = 8
 
 
@@ -141,11 +141,11 @@ def items(arguments: Sequence[Node]) -> int | None:
     return max(other_high - low, high - other_low) + 1
 
 
-#: The most characters that an expression may make out of nothing.
+#: The maximum characters that an expression may make without input.
 MAXIMUM_FIXED: Final = 2_000_000
-#: The most bytes of a character in UTF-8.
+#: The maximum bytes of a character in UTF-8.
 _CHARACTER: Final = 4
-#: The most characters that an interval or a format's width makes; of each they are fewer.
+#: The maximum characters of an interval or of a format's width.
 _LONG: Final = 100
 _WIDTH: Final = 1_500
 

@@ -27,15 +27,17 @@ PAIRWISE: Final = {
     "arrays_overlap": 2,
     "map_zip_with": 2,
 }
-#: The most members that such a function may compare so: it then takes a second or two for an event of 1 MB.
+#: The maximum number of members that such a function may compare this way: it then takes a second or two for an event
+#: of 1 MB.
 MAXIMUM_COMPARED: Final = 2_000
 #: The same for such a function inside a lambda, which an event may call for many arrays.
 COMPARED_INSIDE: Final = 200
-#: Functions that look each member up in a hash table of Spark's own, and the most members that they may look up: the
-#: sender of an event can choose numbers and texts whose hashes are all equal.
+#: Functions that look each member up in a hash table of Spark's own, and the maximum number of members that they may
+#: look up: the sender of an event can choose numbers and texts whose hashes are all equal.
 _HASHED: Final = frozenset({"array_distinct", "array_except", "array_intersect", "array_union"})
 MAXIMUM_HASHED: Final = 30_000
-#: The most digits in a row of a text that is cast to a decimal: Java takes as many steps as their square.
+#: The maximum number of consecutive digits of a text that is cast to a decimal: Java takes as many steps as their
+#: square.
 MAXIMUM_DIGITS: Final = 1_000
 #: More digits than that, or an exponent such as e-10000: Java divides by that power of ten. It is tried in one way.
 _SLOW_NUMBER: Final = (

@@ -27,7 +27,7 @@ from eventbridge.transform.sql.run_time_limits import (
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE
 
-#: The most nanoseconds that all lambdas of an expression may take for one event.
+#: The maximum nanoseconds of all lambdas of an expression for one event.
 MAXIMUM_WORK: Final = 30_000_000_000
 #: The event that no limit is written for if all its members are within that: the largest event, unless it is set.
 _LARGEST: Final = 1 << 20
@@ -35,17 +35,17 @@ _LARGEST: Final = 1 << 20
 #: A member that is long may be compared with each other, but then these are short.
 _SORTED: Final = 20
 _LONG_SORTED: Final = 2
-#: Spark copies the whole data to read a member of it: as long as reading one byte for each of so many.
+#: Spark copies the whole data to read a member of it: that takes as long as reading one byte in this many.
 _COPIED: Final = 64
-#: What each member takes with each other where a sender chose all members to have the same hash.
+#: The cost of each pair of members if a sender chose all members to have the same hash.
 _SAME_HASH: Final = 1
-#: How many bytes Java compares in a nanosecond while it looks for a text in another one.
+#: How many bytes Java compares in a nanosecond while it searches for a text in another one.
 _LOOKED: Final = 8
 _SMALL: Final = Size(numbers=ONE)
 
 
 class Weight(NamedTuple):
-    """What a node takes: by itself, for each byte of text, and for each number or member that it reads and makes."""
+    """The cost of a node: by itself, for each byte of text, and for each number or member that it reads and makes."""
 
     alone: int
     byte: int
@@ -68,9 +68,9 @@ _LIMITED: Final = Weight(1_500, 50, 20)
 _REMOVE: Final = Weight(1_000, 500, 500)
 _QUICK_CALL: Final = Weight(200, 10, 20)
 _SORT: Final = Weight(1_000, 60, 1_000)
-#: What one comparison of two nested members takes, for each number in them.
+#: The cost of one comparison of two nested members, for each number in them.
 _COMPARISON: Final = 250
-#: What one try of a pattern takes, and one match.
+#: The cost of one attempt to match a pattern, and of one match.
 _TRY: Final = 5
 _MATCH: Final = 500
 
@@ -264,7 +264,7 @@ def _of_cast(named: str) -> Weight:
 
 
 def _of_looking(one: Growth, other: Growth) -> Growth:
-    """Return the time to look for a text in another one, whichever of the two it is."""
+    """Return the time to search for a text in another one, whichever of the two it is."""
     return Growth(*(-(-factor // _LOOKED) for factor in one.times(other)))
 
 

@@ -55,7 +55,7 @@ _patterns: dict[tuple[str, str], Pattern] = {}
 
 
 class _RuleChoice(NamedTuple):
-    """Today's rules, if they can be read, and which of them to evaluate; see `why`."""
+    """The current rules, if they can be read, and which of them to evaluate; see `why`."""
 
     today: RuleSet | None
     most_unmatched: int | None

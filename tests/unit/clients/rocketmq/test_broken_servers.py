@@ -202,7 +202,7 @@ def ended(client: socket.socket, opaque: int) -> None:
 
 
 def test_a_broker_that_hangs_does_not_keep_the_others_from_being_read() -> None:
-    """Its time-out is waited for once; then it is away for a while, and its queues are not among the ends."""
+    """Its timeout is waited for once; then it is away for a while, and its queues are not among the ends."""
     with server(say_nothing) as hanging, server(ended) as good:
         queue = {"perm": 6, "readQueueNums": 1, "writeQueueNums": 1}
         brokers = {"a": hanging, "b": good}
