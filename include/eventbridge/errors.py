@@ -198,7 +198,7 @@ class LedgerLostError(OperatorError):
 
 
 class OffsetGapError(OperatorError):
-    """A committed offset lies beyond the end of its log, or was committed on another: it was truncated or replaced."""
+    """A committed offset is beyond the end of its log, or from another log: the log was truncated or replaced."""
 
 
 class RuleMovedError(OperatorError):

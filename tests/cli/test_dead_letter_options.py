@@ -137,7 +137,7 @@ def test_a_damaged_file_is_no_error_of_the_user(delivered: Any, eventbridge: Cal
 
     for result in results:
         assert result.code == 1
-        assert "holds no file" in result.err
+        assert "has no file" in result.err
     repair = re.search(r"`eventbridge (batch repair \S+) --dry-run`", results[0].err)
     assert repair is not None
     assert eventbridge(*repair[1].split()).code == 0

@@ -90,7 +90,7 @@ def test_a_full_disk_exits_with_3(shop: Any) -> None:
     [
         ("EVENTBRIDGE_HOMME", "/x", "Did you mean EVENTBRIDGE_HOME?"),
         ("EVENTBRIDGE_CHUNK_MAX_SIZE", "8 MB", "EVENTBRIDGE_CHUNK_MAX_SIZE"),
-        ("EVENTBRIDGE_STORE_URI", "s3://key:secret@bucket/x", "keys stand in the connection"),
+        ("EVENTBRIDGE_STORE_URI", "s3://key:secret@bucket/x", "put the keys into the connection"),
         ("EVENTBRIDGE_RULES_FOLDER", "nowhere", "nowhere:1:1"),
     ],
 )

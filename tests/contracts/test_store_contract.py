@@ -161,7 +161,7 @@ def test_an_absent_value_is_missing(store: Store) -> None:
 
     for path in ("nothing", "a", "a/y", "b/x"):
         assert not store.exists(path)
-        told = f"The store {store.uri} holds no file '{path}'. Put it back.*EVENTBRIDGE_STORE_URI"
+        told = f"The store {store.uri} has no file '{path}'. Put it back.*EVENTBRIDGE_STORE_URI"
         with pytest.raises(StoreFileMissing, match=told):
             store.get(path)
         with pytest.raises(StoreFileMissing, match=told):

@@ -114,7 +114,7 @@ def test_lambdas_that_are_nested_too_deep_are_refused_where_the_third_begins() -
     """The error names the lambda, and is found before anything is computed about the tree."""
     problem, remedy = expression_problem(nested(20)) or ("", "")
 
-    assert problem.startswith("more than 2 lambdas stand inside one another, line 1, column ")
+    assert problem.startswith("more than 2 lambdas are nested, line 1, column ")
     assert remedy == "Nest fewer"
     assert expression_problem(nested(2)) is None
 

@@ -29,7 +29,7 @@ class AirflowConflict(AirflowError):
 class AirflowApi:
     """A client of Airflow's REST API. Its opener closes it."""
 
-    #: What the connection's account must be allowed to do; part of an error message.
+    #: The permissions that the connection's account needs; part of an error message.
     needs: ClassVar[str] = ""
 
     def __init__(self, connection: Connection, timeout_seconds: float = 5.0) -> None:

@@ -129,7 +129,7 @@ async def _triggered(dag_id: str, why: str, conf: Mapping[str, str], user: str) 
 
 
 class _Rights:
-    """What a user may do, according to Airflow's auth manager."""
+    """The permissions of a user, according to Airflow's auth manager."""
 
     def __init__(self, user: Any) -> None:
         self._user = user

@@ -39,10 +39,10 @@ _SILENCE = timedelta(seconds=30)
 #: How often the watcher records a poll in the ledger: several times before it counts as dead (`WATCHER_ALIVE`).
 _RECORD_INTERVAL = timedelta(seconds=20)
 
-#: How often late batches are looked for.
+#: How often the watcher checks for late batches.
 _LATE_INTERVAL = timedelta(seconds=10)
 
-#: How often orphaned replays and redrives are looked for.
+#: How often the watcher checks for orphaned replays and redrives.
 _ORPHANS_INTERVAL = timedelta(seconds=20)
 
 log = logging.getLogger(__name__)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 PAGE_ROUTERS: Final = tuple(
     part.router for part in (pages, page_operations, backtests, batches, redrives, page_replays)
 )
-#: What every application serves; another server that mounts it has a login and a check of its health of its own.
+#: The routes of every application; a server that mounts it has its own login and health check.
 _ROUTERS: Final = (
     *(part.router for part in (metrics, lists, documents, operations, replays)),
     *PAGE_ROUTERS,

@@ -141,7 +141,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API and the page: publish events by POST /buses/BUS/events, with a token of `tokens create`.
 
-    SIGTERM or Ctrl-C stops it gracefully: it accepts no new calls, responds to those under way, and exits with 0.
+    SIGTERM or Ctrl-C stops it gracefully: it accepts no new calls, responds to calls in progress, and exits with 0.
     """
     from eventbridge.api.serve import serve as run
 

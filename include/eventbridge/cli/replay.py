@@ -201,8 +201,8 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
         found = find_replay(runtime, replay_id)
         if found.state == "cancelled" and not runtime.ledger.replays.open_batches(found.replay_id):
             raise UserError(
-                f"replay {found.replay_id} is cancelled, and none of its batches is under way: there is nothing to "
-                f"continue. `eventbridge replay {found.bus} --from TIME` begins another one"
+                f"replay {found.replay_id} is cancelled, and none of its batches is in progress: there is nothing to "
+                f"continue. `eventbridge replay {found.bus} --from TIME` starts a new one"
             )
         resume_replay(runtime, found.replay_id)
         _deliver(runtime, found, spark, as_json=as_json)
@@ -217,11 +217,11 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         found = find_replay(runtime, replay_id)
         changed = cancel_replay(runtime, found.replay_id)
         found = runtime.ledger.replays.get(found.replay_id)
-        under_way = runtime.ledger.replays.open_batches(found.replay_id)
+        open_batches = runtime.ledger.replays.open_batches(found.replay_id)
     _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
-    for batch in under_way:
+    for batch in open_batches:
         note(
-            f"its batch {batch.batch_id} is under way and will be finished. "
+            f"its batch {batch.batch_id} is in progress and will be finished. "
             f"If its process died, `eventbridge replay resume {found.replay_id[:8]}` finishes that batch only"
         )
 

@@ -41,7 +41,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
     """Open the runtime for one command and close it after.
 
     `expects_ledger`: the command works on an existing ledger. If there is none, it gets an empty one that is deleted
-    with the command, and a note names the place that was looked in. `is_action`: the command changes something, so the
+    with the command, and a note names the place that was searched. `is_action`: the command changes something, so the
     ledger records who ran it. `writes`: it leaves something behind without being an action. An action or a write
     creates a missing ledger; with `expects_ledger` a note then says so, as the place is perhaps the wrong one.
     """

@@ -50,17 +50,19 @@ class Settings(BaseModel):
 
     # Locations of state, data, buses and rule files.
 
-    home: Folder = setting(Path(".eventbridge"), "folder", "All state of one machine; the next three lie in it.")
+    home: Folder = setting(
+        Path(".eventbridge"), "folder", "All state of one machine; the defaults of the next three are inside it."
+    )
     ledger_url: LedgerUrl = setting(
         lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
         "SQLAlchemy URL",
-        "The database of state: SQLite, in a file of one host, or `postgresql://`, on a server, for several.",
+        "The database of state: SQLite, a file on one host, or `postgresql://`, a server for several hosts.",
         repr=False,  # it may hold a password
     )
     store_uri: Uri = setting(
         lambda data: f"file://{data['home']}/store",
         "URI",
-        "The object store of data: archive, deliveries, audit; a folder, or s3://connection@bucket/prefix.",
+        "The object store for data: archive, deliveries, audit; a folder or s3://connection@bucket/prefix.",
         repr=False,  # it may contain a key
     )
     bus_folder: Folder = setting(
@@ -69,18 +71,18 @@ class Settings(BaseModel):
     file_target_folders: Folders = setting(
         lambda data: (data["home"] / "files",),
         "folders",
-        "The folders that file targets may write below, separated by colons; a relative path counts from the first.",
+        "The folders that file targets may write to, separated by colons; relative paths start at the first.",
         min_length=1,
     )
     rules_folder: FolderOrBucket = setting(
         Path("include/rules"),
         "folder or URI",
-        "The rule files, used as written; or s3://connection@bucket/prefix, from where they are published.",
+        "The folder of the rule files; or s3://connection@bucket/prefix, from which they are published.",
     )
     rules_from: RulesFrom = setting(
         lambda data: "published" if in_bucket(data["rules_folder"]) else "files",
         "files or published",
-        "What new batches go by: this host's files, or what `eventbridge rules publish` put in force (so of a bucket).",
+        "The rules of new batches: this host's files, or the rules published last (always for a bucket).",
     )
 
     # Sizes of batches, chunks and files, and the limits of each stage.
@@ -88,113 +90,124 @@ class Settings(BaseModel):
     event_max_size: Size = setting(
         MIB,
         "bytes",
-        "The largest event taken; a larger one becomes a dead letter (`malformed`). Bounds memory.",
+        "The maximum size of an event; a larger one becomes a dead letter (`malformed`). Bounds memory.",
         ge=1024,
     )
     batch_max_events: Count = setting(
-        1_000_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1
+        1_000_000, "events", "The maximum events of a batch; for a replay or redrive at most 50,000.", ge=1
     )
     batch_target_duration: Seconds = setting(
-        15.0, "seconds", "In what time 80 % of a batch's responses are to be there: batches follow it.", gt=0, le=600
+        15.0,
+        "seconds",
+        "The time in which 80 % of a batch's responses should arrive: it determines batch sizes.",
+        gt=0,
+        le=600,
     )
     batch_max_size: Size = setting(
-        1 << 30, "bytes", "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.", ge=MIB
+        1 << 30, "bytes", "The maximum size of a batch with large events; for a replay or redrive 64MiB.", ge=MIB
     )
     batch_max_deliveries: Count = setting(
-        1_000_000, "deliveries", "The most a batch is planned to come to: what settling and reconciliation hold.", ge=1
+        1_000_000,
+        "deliveries",
+        "The maximum planned deliveries of a batch: settling and reconciliation keep them in memory.",
+        ge=1,
     )
     batch_max_chunks: Count = setting(
-        64, "push tasks", "The most push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
+        64, "push tasks", "The maximum push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
     )
     batch_timeout: Seconds = setting(
         60.0,
         "seconds",
-        "How long a batch may deliver; the rest becomes pending: what a slow target or a closed pool costs its runner.",
+        "How long a batch may deliver before the rest becomes pending: limits the delay by a slow target.",
         gt=0,
         le=3600,
     )
     batch_late_after: Seconds = setting(
-        120.0, "seconds", "How long after it was planned a batch that is not committed counts as late.", gt=0, le=86_400
+        120.0, "seconds", "The age at which an uncommitted batch counts as late.", gt=0, le=86_400
     )
     prepare_timeout: Seconds = setting(
         60.0,
         "seconds",
-        "How long buffer and route may work in one run; what they recorded is kept for the next, so none is endless.",
+        "How long buffer and route may work in one run; the next run continues from the recorded parts.",
         gt=0,
         le=3600,
     )
     route_slice_timeout: Seconds = setting(
         30.0,
         "seconds",
-        "How long a Spark worker may take over one slice before it is ended and the slice is split: what a loop costs.",
+        "How long a Spark worker may take for one slice before it is killed and the slice is split.",
         gt=0,
         le=3600,
     )
     route_rule_cpu_budget: Seconds = setting(
         2.0,
         "seconds",
-        "CPU time a budgeted rule may take of a batch; the rest is routed in the slow lane later: what others wait.",
+        "The CPU time of a budgeted rule in a batch; the rest of its events is routed later, in the slow lane.",
         gt=0,
         le=600,
     )
     route_total_cpu_budget: Seconds = setting(
         10.0,
         "seconds",
-        "CPU time after which a worker begins with no further budgeted rule of a batch: what all together cost others.",
+        "The CPU time after which a worker starts no further budgeted rule of a batch.",
         gt=0,
         le=600,
     )
     route_deferred_cpu_budget: Seconds = setting(
         20.0,
         "seconds",
-        "CPU time that a budgeted rule may take of a batch in the slow lane; an event that takes all of it fails.",
+        "The CPU time of a budgeted rule for a batch in the slow lane; an event that uses all of it fails.",
         gt=0,
         le=600,
     )
     push_timeout: Seconds = setting(
-        20.0, "seconds", "How long a push task may send: what a hanging target costs others at most.", gt=0, le=600
+        20.0,
+        "seconds",
+        "How long a push task may send: limits the delay that a hanging target causes for others.",
+        gt=0,
+        le=600,
     )
     retry_after_max_delay: Seconds = setting(
         86_400.0,
         "seconds",
-        "The longest wait that a target can ask for by Retry-After; a longer one is cut to it.",
+        "The maximum delay that a target can request with Retry-After; a longer one is reduced to it.",
         gt=0,
         le=30 * 86_400,
     )
     schema_sample_events: Count = setting(
-        64, "events", "How many events of each landed file fields are learned of; 0: of none.", ge=0, le=10_000
+        64, "events", "How many events of each landed file are sampled for the schema; 0: none.", ge=0, le=10_000
     )
     schema_example_max_size: Size = setting(
-        64, "bytes", "How much of a value is kept as a field's example in the ledger; 0: none is.", ge=0, le=1024
+        64, "bytes", "The maximum size of a field's example value in the ledger; 0: no examples.", ge=0, le=1024
     )
     chunk_max_deliveries: Count | None = setting(
         None,
         "deliveries",
-        "The most one push task sends, whatever its targets; not set = what their type says, see below.",
+        "The maximum deliveries of one push task; not set = by the type of the target, see below.",
         ge=1,
     )
     chunk_max_size: Size | None = setting(
         None,
         "bytes",
-        "The most payload one push task holds, whatever its targets; not set = what their type says.",
+        "The maximum payload of one push task; not set = by the type of the target.",
         ge=1024,
     )
     buffer_range_events: Count = setting(
         lambda data: 25_000 if _is_s3(data) else 20_000,
         "events",
-        "How many events buffer lands and records at a time: what a crash makes it read again. In S3 25000.",
+        "How many events buffer lands and records at a time: limits rereading after a crash. In S3 25000.",
         ge=1,
     )
     segment_responses: Count = setting(
         lambda data: 5_000 if _is_s3(data) else 2_000,
         "responses",
-        "After so many responses push writes them down: the most that a crash sends again. In an S3 store 5000.",
+        "Push records its responses after this many: limits repeated sends after a crash. In S3 5000.",
         ge=1,
     )
     segment_interval: Seconds = setting(
         lambda data: 12.0 if _is_s3(data) else 1.0,  # at most twice in a push budget if responses arrive soon
         "seconds",
-        "After so long push writes down its responses and checks its claim: all that a crash sends again. In S3 12s.",
+        "Push records its responses and checks its claim after this time: limits repeated sends. In S3 12s.",
         gt=0,
         le=60,
     )
@@ -204,25 +217,25 @@ class Settings(BaseModel):
     disk_min_free_size: Size = setting(
         512 * MIB,
         "bytes",
-        "With less free space listen plans no new batch: the ones under way must be able to finish.",
+        "With less free space listen plans no new batch, so that current batches can finish.",
         ge=0,
     )
     disk_resume_free_size: Size = setting(
         lambda data: 2 * data["disk_min_free_size"],
         "bytes",
-        "With so much free space listen continues after that; more than the least, so that it does not stop at once.",
+        "With this much free space listen plans batches again; higher than the minimum, so that it does not flap.",
         ge=0,
     )
     store_max_size: Size | None = setting(
         None,
         "bytes",
-        "The largest size of the store: with so much in it listen plans no new batch; not set = as the disk allows.",
+        "The maximum size of the store: at this size listen plans no new batch; not set = no quota.",
         ge=1,
     )
     store_resume_size: Size | None = setting(
         lambda data: None if data["store_max_size"] is None else data["store_max_size"] * 19 // 20,
         "bytes",
-        "With no more than this in the store listen continues after that; not set = 95 % of the quota.",
+        "At this size of the store or less listen plans batches again; not set = 95 % of the quota.",
         ge=0,
     )
     retention_deliveries: Seconds = setting(
@@ -240,13 +253,13 @@ class Settings(BaseModel):
     retention_manifests: Seconds = setting(
         400 * DAY,
         "seconds",
-        "How long manifests, the audit of record, and the history of rules are kept: a year, and time to look at it.",
+        "How long manifests, the audit records and the history of rules are kept: a year, and time to review it.",
         ge=DAY,
     )
     maintain_timeout: Seconds = setting(
         300.0,
         "seconds",
-        "How long one run of maintain may remove what is past its retention; the next one continues.",
+        "How long one run of maintain may remove expired data; the next run continues.",
         gt=0,
         le=3600,
     )
@@ -254,36 +267,44 @@ class Settings(BaseModel):
     # Limits of the hourly quality check of a bus and of a target.
 
     quality_malformed_rate: float = setting(
-        0.01, "share", "More malformed events of a bus in an hour fail its quality check.", ge=0, le=1
+        0.01,
+        "share",
+        "The maximum share of malformed events of a bus in an hour, for its quality check.",
+        ge=0,
+        le=1,
     )
     quality_duplicate_rate: float = setting(
-        0.05, "share", "More duplicate events of a bus in an hour fail its quality check.", ge=0, le=1
+        0.05,
+        "share",
+        "The maximum share of duplicate events of a bus in an hour, for its quality check.",
+        ge=0,
+        le=1,
     )
     quality_dead_letter_rate: float = setting(
         0.05,
         "share",
-        "More dead letters of what was settled of a target in an hour fail its quality check.",
+        "The maximum share of dead letters of a target in an hour, for its quality check.",
         ge=0,
         le=1,
     )
     quality_pending_rate: float = setting(
         0.5,
         "share",
-        "More deliveries of a target that their first try leaves pending fail its quality check.",
+        "The maximum share of a target's deliveries pending after the first attempt, for its quality check.",
         ge=0,
         le=1,
     )
     quality_volume_tolerance: float = setting(
         0.5,
         "share",
-        "How far a volume may be below the least and above the most of the same hour of other days.",
+        "How far a volume may be below the minimum or above the maximum of the same hour on other days.",
         ge=0,
         le=10,
     )
     quality_history_days: Count = setting(
         14,
         "days",
-        "How many days back an hour's volumes are compared; fewer than 3 checked ones fail nothing.",
+        "How many days back an hour's volumes are compared; with fewer than 3 checked days no check fails.",
         ge=3,
         le=90,
     )
@@ -293,7 +314,7 @@ class Settings(BaseModel):
     replay_timeout: Seconds = setting(
         6 * 3600.0,
         "seconds",
-        "How long a run of eventbridge_replay_archive waits for its replay, which it then pauses; "
+        "How long a run of eventbridge_replay_archive waits for its replay before it pauses it; "
         "a reprocessed run continues.",
         gt=0,
         le=30 * DAY,
@@ -301,7 +322,7 @@ class Settings(BaseModel):
     retry_max_per_target: Count = setting(
         100_000,
         "deliveries",
-        "The most of one target that one retry run takes, but for what was pending together; if it is well.",
+        "The maximum deliveries of a healthy target in a retry run; those that became pending together may exceed it.",
         ge=1,
     )
     idempotency_retention: Seconds = setting(
@@ -310,17 +331,17 @@ class Settings(BaseModel):
     heartbeat_connection: str | None = setting(
         None,
         "connection",
-        "The connection that says where Airflow sends a heartbeat each minute; not set = it does not.",
+        "The connection to which Airflow sends a heartbeat each minute; not set = no heartbeat.",
     )
     allow_addresses: Networks = setting(
         (),
         "CIDR blocks",
-        "Addresses inside (private, loopback ...) that http targets may connect to; public ones always are allowed.",
+        "Internal addresses (private, loopback ...) that http targets may connect to; public ones are always allowed.",
     )
     spark_remote: Uri | None = setting(
         None,
         "URL",
-        "Spark Connect server of the command line, sc://host:port/;token=T; not set = its own. DAGs use a connection.",
+        "The command line's Spark Connect server, sc://host:port/;token=T; not set = its own. DAGs use a connection.",
         repr=False,  # it may hold a token
     )
 

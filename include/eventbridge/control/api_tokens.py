@@ -40,7 +40,9 @@ def create_token(
     token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
     secret = TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
     if not runtime.ledger.tokens.add(token, hash_of(secret)):
-        raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls can be told apart")
+        raise UserError(
+            f"a token {name!r} exists, or existed. Choose another name, so that its calls can be distinguished"
+        )
     return token, secret
 
 

@@ -1,6 +1,6 @@
 """Sets and clears overrides of rules and targets: pause, disable, priority, rate; takes a target back into service.
 
-Each is written to the ledger at once and holds from the start of the next task; pushes under way apply a pause or
+Each is written to the ledger at once and holds from the start of the next task; running pushes apply a pause or
 another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
 """
 

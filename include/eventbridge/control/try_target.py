@@ -99,7 +99,7 @@ def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delive
 
 @dataclass(frozen=True)
 class CurlCall:
-    """What a target is sent of an event: the call, and what it leaves out."""
+    """The request that a target gets for an event: the call, and the parts that it omits."""
 
     headers: tuple[tuple[str, str], ...]
     payload: str

@@ -35,8 +35,8 @@ ANY_BUS: Final = "*"
 class ApiToken:
     """A token by its name, without its secret; the ledger stores only a hash of the secret.
 
-    `scopes`: what it allows, each `<action>:<bus>`, or one without a bus, such as `read`; `owner:<name>` limits it.
-    Times are aware; None: it never expires, it is not revoked.
+    `scopes`: the allowed actions, each `<action>:<bus>`, or one without a bus, such as `read`; `owner:<name>` limits
+    it. Times are aware; None: it never expires, it is not revoked.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a stage records of a file beside its path and rows, as JSON for the ledger and for Spark's results."""
+"""The details that a stage records of a file, besides path and rows, as JSON for the ledger and for Spark's results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store holds: what retention keeps of a batch, sizes by area, the inbox, the index of event ids."""
+"""The contents of the store: the kept records of a batch, sizes by area, the inbox, the index of event ids."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ Area = Literal["deliveries", "archive", "dead_letters", "other"]
 #: The area that is removed with each step of `Kept`.
 AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
 
-#: Where room is short: the disk of the store, or the store's quota.
+#: The space that is short: the disk of the store, or the store's quota.
 StopCause = Literal["disk", "quota"]
 
 
-#: What is kept of a batch, from everything to nothing: each step lacks the records that the step before it names.
-#: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`.
-#: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the files.
+#: The records of a batch that are kept, from everything to nothing: each step lacks the records that the step before it
+#: names. `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch.
+#: `dead_letters`. `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after
+#: the files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 
 def is_kept(kept: Kept, what: Kept) -> bool:
-    """Return whether a batch of which `kept` is kept still has `what`, such as its `dead_letters`."""
+    """Return whether a batch with the records `kept` still has `what`, such as its `dead_letters`."""
     return STEPS.index(kept) <= STEPS.index(what)
 
 
@@ -44,7 +45,7 @@ class Need:
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """Batches of one runner and bus ("": of none) of which the same records are kept."""
+    """Batches of one runner and bus ("": of none) with the same kept records."""
 
     runner: str
     bus: str

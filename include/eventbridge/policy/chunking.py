@@ -29,8 +29,8 @@ class PlannedPiece:
     """A routed piece before it is in a chunk: with its file, and the pool and weight of its lane.
 
     `chunk` limits the size of a chunk of its target, None: the limit of `ChunkLimits` applies.
-    Slices sorted by their ids follow the order of partition and offset. Files do not: each lies in a folder of the try
-    that routed it, and a batch may have been routed in several tries.
+    Slices sorted by their ids follow the order of partition and offset. Files do not: each is in a folder of the
+    attempt that routed it, and a batch may have been routed in several attempts.
     """
 
     pool: str

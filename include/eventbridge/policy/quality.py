@@ -96,8 +96,8 @@ def number_text(value: float) -> str:
 class QualityLimits:
     """The largest malformed, duplicate, dead-lettered and pending shares of an hour, each from 0 to 1.
 
-    A volume may lie `volume_tolerance` (a share) below the least and above the most of the same hour on earlier days,
-    once at least `volume_days` of those were checked.
+    A volume may be `volume_tolerance` (a share) below the minimum and above the maximum of the same hour on earlier
+    days, once at least `volume_days` of those were checked.
     """
 
     malformed_rate: float

@@ -55,7 +55,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Keeping:
-    """What is kept of a batch from now on; `because`: why more is kept than its age requires, "" = nothing more is."""
+    """The records of a batch to keep from now on; `because`: why more than its age requires, "": no more."""
 
     kept: Kept
     because: str = ""
@@ -78,7 +78,7 @@ def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection
 
 
 def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collection[str]) -> Iterator[Need]:
-    """Yield the needs of open replays, and of redrives under way (`redrives`: their ids), for a committed batch.
+    """Yield the needs of open replays, and of running redrives (`redrives`: their ids), for a committed batch.
 
     A replay reads the archive of its period. One that selects by outcome follows deliveries through all later batches.
     """
@@ -89,7 +89,7 @@ def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collect
         if by_outcome(replay) and batch.bus in ("", replay.bus) and replay.since <= batch.planned_at:
             yield Need("all", why)
     for redrive in redrives:
-        yield Need("dead_letters", f"redrive {redrive} is under way")
+        yield Need("dead_letters", f"redrive {redrive} is running")
 
 
 def by_outcome(replay: Replay) -> bool:

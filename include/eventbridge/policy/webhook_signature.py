@@ -22,7 +22,7 @@ _STANDARD_PREFIX: Final = "whsec_"
 
 @dataclass(frozen=True)
 class _Claim:
-    """What the headers of a call say: why it is rejected, the signatures, and what was signed before the content."""
+    """The headers of a call: why it is rejected, the signatures, and the signed text before the content."""
 
     problem: str = ""
     given: Sequence[str] = ()

@@ -25,7 +25,7 @@ PREVIEW_FILES = 50
 
 @dataclass
 class ReplaySurvey:
-    """What a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
+    """The data that a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
 
     For a rule with `where` all events that its pattern matches are counted: Spark is not used. `more`: there are files
     that were not read.

@@ -93,9 +93,9 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     """A part of the archive to be matched and counted: nothing is delivered or written.
 
     The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
-    that are compared. Of rules in `apart` only the candidate events of their patterns are noted, A's and B's: they are
-    budgeted, or compared with one that is. At most `samples` of each kind are kept, none of targets in `sampled`, A's
-    and B's.
+    that are compared. For rules in `apart` (A's and B's) only the candidate events of their patterns are recorded: they
+    are budgeted, or compared with a budgeted rule. At most `samples` of each kind are kept, none of targets in
+    `sampled`, A's and B's.
     """
 
     slice_id: str

@@ -28,8 +28,8 @@ from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Renderers
 
 #: Programs that a process keeps; one of 10,000 rules takes 60 MB, its rules 35, its classes up to 64 as events come.
-#: A worker serves one runner, of which two batches may be routed in turn: what comes in, and a replay by a rule set of
-#: its own. A third (of the rules before a change, or a canary's) is not asked for again soon.
+#: A worker serves one runner, which may route two batches alternately: new events, and a replay with its own rule set.
+#: A third program (of the rules before a change, or a canary's) is not needed again soon.
 KEPT_PROGRAMS: Final = 2
 _programs: dict[tuple[str, str], RouteProgram] = {}
 _listeners: list[Callable[[str, RuleSet, str, float], None]] = []
@@ -74,7 +74,7 @@ class RouteProgram:
 
     `routes` are in the order of a delivery file: by pool, rule, target. `budgeted` are the other rules' numbers by
     name. `ids_of` returns what makes the delivery ids of a replay (of none for ""): all else is the same for every
-    replay. What the `previous` program of a rule set that was changed has for rules that stayed is taken over.
+    replay. It reuses the parts of the `previous` program for rules that did not change.
     """
 
     def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:

@@ -52,7 +52,7 @@ def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
             _REMEDY,
         )
     if "@" in parts.netloc:
-        return "the URL holds a login or password", "Put them into a connection and name that: connection: <id>"
+        return "the URL contains a login or password", "Put them into a connection and name that: connection: <id>"
     for what in _secrets(parts):
         return what, _SECRET_REMEDY
     if not _HOST.fullmatch(parts.netloc.removesuffix(f":{port}")) or port == 0:

@@ -257,7 +257,7 @@ class Fields:
     def _unknown(self, name: str, own: Collection[str]) -> tuple[str, str]:
         if is_secret_name(name):
             remedy = "Put it into a connection and name that: connection: <id>"
-            return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
+            return f"{name!r} looks like a secret, and rule files must not contain secrets", remedy
         known = [*FIELDS[self.what], *own]
         if slip := similar(name.lower(), known, cutoff=0.9):
             return f"unknown field {name!r} of {self.what}", f"Did you mean {slip[0]}?"

@@ -30,7 +30,9 @@ def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
     """Return the rule files below a folder, in order; adds errors to `errors`."""
     place = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
-        errors.append(place.error("$", "this is a file, not a folder of rule files", "Name the folder it lies in"))
+        errors.append(
+            place.error("$", "this is a file, not a folder of rule files", "Name the folder that contains it")
+        )
         return []
     if not folder.is_dir():
         remedy = "Create it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"

@@ -44,7 +44,7 @@ MAXIMUM_DEPTH: Final = 100
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 _SYNTAX_REMEDIES = (
     ("'\\t'", "YAML is indented with spaces: replace the tab"),
-    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and look at the indentation"),
+    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and check the indentation"),
     ("<block end>", "Give fields of one mapping the same indentation"),
     ("could not find expected ':'", "Put ': ' between a key and its value"),
     ("end of stream", "Close the quotes that were opened"),
@@ -95,7 +95,7 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
         errors.append(_syntax_error(error, file, text))
     except ReaderError as error:
         place = _place_in(file, text[: error.position])
-        message = f"the character U+{ord(text[error.position]):04X} may not stand in YAML"
+        message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
     except (ValueError, OverflowError):
         message = "an invalid escape in double quotes"
@@ -180,7 +180,9 @@ class _Tree:
                 if event.version is not None and tuple(event.version) != (1, 2):
                     self._add(place, "$", "the file requires another version of YAML than 1.2", "Remove the %YAML line")
                 if documents > 1:
-                    self._add(place, "$", "the file holds a second document", "Remove the --- line, or make it a file")
+                    self._add(
+                        place, "$", "the file contains a second document", "Remove the --- line, or make it a file"
+                    )
                     return top
             elif isinstance(event, NodeEvent):
                 place = self._place(event)

@@ -1,1 +1,1 @@
-"""What every stage is given, the guards that stop it, and the operational events that it publishes."""
+"""The objects that every stage uses, the guards that stop it, and the operational events that it publishes."""

@@ -116,12 +116,12 @@ class Inbox:
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of start <= offset < end, in order, as blocks of `MESSAGES`.
 
-        Raises OffsetGapError at the call if `end` lies beyond the end of the inbox.
+        The call itself raises OffsetGapError if `end` is beyond the end of the inbox.
         """
         if end > (last := self.end(partition)):
             raise OffsetGapError(
                 f"The inbox of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and "
-                f"{start} to {end} are wanted: the ledger lost records. Restore the ledger that belongs to the store"
+                f"{start} to {end} were requested: the ledger lost records. Restore the ledger of this store"
             )
         self._read_to[partition] = max(end, self._read_to.get(partition, end))
         return self._read(partition, start, end)
@@ -277,7 +277,7 @@ class Inbox:
 
 @dataclass
 class _Known:
-    """Ids of messages that the inbox has; all recorded below the offset `until` was looked at."""
+    """Ids of messages that the inbox has; all ids below the offset `until` are included."""
 
     until: int
     ids: set[str] = field(default_factory=set)

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Runtime:
-    """What every stage is given; one per process, closed by the caller that opened it.
+    """The objects that every stage uses; one per process, closed by the caller that opened it.
 
     `owners`: those whose rules and buses `rule_set` shows; None: all.
     """

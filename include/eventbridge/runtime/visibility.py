@@ -1,4 +1,4 @@
-"""What a user who is limited to owners sees: their rules, their buses, and the events of these."""
+"""The visibility of a user who is limited to owners: their rules, their buses, and the events of these."""
 
 from __future__ import annotations
 

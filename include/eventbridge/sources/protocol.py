@@ -39,7 +39,7 @@ class LogSource(Protocol):
         """Return the offset the next message will get: one more than the last."""
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition at once, cheaply enough to be asked several times a second."""
+        """Return the end offset of every partition at once, cheaply enough to be called several times a second."""
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
@@ -101,7 +101,7 @@ class QueueSource(Protocol):
         """
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 @runtime_checkable

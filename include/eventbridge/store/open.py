@@ -55,7 +55,7 @@ def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> S
     if "@" in parts.netloc and not _CONNECTION.fullmatch(connection_id):
         raise UserError(
             "The store's URI names no connection before its @. "
-            "Write s3://connection@bucket/prefix; keys stand in the connection, never in the URI."
+            "Write s3://connection@bucket/prefix; put the keys into the connection, never into the URI."
         )
     if not _BUCKET.fullmatch(bucket) or parts.query or parts.fragment or (prefix and not _PREFIX.fullmatch(prefix)):
         raise UserError(

@@ -106,7 +106,7 @@ def read_rows(
     with _opened(store, path, coded) as file:
         metadata = file.metadata
         if len(wanted) and wanted[-1] >= metadata.num_rows:
-            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {wanted[-1]} was asked for.")
+            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {wanted[-1]} was requested.")
         sizes = np.array([metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)], dtype=np.int64)
         starts = np.concatenate(([0], np.cumsum(sizes)))
         group_of_row = np.searchsorted(starts, wanted, side="right") - 1
@@ -146,7 +146,7 @@ def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[
     with _opened(store, path) as file:
         metadata = file.metadata
         if last > metadata.num_rows:
-            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was asked for.")
+            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was requested.")
         groups, start, skipped = [], 0, 0
         for number in range(metadata.num_row_groups):
             end = start + metadata.row_group(number).num_rows
@@ -169,7 +169,7 @@ def tables_of_span(
     with _opened(store, path) as file:
         metadata = file.metadata
         if last > metadata.num_rows:
-            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was asked for.")
+            raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was requested.")
         groups: list[int] = []
         start = end = 0
         for number in range(metadata.num_row_groups):

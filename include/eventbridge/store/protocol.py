@@ -66,7 +66,7 @@ class Store(Protocol):
 def missing(path: str, uri: str) -> StoreFileMissing:
     """Return the error for a file that should exist, with its remedy."""
     return StoreFileMissing(
-        f"The store {uri} holds no file {path!r}. Put it back from a copy of the store, or point "
+        f"The store {uri} has no file {path!r}. Put it back from a copy of the store, or point "
         "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every file that is missing of "
         "committed batches, and `eventbridge batch repair BATCH` makes most files of a batch again."
     )

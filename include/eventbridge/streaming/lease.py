@@ -59,7 +59,7 @@ UNBOUNDED: Final = Bounds()
 
 @dataclass(frozen=True)
 class Handoff:
-    """What a streaming task receives in a handover: the former holder, and the batch that it closes."""
+    """The data that a streaming task receives in a handover: the former holder, and the batch that it closes."""
 
     holder: str
     batch_id: str

@@ -78,7 +78,7 @@ class OpenTelemetry:
         """Do nothing: the span of the stage `push` covers it."""
 
     def look_ended(self, ended: LookEnded) -> None:
-        """Do nothing: the watcher looks several times a second."""
+        """Do nothing: the watcher polls several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
         """Return whether a delivery is traced: by the publisher of its event, else by the ratio."""

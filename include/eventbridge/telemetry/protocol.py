@@ -1,4 +1,4 @@
-"""The protocol of telemetry, and its records: of each stage, push of a chunk, look of the watcher and delivery."""
+"""The protocol of telemetry, and its records: of each stage, push of a chunk, poll of the watcher and delivery."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class PushEnded:
 
 @dataclass(frozen=True, slots=True)
 class LookEnded:
-    """One look of the watcher; `started`: the runners, and retries, for which it started a run."""
+    """One poll of the watcher; `started`: the runners, and retries, for which it started a run."""
 
     started_at: datetime
     ended_at: datetime
@@ -104,7 +104,7 @@ class Telemetry(Protocol):
         """Record a push; called before the end of its stage."""
 
     def look_ended(self, ended: LookEnded) -> None:
-        """Record a look of the watcher; called several times a second."""
+        """Record a poll of the watcher; called several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
         """Return whether a delivery is traced; called for each delivery of a committed batch."""

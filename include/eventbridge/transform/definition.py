@@ -22,7 +22,7 @@ from eventbridge.transform.template import Placeholder, Template, parse_template
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: Placeholders without a definition, and names that are not inserted, that are reported of one template.
 _MOST_UNKNOWN: Final = 20
-#: Names that are looked for in a template as other languages write them.
+#: Names that are searched for in a template in the syntax of other languages.
 _MOST_TRIED: Final = 200
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
 

@@ -10,7 +10,7 @@ from typing import Final
 from eventbridge.errors import TransformError
 from eventbridge.similar_names import similar
 
-#: What a name in a template is: letters, digits and `_ . -`.
+#: The pattern of a name in a template: letters, digits and `_ . -`.
 NAME: Final = re.compile(r"\w[\w.-]*")
 
 

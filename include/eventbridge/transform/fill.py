@@ -138,7 +138,7 @@ def _predefined_slot(find: Callable[[Event, Scope], JsonValue], place: Placehold
 
 
 def nothing_of(placeholder: Placeholder) -> str:
-    """Return what stands for null and for what is not there."""
+    """Return the text for null and for missing values."""
     if placeholder.default is not None:
         return placeholder.default
     return "null" if placeholder.place == "value" else ""
@@ -175,7 +175,7 @@ _PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {
     "eb.ingested_at": lambda event, scope: arrival_text(scope.ingested_at),
     "eb.event": lambda event, scope: event.document,
 }
-#: What every template may name without saying where it comes from.
+#: The names that every template may use without defining them.
 PREDEFINED: Final = tuple(_PREDEFINED)
 
 

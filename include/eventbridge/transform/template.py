@@ -19,10 +19,10 @@ PlaceholderContext = Literal["value", "string", "text"]
 _MARK = re.compile(r'\$\$\{|\$\{|\\["\\]|"')
 _PLACEHOLDER = re.compile(r'\$\{([^{}"\\]*?)(?::-((?:[^}\\]|\\.)*))?\}', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# What can only be meant as JSON: an object with a first name, or a list of one.
+# Text that can only be intended as JSON: an object with a first name, or a list of one.
 _MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)
 
-# What inserts a value in templates of other systems, where it stands in place of a JSON value.
+# Placeholders of other template systems, in place of a JSON value.
 _FOREIGN = re.compile(r"(?<=[:,\[])\s*(?:<(\w[\w.-]*)>|\{\{\s*(\w[\w.-]*)\s*\}\})")
 
 
@@ -32,7 +32,7 @@ _MOST_UNREADABLE = 20
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """One `${name}`: where it stands, its default as it goes into the output (None: it has none), line and column."""
+    """One `${name}`: its position, its default as written to the output (None: it has none), line and column."""
 
     name: str
     place: PlaceholderContext
@@ -48,7 +48,7 @@ class Template:
     is_json: bool
 
     def placeholders(self) -> list[Placeholder]:
-        """Return the placeholders in the order they stand in."""
+        """Return the placeholders in their order."""
         return [part for part in self.parts if isinstance(part, Placeholder)]
 
 
@@ -77,7 +77,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     # An escape is as long here as it is written, so that the decoder's line and column are those of the template.
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
     if problem and not errors and _MEANT_AS_JSON.fullmatch(text):
-        remedy = "Correct it; if it is meant as text that only looks like JSON, begin it with something else."
+        remedy = "Correct it; if it is text that only looks like JSON, begin it with something else."
         if foreign := _FOREIGN.search(text):
             right = f"${{{foreign[1] or foreign[2]}}}"
             remedy = f"Write {right} for a value that is inserted, not {foreign[0].strip()}. {remedy}"

@@ -1,1 +1,1 @@
-"""Removes what is past its retention from store, ledger and embedded buses."""
+"""Removes expired data from the store, the ledger and the embedded buses."""

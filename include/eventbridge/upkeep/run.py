@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Maintained:
-    """What a run removed, or would remove in a dry run; `finished`: nothing more is to be done now.
+    """The data that a run removed, or would remove in a dry run; `finished`: no work is left for now.
 
     `batches` counts pruned batches by part; `kept`, by reason, batches that are past their retention and stay. Files
     include those of no batch; `lost_files` are files without a ledger row. `store_bytes`: the size of the store, if it

@@ -62,7 +62,7 @@ def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) 
         with closing(runtime.open_source(rules.buses[bus])) as source:
             gaps = offset_gaps(rules.buses[bus], source, rows)
             ends = source.ends()
-    except BusError as error:  # the rest can be shown all the same
+    except BusError as error:  # the rest can still be shown
         gaps, ends = {row.partition: str(error) for row in rows}, {}
     named = rules.buses[bus].source.topics
     return [
@@ -87,7 +87,7 @@ def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
     try:
         with closing(runtime.open_source(bus)) as source:
             return sum(max(0, end - start_offset(bus, source, partition)) for partition, end in source.ends().items())
-    except (BusError, UserError):  # the rest can be shown all the same
+    except (BusError, UserError):  # the rest can still be shown
         return None
 
 

@@ -53,7 +53,7 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
             b"rules:\n  r: a: b\n",
             [
                 "2:7: $: this is not YAML: mapping values are not allowed here. "
-                "Put a value that holds ': ' in quotes, and look at the indentation."
+                "Put a value that holds ': ' in quotes, and check the indentation."
             ],
         ),
         (
@@ -100,7 +100,7 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         (
             b"rules:\n  r: \x07\n",
             [
-                "2:6: $: the character U+0007 may not stand in YAML. "
+                "2:6: $: the character U+0007 is not allowed in YAML. "
                 'Remove it, or escape it within double quotes ("\\u....").'
             ],
         ),
@@ -117,7 +117,7 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         ),
         (
             b"rules: {}\n---\nrules: {}\n",
-            ["2:1: $: the file holds a second document. Remove the --- line, or make it a file."],
+            ["2:1: $: the file contains a second document. Remove the --- line, or make it a file."],
         ),
         (b"rules: " + b"[" * 5000 + b"]" * 5000, ["1:108: $: values are nested deeper than 100. Flatten them."]),
     ],

@@ -10,7 +10,7 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
     process()
   File "/x/route_slice.py", line 90, in route_slice
     raise StoreFileMissing(path)
-eventbridge.errors.StoreFileMissing: The store holds no file 'a'. Restore it.
+eventbridge.errors.StoreFileMissing: The store has no file 'a'. Restore it.
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
 Traceback (most recent call last):
@@ -21,7 +21,7 @@ ValueError: a later one
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (PYTHON, "eventbridge.errors.StoreFileMissing: The store holds no file 'a'. Restore it."),
+        (PYTHON, "eventbridge.errors.StoreFileMissing: The store has no file 'a'. Restore it."),
         ("Traceback (most recent call last):\n  File x\nKeyError\n", "KeyError"),
         ("\n  [CONNECT] server is gone  \nmore", "[CONNECT] server is gone"),
         (

@@ -149,7 +149,7 @@ def test_only_the_row_groups_that_are_needed_are_read() -> None:
 
 def test_rows_beyond_the_file_are_damage() -> None:
     """A set that names more rows than there are does not belong to this file: never fewer rows in silence."""
-    with pytest.raises(StoreFileDamaged, match="'x' has 25 rows; row 25 was asked for"):
+    with pytest.raises(StoreFileDamaged, match="'x' has 25 rows; row 25 was requested"):
         read_rows(stored(25), "x", "3,25")
 
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_maintain_store`: removes what is past its retention, every hour."""
+"""The Airflow DAG `eventbridge_maintain_store`: removes expired data, every hour."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
-and manifests, each after its own time (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
-removes lost files of failed attempts. It keeps what a pending delivery, a deferred match, a replay or a redrive still
-needs. The task logs what it removed, and what it kept past its retention.
+Removes expired data from the store, the ledger and the embedded buses: deliveries, archive, dead letters and manifests,
+each after its own retention (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
+removes lost files of failed attempts. It keeps data that a pending delivery, a deferred match, a replay or a redrive
+still needs. The task logs what it removed, and what it kept beyond its retention.
 
 A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one continues. Its task has the lowest weight of all tasks
 and a lower CPU priority. `eventbridge maintain --dry-run` prints what a run would remove.
@@ -33,7 +33,7 @@ def maintain_store() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=MAINTAIN_DAG,
-        description="Removes what is past its retention",
+        description="Removes expired data",
         doc_md=GUIDE,
         schedule=CronTriggerTimetable("17 * * * *", timezone="UTC"),
         max_active_runs=1,
@@ -57,7 +57,7 @@ def maintain_limit(settings: Settings) -> timedelta:
 @task(**_LAST, do_xcom_push=False)
 @without_traceback
 def maintain() -> None:
-    """Remove what is past its retention, within `maintain_timeout`. The next run continues."""
+    """Remove expired data, within `maintain_timeout`. The next run continues."""
     from eventbridge.upkeep.maintain import maintain as run
 
     with stage() as runtime:

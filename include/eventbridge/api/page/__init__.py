@@ -1,1 +1,1 @@
-"""The page: what operators look at in a browser, made on the server, readable without JavaScript."""
+"""The page for operators in a browser: rendered on the server, readable without JavaScript."""

@@ -121,7 +121,7 @@ class TableLog:
         """Yield every message still held with start <= offset < end, in order, a page as one block of `MESSAGES`.
 
         An offset that is in no block is a gap: retention has dropped it. Keys are not stored, and there are no headers.
-        Raises OffsetGapError if `end` lies beyond the end of the partition: the range was planned on another log.
+        Raises OffsetGapError if `end` is beyond the end of the partition: the range was planned on another log.
         """
         log_end, tables = self.end(partition), self._tables
         if end > log_end:

@@ -125,7 +125,7 @@ class RocketmqLog:
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `MESSAGES`.
 
-        Raises OffsetGapError at the call if `end` lies beyond the end of the partition.
+        The call itself raises OffsetGapError if `end` is beyond the end of the partition.
         """
         if self._following is not None and self._following.holds(partition, max(start, self.earliest(partition)), end):
             fault_points.reach("bus.read")

@@ -61,7 +61,7 @@ class MessagePublisher:
         for partition, offset in places:
             ends[partition] = max(ends.get(partition, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
-        with suppress(RemotingError):  # a broker that is gone by now has acknowledged them all the same
+        with suppress(RemotingError):  # a broker that is gone by now has acknowledged them before
             for partition, end in ends.items():
                 while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
                     time.sleep(_LOOK_SECONDS)

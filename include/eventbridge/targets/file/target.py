@@ -299,7 +299,7 @@ class _Folder:
     turn: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
     synced: int = 0
-    #: Ranges of requests whose sync failed: the kernel reports that once, so each requester must be told.
+    #: Ranges of requests whose sync failed: the kernel reports that once, so each requester must get the error.
     failed: list[tuple[int, int, OSError]] = field(default_factory=list)
 
 

@@ -18,7 +18,7 @@ IfPresent = Literal["replace", "keep", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """`insert` and `update`: a constant or the value of another path at a path; `update` only where a value is."""
+    """`insert` and `update`: a constant or another path's value at a path; `update` only if the path has a value."""
 
     path: Path
     value: Path | JsonValue
@@ -174,7 +174,7 @@ class Draft:
         self._room = MAXIMUM_BYTES
 
     def take(self, value: JsonValue) -> JsonValue:
-        """Return a value that is to be put in once more; raises TransformFailed if all that was is too large."""
+        """Return a value that is inserted again; raises TransformFailed if all these values together are too large."""
         self._room -= size_of(value, self._room)
         return value
 

@@ -15,7 +15,7 @@ from eventbridge.transform.jsonpath import KNOWN_NAMES, Path, parse_path, source
 
 Value = TypeVar("Value")
 
-#: Stands where a path could not be read: the error is noted, and no event will meet it.
+#: The placeholder for a path that could not be read: its error is recorded, and it is never used for an event.
 NO_PATH: Final = Path("$", ("data",))
 
 
@@ -116,7 +116,7 @@ class Options:
 IF_PRESENT: Final = ("replace", "keep", "error")
 MISSING: Final = ("skip", "error")
 
-#: What every event must have: a step may change it, but not take it away.
+#: Attributes that every event must have: a step may change them, but not remove them.
 _REQUIRED = ("specversion", "id", "source", "type")
 _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 
@@ -147,7 +147,7 @@ def _step_problem(given: object, where: str) -> TransformError | None:
     if not isinstance(given, Mapping):
         return error_at(where, f"a step is a mapping, not {type_name(given)}", given, "Write - delete: $.data.name")
     if len(given) != 1:
-        message = f"a step holds one operation, and this holds {len(given) or 'none'}"
+        message = f"a step has one operation, and this has {len(given) or 'none'}"
         return error_at(where, message, given, f"Write one of {either(OPERATIONS)}; begin each step with a hyphen")
     (operation,) = given
     if operation not in OPERATIONS:

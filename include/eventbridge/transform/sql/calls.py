@@ -97,7 +97,7 @@ class Calls(Reader):
     def _column(self, token: Token, written: str) -> Node:
         name = written.lower()
         if self._peek().text == "(":
-            self._refuse(token, "the name of a function stands in no quotes", "Write its name alone")
+            self._refuse(token, "the name of a function has no quotes", "Remove the quotes")
         if name in self._parameters:
             return self._node("parameter", token.at, f"`{name}`", value=name)
         if name in COLUMNS:
@@ -190,7 +190,7 @@ class Calls(Reader):
                     self._refuse(token, f"a lambda has more than {_MOST_PARAMETERS} values", "Name fewer")
         self._lambdas += 1
         if self._lambdas > MAXIMUM_LAMBDAS:
-            self._refuse_at(at, f"more than {MAXIMUM_LAMBDAS} lambdas stand inside one another", "Nest fewer")
+            self._refuse_at(at, f"more than {MAXIMUM_LAMBDAS} lambdas are nested", "Nest fewer")
         outer, self._parameters = self._parameters, self._parameters | set(names)
         body = self.expression()
         self._parameters = outer

@@ -75,7 +75,7 @@ def tokens(text: str) -> list[Token]:
         kind, written = str(match.lastgroup), match[0]
         if kind in ("text", "raw", "hex") and text[match.end() : match.end() + 1] in ("'", '"'):
             raise SqlError(
-                f"two texts in quotes stand side by side, {place(text, match.end())}",
+                f"two texts in quotes are side by side, {place(text, match.end())}",
                 r"Join texts with ||, and write a quote inside a text as \'",
             )
         if kind not in ("space", "comment"):
@@ -142,7 +142,7 @@ def _refuse(text: str, at: int) -> NoReturn:
     if character in "'\"`":
         raise SqlError(f"the expression does not close the quote, {where}", "Close it")
     if character == ";":
-        raise SqlError(f"the expression holds a ;, {where}", "Write one expression, and no statement")
+        raise SqlError(f"the expression contains a ;, {where}", "Write one expression, and no statement")
     if character.isdigit() or character == ".":
         raise SqlError(f"this is no number, {where}", "Write 12, 1.5, 1e3, or a whole number with L")
     shown = character if character.isprintable() else f"the character U+{ord(character):04X}"

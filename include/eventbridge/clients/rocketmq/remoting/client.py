@@ -78,7 +78,7 @@ class Client:
     def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
         """Return the end of each queue, without those of unresponsive brokers while another one responds.
 
-        The brokers are asked in parallel; `is_away` says for how long an unresponsive one is not asked again.
+        The brokers are queried in parallel; `is_away` tells how long an unresponsive one is not queried again.
         """
         by_broker: dict[str, list[TopicQueue]] = defaultdict(list)
         for queue in queues:

@@ -22,7 +22,7 @@ CHANGE_INVISIBLE_TIME: Final = 200_053
 SUCCESS: Final = 0
 BUSY: Final = 2
 MESSAGE_ILLEGAL: Final = 13
-#: Of a pull: nothing at this offset, or its end; the offset does not exist, continue at another.
+#: Responses to a pull: nothing at this offset, or its end; the offset does not exist, continue at another.
 NOT_FOUND: Final = 19
 AGAIN: Final = 20
 MOVED: Final = 21

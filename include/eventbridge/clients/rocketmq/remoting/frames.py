@@ -81,7 +81,7 @@ def take_frames(data: bytearray) -> list[ResponseFrame]:
 
 def _response(kind: int, text: bytes, body: bytes) -> ResponseFrame | None:
     if kind != _JSON:
-        raise Malformed(f"a header of kind {kind}, and only JSON (0) was asked for")
+        raise Malformed(f"a header of kind {kind}, and only JSON (0) was requested")
     try:
         header = json.loads(text)
         if not int(header["flag"]) & _IS_RESPONSE:

@@ -21,7 +21,7 @@ _FIXED_IPV6: Final = {
     0x20: struct.Struct(">IIIIIQQIQ8xQ20xIQI"),
     0x30: struct.Struct(">IIIIIQQIQ20xQ20xIQI"),
 }
-#: Of a batch: length, magic, checksum, flag, length of the body.
+#: The header in a batch: length, magic, checksum, flag, length of the body.
 _IN_BATCH: Final = struct.Struct(">IIIII")
 
 #: By magic: the size of the topic's length field.

@@ -117,7 +117,7 @@ class PopConsumer:
     def waiting(self) -> int:
         """Return the number of waiting messages by the group's offsets; messages in flight may be counted.
 
-        Redelivered messages are in one queue of each broker, of which name servers hear late: so the brokers are asked.
+        Redelivered messages are in one queue of each broker. Name servers learn of it late, so the brokers are queried.
         """
         queues = self._client.queues(self._topic)
         again = [topic for mark, topic in retry_topics(self._topic, self._group).items() if mark != "0"]
