@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from fastapi import Request
 
-from eventbridge.api.page import views
+from eventbridge.api.page import values
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.runtime import Runtime
@@ -44,12 +44,12 @@ def test_every_rule_and_target_is_on_one_page(runtime: Runtime) -> None:
     targets: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = views.rules(runtime, after, "")
+        page = values.rules(runtime, after, "")
         rules += [each.name for each in page["rules"]]
         after = page["cursor"]
     after = ""
     while after is not None:
-        page = views.targets(runtime, after, "")
+        page = values.targets(runtime, after, "")
         targets += [each.rule for each in page["targets"]]
         after = page["cursor"]
 
@@ -58,8 +58,8 @@ def test_every_rule_and_target_is_on_one_page(runtime: Runtime) -> None:
 
 def test_rules_are_found_by_a_part_of_their_name(runtime: Runtime) -> None:
     """And so are the targets of such rules."""
-    assert [each.name for each in views.rules(runtime, "", "e-13")["rules"]] == [f"rule-13{end}" for end in range(10)]
-    assert len(views.targets(runtime, "", "e-13")["targets"]) == 10
+    assert [each.name for each in values.rules(runtime, "", "e-13")["rules"]] == [f"rule-13{end}" for end in range(10)]
+    assert len(values.targets(runtime, "", "e-13")["targets"]) == 10
 
 
 def test_a_rule_is_shown_as_written(runtime: Runtime) -> None:
@@ -78,7 +78,7 @@ def test_the_overview_shows_the_first_of_many_unhealthy_targets(runtime: Runtime
         runtime.ledger.targets.set_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
     request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
-    found = views.overview(runtime, request, "hour")
+    found = values.overview(runtime, request, "hour")
 
     assert [each.rule for each in found["unhealthy"]] == [f"rule-{number:03d}" for number in range(20)]
     assert len(found["status"].targets) == 30

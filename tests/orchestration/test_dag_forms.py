@@ -12,7 +12,7 @@ from airflow.sdk import DAG
 
 from eventbridge.airflow.dags.operate_rules import REPAIRS
 from eventbridge.airflow.dags.replay_events import replay_params
-from eventbridge.airflow.forms import Choices, choices
+from eventbridge.airflow.form_fields import Choices, choices
 from eventbridge.control.overrides import Action
 from eventbridge.dead_letters.selection import REASONS, Selection
 

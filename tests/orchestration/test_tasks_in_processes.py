@@ -24,7 +24,7 @@ from eventbridge.airflow.connections import airflow_connection
 from eventbridge.airflow.dags.operate_rules import operate_params, operated
 from eventbridge.airflow.dags.redrive_dead_letters import redrive_id_of, redrive_params
 from eventbridge.airflow.dags.replay_events import replay_id_of, replay_params
-from eventbridge.airflow.forms import form_values, recorded_form
+from eventbridge.airflow.form_fields import form_values, recorded_form
 from eventbridge.airflow.names import UNPLANNED_POOL
 from eventbridge.airflow.next_run import planned_in_time
 from eventbridge.airflow.policy import UNPLANNED

@@ -16,7 +16,7 @@ from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.pipeline.ingest.offsets import later_start
+from eventbridge.pipeline.ingest.start_offsets import later_start
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.testing.sources import InMemoryLog
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, task
 
 from eventbridge.airflow.connections import airflow_connection
-from eventbridge.airflow.forms import recorded_form
+from eventbridge.airflow.form_fields import recorded_form
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.tasks import TASK, stage, without_traceback
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError

@@ -23,7 +23,7 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.model.partition import Partition, Position
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.policy.delivery_times import deadline_of, in_time, missed
+from eventbridge.policy.delivery_windows import deadline_of, in_time, missed
 from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,

@@ -22,7 +22,7 @@ from eventbridge.delivery.segments import BestOutcome, Responses, best_outcomes
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
-from eventbridge.policy.delivery_times import deadline_of
+from eventbridge.policy.delivery_windows import deadline_of
 from eventbridge.policy.response_to_outcome import age_begins
 from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store

@@ -13,7 +13,7 @@ from eventbridge.delivery.outstanding import Item
 from eventbridge.delivery.run import Send, TargetRun
 from eventbridge.delivery.steps import Steps, flush, must_flush, not_flushed
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, Response, RetryAt
-from eventbridge.policy.delivery_times import missed
+from eventbridge.policy.delivery_windows import missed
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import BlockingCall, Step

@@ -25,7 +25,7 @@ from eventbridge.model.outcome import DeadLettered
 from eventbridge.model.redelivery import Redrive, Replay
 from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
 from eventbridge.policy.breaker import pause_of
-from eventbridge.policy.delivery_times import in_time, missed
+from eventbridge.policy.delivery_windows import in_time, missed
 from eventbridge.policy.response_to_outcome import expired, too_early
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.model import DeliverBetween

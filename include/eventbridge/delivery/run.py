@@ -17,7 +17,7 @@ from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.delivery.steps import OWN_THREAD, Sleep, Steps, run_to_completion
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
-from eventbridge.policy.delivery_times import in_time
+from eventbridge.policy.delivery_windows import in_time
 from eventbridge.policy.response_to_outcome import (
     RETRY_AFTER_MAX,
     RetryTerms,

@@ -17,7 +17,7 @@ from eventbridge.model.outcome import (
     Response,
     RetryAt,
 )
-from eventbridge.policy.delivery_times import first_opening
+from eventbridge.policy.delivery_windows import first_opening
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
 #: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.

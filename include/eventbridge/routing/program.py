@@ -18,7 +18,7 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import JsonValue
 from eventbridge.matching import Matcher, compile_rules
 from eventbridge.matching.pattern import Pattern, parse_pattern
-from eventbridge.policy.delivery_times import next_opening
+from eventbridge.policy.delivery_windows import next_opening
 from eventbridge.rules import Rule, RuleSet, Target
 from eventbridge.rules.model import DeliverBetween
 from eventbridge.transform import Renderer, compile_transform

@@ -116,7 +116,7 @@ WHOLE_DAY = "00:00-24:00"
 
 
 class DeliverBetween(FrozenModel):
-    """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.policy.delivery_times`.
+    """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.policy.delivery_windows`.
 
     `hours` are `HH:MM-HH:MM`, the end excluded, past midnight if it is before the beginning; `weekdays` those on
     which the hours begin; `blackout_dates`, `YYYY-MM-DD`, are closed from midnight to midnight.

@@ -27,8 +27,8 @@ from eventbridge.runtime.quotas import count_store, is_count_due
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
 from eventbridge.store import layout
-from eventbridge.upkeep.batches import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.event_index import index_events
+from eventbridge.upkeep.pruning import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
 
 #: How long stats are kept before they are folded, by scope: buses are few, targets may be thousands.

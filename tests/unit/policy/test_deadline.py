@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.model.outcome import DELIVERED, DeadLettered, RetryAt
-from eventbridge.policy.delivery_times import deadline_of, in_time, late_reported_before, missed, missed_before
+from eventbridge.policy.delivery_windows import deadline_of, in_time, late_reported_before, missed, missed_before
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 DEADLINE = NOON + timedelta(minutes=10)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.policy.delivery_times import _hours, next_opening
+from eventbridge.policy.delivery_windows import _hours, next_opening
 from eventbridge.rules.model import WEEKDAYS, DeliverBetween
 
 WORKING = ("mon", "tue", "wed", "thu", "fri")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from eventbridge.airflow.dags.backtest_rules import BACKTEST_LIMIT, diff, diff_params
-from eventbridge.airflow.forms import choices
+from eventbridge.airflow.form_fields import choices
 from eventbridge.airflow.names import DIFF_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
-from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
+from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
 from eventbridge.airflow.names import OPERATE_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit

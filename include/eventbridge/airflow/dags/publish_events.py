@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param
 
-from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, proposing
+from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, proposing
 from eventbridge.airflow.names import PUBLISH_DAG
 from eventbridge.airflow.publish import publish
 from eventbridge.airflow.schedule import dag_options

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import DAG, Param, get_current_context, task
 
-from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
+from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
 from eventbridge.airflow.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID, TRIGGER_NEXT_RUN
 from eventbridge.airflow.next_run import next_run, planned_in_time
 from eventbridge.airflow.push import slow_lane_pushes

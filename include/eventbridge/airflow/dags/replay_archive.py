@@ -14,7 +14,7 @@ from airflow.sdk import DAG, BaseOperator, Context, CronDataIntervalTimetable, P
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.airflow.dags.replay_events import log_survey, replay_params, request_of, run_of_replay
-from eventbridge.airflow.forms import NO_CHOICES, Choices, choices, form_values, recorded_form
+from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_values, recorded_form
 from eventbridge.airflow.names import ARCHIVE_DAG, BEGIN_REPLAY, REPLAY_ID
 from eventbridge.airflow.schedule import BACKFILL_TYPES, BEGINNING, OWNER
 from eventbridge.airflow.tasks import STAGE, TASK, end_run, give_way_as_old, plain_failures, stage, without_traceback

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import DAG, Param, get_current_context, task
 from airflow.sdk.exceptions import DagRunTriggerException
 
-from eventbridge.airflow.forms import (
+from eventbridge.airflow.form_fields import (
     ALL,
     NO_CHOICES,
     Choices,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from eventbridge.api.call_pools import run_expensive
 from eventbridge.api.documents import run_for_caller
-from eventbridge.api.page import views
+from eventbridge.api.page import values
 from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
@@ -58,7 +58,7 @@ async def begin(request: Request, submitted: OperatorForm, name: str) -> Respons
     require_payloads(request)
 
     def page(runtime: Runtime) -> dict[str, Any]:
-        return {"viewer": submitted.viewer, "form": submitted} | views.rule(runtime, name, "hour")
+        return {"viewer": submitted.viewer, "form": submitted} | values.rule(runtime, name, "hour")
 
     def conf_of() -> dict[str, str]:
         conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, submitted, name), "rule", page)

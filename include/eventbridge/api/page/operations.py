@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.call_pools import asks_buses, run_at_target, run_expensive
 from eventbridge.api.documents import run_for_caller
-from eventbridge.api.page import views
+from eventbridge.api.page import values
 from eventbridge.api.page.forms import (
     OperatorForm,
     SubmittedForm,
@@ -61,10 +61,10 @@ def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Respon
 
     def page(runtime: Runtime) -> dict[str, Any]:
         if on_target:
-            return {"viewer": submitted.viewer, "rate": submitted["value"]} | views.target(
+            return {"viewer": submitted.viewer, "rate": submitted["value"]} | values.target(
                 runtime, request, name, target, "hour"
             )
-        return {"viewer": submitted.viewer} | views.rule(runtime, name, "hour")
+        return {"viewer": submitted.viewer} | values.rule(runtime, name, "hour")
 
     run_form(request, done, "target" if on_target else "rule", page)
     rule = quote(name, safe="")

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from eventbridge.api.call_pools import asks_buses
 from eventbridge.api.documents import DeadLetterQuery, run_for_caller
 from eventbridge.api.lists import SearchQuery
-from eventbridge.api.page import views
+from eventbridge.api.page import values
 from eventbridge.api.page.forms import read_form, redirect_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
@@ -38,7 +38,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
     return _shown(
-        request, token, "overview", run_for_caller(request, lambda runtime: views.overview(runtime, request, span))
+        request, token, "overview", run_for_caller(request, lambda runtime: values.overview(runtime, request, span))
     )
 
 
@@ -50,7 +50,7 @@ def event(
     """Return the trace of an event."""
     wanted = event_id.strip()
     found = (
-        run_for_caller(request, lambda runtime: views.event(runtime, request, wanted, every_rule=every_rule))
+        run_for_caller(request, lambda runtime: values.event(runtime, request, wanted, every_rule=every_rule))
         if wanted
         else {"event_id": ""}
     )
@@ -61,21 +61,21 @@ def event(
 def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
     """Return a page of the list of rules."""
     return _shown(
-        request, token, "rules", run_for_caller(request, lambda runtime: views.rules(runtime, after, find.strip()))
+        request, token, "rules", run_for_caller(request, lambda runtime: values.rules(runtime, after, find.strip()))
     )
 
 
 @router.get("/rules/{name}")
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
     """Return one rule."""
-    return _shown(request, token, "rule", run_for_caller(request, lambda runtime: views.rule(runtime, name, span)))
+    return _shown(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, name, span)))
 
 
 @router.get("/targets")
 def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
     """Return a page of the list of targets; the first page begins with the unhealthy ones."""
     return _shown(
-        request, token, "targets", run_for_caller(request, lambda runtime: views.targets(runtime, after, find.strip()))
+        request, token, "targets", run_for_caller(request, lambda runtime: values.targets(runtime, after, find.strip()))
     )
 
 
@@ -86,7 +86,7 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
         request,
         token,
         "target",
-        run_for_caller(request, lambda runtime: views.target(runtime, request, rule, name, span)),
+        run_for_caller(request, lambda runtime: values.target(runtime, request, rule, name, span)),
     )
 
 
@@ -97,7 +97,7 @@ def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQu
         request,
         token,
         "dead_letters",
-        run_for_caller(request, lambda runtime: views.dead_letters(runtime, request, query)),
+        run_for_caller(request, lambda runtime: values.dead_letters(runtime, request, query)),
     )
 
 
@@ -108,14 +108,14 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
         request,
         token,
         "dead_letter",
-        run_for_caller(request, lambda runtime: views.dead_letter(runtime, request, name)),
+        run_for_caller(request, lambda runtime: values.dead_letter(runtime, request, name)),
     )
 
 
 @router.get("/events")
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return archived events by bus, type, source, subject or time."""
-    return _shown(request, token, "events", run_for_caller(request, lambda runtime: views.search(runtime, query)))
+    return _shown(request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, query)))
 
 
 @own_login.get("/login")
@@ -148,7 +148,7 @@ def log_out(request: Request) -> Response:
 @asks_buses
 def lag(request: Request, token: _Viewer) -> Response:
     """Return the data of the panel on Airflow's home page."""
-    return Response(write_document(run_for_caller(request, views.lag)), media_type="application/json")
+    return Response(write_document(run_for_caller(request, values.lag)), media_type="application/json")
 
 
 @router.get("/lag.js")

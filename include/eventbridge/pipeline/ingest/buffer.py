@@ -31,8 +31,8 @@ from eventbridge.pipeline.ingest.checking import (
     valid_identities,
     write_file,
 )
-from eventbridge.pipeline.ingest.offsets import passes_over
 from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
+from eventbridge.pipeline.ingest.start_offsets import passes_over
 from eventbridge.pipeline.ingest.taken_messages import Row, TakenMessages
 from eventbridge.policy.field_use import rules_using
 from eventbridge.policy.operational_event import of_schema

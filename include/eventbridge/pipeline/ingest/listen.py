@@ -14,7 +14,6 @@ from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, most_events
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
-from eventbridge.pipeline.ingest.offsets import any_passed_over, later_start, waiting_events
 from eventbridge.pipeline.ingest.open_batch import end_open
 from eventbridge.pipeline.ingest.reload import TakenRules, take_up_rules
 from eventbridge.pipeline.ingest.rule_transfer import (
@@ -30,6 +29,7 @@ from eventbridge.pipeline.ingest.rule_transfer import (
     to_catch_up,
     transfer_of,
 )
+from eventbridge.pipeline.ingest.start_offsets import any_passed_over, later_start, waiting_events
 from eventbridge.policy.batch_size import plan_ranges
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import Bus, RuleSet

@@ -13,8 +13,8 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
-from eventbridge.pipeline.ingest.offsets import any_passed_over
 from eventbridge.pipeline.ingest.reload import take_up_rules
+from eventbridge.pipeline.ingest.start_offsets import any_passed_over
 from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.quotas import storage_refusal
 from eventbridge.runtime.runtime import Runtime

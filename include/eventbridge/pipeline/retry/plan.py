@@ -25,7 +25,7 @@ from eventbridge.pipeline.route.budgeted_rules import defer_again
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.policy.chunking import PoolSlots
-from eventbridge.policy.delivery_times import late_reported_before, missed_before
+from eventbridge.policy.delivery_windows import late_reported_before, missed_before
 from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.policy.operational_event import of_running_late
 from eventbridge.rules import RuleSet

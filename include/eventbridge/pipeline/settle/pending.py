@@ -25,7 +25,7 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.pipeline.settle.settlement import first_settlement, settled_as
 from eventbridge.pipeline.settle.waiting import COLUMNS, Flags, PendingGroup, WaitingRows
-from eventbridge.policy.delivery_times import late_reported_before
+from eventbridge.policy.delivery_windows import late_reported_before
 from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
 from eventbridge.policy.ordering import (
     BEHIND_ITS_KEY,

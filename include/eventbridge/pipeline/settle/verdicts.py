@@ -21,7 +21,7 @@ from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DI
 from eventbridge.model.row_vectors import Rows
 from eventbridge.pipeline.settle.pending import dead_letters_nothing
 from eventbridge.pipeline.settle.settlement import ChunkPlaces, batch_deliveries, publish_settlement, settlement_key
-from eventbridge.policy.delivery_times import next_opening, windows_of
+from eventbridge.policy.delivery_windows import next_opening, windows_of
 from eventbridge.runtime.claims import begin_settlement
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas

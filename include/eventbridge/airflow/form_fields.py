@@ -1,4 +1,4 @@
-"""The forms of the DAGs: names from the rule files that they propose, their values, and the record of a request."""
+"""What the forms of the DAGs share: proposed names from rule files, checks of values, and the record of a request."""
 
 from __future__ import annotations
 
