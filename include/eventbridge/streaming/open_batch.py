@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
 #: It is also closed at this total size of messages. While the previous batch is being closed, both limits are
 #: multiplied.
-_BATCH_BYTES, _ROOM = 16 * 2**20, 5
+_BATCH_BYTES, _GROWTH = 16 * 2**20, 5
 #: How long its close keeps sending events that were read; longer for a full batch while responses arrive at this rate.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: How long its close waits before it checks again for responses.
@@ -228,8 +228,8 @@ class StreamingBatch:
     def _full(self) -> bool:
         if self.events < _BATCH_EVENTS and self._bytes < _BATCH_BYTES:
             return False
-        room = _ROOM if self._must_grow else 1
-        return self.events >= room * _BATCH_EVENTS or self._bytes >= room * _BATCH_BYTES
+        factor = _GROWTH if self._must_grow else 1
+        return self.events >= factor * _BATCH_EVENTS or self._bytes >= factor * _BATCH_BYTES
 
     def _end(self) -> bool:
         """Wait a moment for responses, then stop the requests without one, and record the last segment."""
