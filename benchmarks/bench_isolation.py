@@ -72,7 +72,7 @@ class Heard(NamedTuple):
 
 
 class Load(NamedTuple):
-    """When the first event of a run was published, and what was heard of the good rules."""
+    """When the first event of a run was published, and the responses of the good rules."""
 
     began: datetime
     heard: list[Heard]
@@ -201,7 +201,7 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
 
 
 def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) -> Load:
-    """Publish before and after a target's last response; return when that was, and what was heard of its neighbours."""
+    """Publish before and after a target's last response; return when that was, and the responses of its neighbours."""
 
     def write(place: Site) -> None:
         target = {"type": "http", "allow_http": True, "connection": "signed"}

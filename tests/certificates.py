@@ -41,7 +41,7 @@ class Pair:
 
 
 def self_signed(name: x509.GeneralName = LOCALHOST) -> Pair:
-    """Return a new certificate for one name that nobody vouches for but itself."""
+    """Return a new self-signed certificate for one name, which no CA vouches for."""
     return _made("receiver", name, None)
 
 

@@ -139,11 +139,11 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"SKIPPED, which fails CI: {report.nodeid}")
     # From the reports: tests run in other processes than this one.
     reports = [report for reports in terminalreporter.stats.values() for report in reports]
-    told = [each for report in reports for each in getattr(report, "user_properties", ())]
-    for name, value in told:
+    reported = [each for report in reports for each in getattr(report, "user_properties", ())]
+    for name, value in reported:
         if name == ENDED_SERVER:
             terminalreporter.write_line(str(value))
-    tried = [Tried(*value) for name, value in told if name == CRASH_MATRIX]
+    tried = [Tried(*value) for name, value in reported if name == CRASH_MATRIX]
     if tried:
         terminalreporter.write_line(f"crash matrix: {in_all(tried)}")
 

@@ -23,7 +23,7 @@ def java_program(name: str) -> str:
 
 
 def require(program: str, name: str, package: str) -> None:
-    """Raise ToolMissing, with the package to install, unless the program is there."""
+    """Raise ToolMissing, with the package to install, unless the program exists."""
     if shutil.which(program) is None:
         raise ToolMissing(f"{name} is missing: sudo apt-get install -y {package}")
 
@@ -42,8 +42,8 @@ def fetch(what: str, pom: Path, folder: Path) -> None:
     finally:
         os.close(lock)
     if fetched.returncode:
-        told = next((line for line in fetched.stdout.splitlines() if "ERROR" in line), fetched.stdout.strip())
+        reported = next((line for line in fetched.stdout.splitlines() if "ERROR" in line), fetched.stdout.strip())
         raise ToolMissing(
-            f"Maven cannot fetch {what}: {told[:300]} Connect to the network, or name your mirror of Maven "
+            f"Maven cannot fetch {what}: {reported[:300]} Connect to the network, or name your mirror of Maven "
             "Central in ~/.m2/settings.xml, and run it again."
         )

@@ -20,7 +20,7 @@ import psycopg
 from java_tools import java_program
 from psycopg import sql
 from services.kafka import fetch_kafka
-from services.postgresql import as_nobody, reachable_programs
+from services.postgresql import reachable_programs, unprivileged
 
 from demo.places import DemoError
 from demo.production.native import Process
@@ -56,17 +56,17 @@ def _postgres(process: Process, data: Path) -> Process:
     folder = linked.resolve()
     program = reachable_programs(folder) / process.command[0]
     options = ["-D", f"{folder}/data", "-c", f"listen_addresses={process.address}", "-c", "unix_socket_directories="]
-    return replace(process, command=(*as_nobody(), str(program), *process.command[1:], *options))
+    return replace(process, command=(*unprivileged(), str(program), *process.command[1:], *options))
 
 
 def _make_cluster(folder: Path, environment: Mapping[str, str]) -> None:
     secret = folder / "password"
     secret.touch(0o600)
     secret.write_text(environment["POSTGRES_PASSWORD"])
-    if as_nobody():
+    if unprivileged():
         for each in (folder, secret):
             shutil.chown(each, "nobody", "nogroup")
-    command = [*as_nobody(), str(reachable_programs(folder) / "initdb"), "-D", f"{folder}/data"]
+    command = [*unprivileged(), str(reachable_programs(folder) / "initdb"), "-D", f"{folder}/data"]
     command += ["-U", environment["POSTGRES_USER"], "-A", "scram-sha-256", f"--pwfile={secret}"]
     command += environment["POSTGRES_INITDB_ARGS"].split()
     made = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)

@@ -17,7 +17,7 @@ from eventbridge.api.app import PAGE_ROUTERS
 OWN = {"sec-fetch-site": "same-origin"}
 #: Files of the pages, and redirects.
 NO_PAGES = {"/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run"}
-#: A path of each page, with `{letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
+#: A path of each page, with `{dead_letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
 EXAMPLES = {
     "": "",
     "/actions": "/actions",
@@ -27,7 +27,7 @@ EXAMPLES = {
     "/batches/{batch_id}": "/batches/{batch}",
     "/batches/{batch_id}/chunks/{chunk_id}": "/batches/{batch}/chunks/0",
     "/dead-letters": "/dead-letters",
-    "/dead-letters/{name:path}": "/dead-letters/{letter}",
+    "/dead-letters/{name:path}": "/dead-letters/{dead_letter}",
     "/event": "/event?id=o2",
     "/events": "/events?type=order.placed",
     "/redrive": "/redrive?rule=refused",
@@ -86,11 +86,11 @@ def _named(server: Server) -> dict[str, str]:
             call = {"bus": "orders", "since": "1h", "rules": ["refused"]}
             replay = client.post("/replays", json=call).raise_for_status().json()["replay_id"]
             client.post(f"/replays/{replay}/cancel").raise_for_status()
-            letters = client.get("/dead-letters?rule=refused").json()["dead_letters"]
+            entries = client.get("/dead-letters?rule=refused").json()["dead_letters"]
             oldest = client.get("/batches?limit=500").json()["batches"][-1]
         _known[place] = {
             "replay": replay,
-            "letter": letters[0]["name"],
+            "dead_letter": entries[0]["name"],
             "batch": oldest["batch_id"],
         }
         _known[place]["backtest"] = server.installation.backtest("refused")

@@ -180,11 +180,11 @@ def test_calls_without_permission_are_refused_whatever_the_body(delivered: Serve
             for path in changing
             if path not in reader and "hooks" not in path
         }
-        nobody = []
+        anonymous = []
         for secret in ("", revoked):
             with delivered.client(secret) as client:
-                nobody += [client.post(path, json={}) for path in refused]
+                anonymous += [client.post(path, json={}) for path in refused]
 
         assert {path: status for path, status in refused.items() if status not in (403, 422)} == {}
-        assert {response.status_code for response in nobody} <= {401, 422}
+        assert {response.status_code for response in anonymous} <= {401, 422}
         assert eyes.get("/actions").json() == before

@@ -80,7 +80,7 @@ def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.
     with delivered.installation.opened() as runtime:
         (batch,) = (each for each in runtime.ledger.batches.find() if each.runner == "orders")
         whole = chunks.chunk_account(runtime, batch.batch_id, 0)
-        told_by_pages: list[str] = []
+        from_pages: list[str] = []
         pieces: set[Piece] = set()
         monkeypatch.setattr(chunks, "MOST_PIECES", 1)
         monkeypatch.setattr(chunks, "MOST_ATTEMPTS", 1)
@@ -88,13 +88,13 @@ def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.
         while cursor is not None:
             page = chunks.chunk_account(runtime, batch.batch_id, 0, cursor)
             (attempt,) = page.attempts
-            told_by_pages.append(attempt.delivery_id)
+            from_pages.append(attempt.delivery_id)
             pieces.update(page.pieces)
             cursor = page.cursor
 
         assert whole.cursor is None
         assert whole.attempts[0].row["outcome"] != "delivered"
-        assert sorted(told_by_pages) == sorted(each.delivery_id for each in whole.attempts)
+        assert sorted(from_pages) == sorted(each.delivery_id for each in whole.attempts)
         assert pieces == set(whole.chunk.pieces)
         assert len(pieces) > 1
 

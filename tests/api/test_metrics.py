@@ -51,8 +51,8 @@ def values(response: httpx.Response) -> dict[tuple[str, ...], float]:
 
 def test_metrics_need_a_token(server: Server, scraper: httpx.Client, client: httpx.Client) -> None:
     """401 without a token, 403 with a token for something else; the scraper's token may not publish."""
-    with server.client() as nobody:
-        assert nobody.get("/metrics").status_code == 401
+    with server.client() as anonymous:
+        assert anonymous.get("/metrics").status_code == 401
     refused = client.get("/metrics")
     assert refused.status_code == 403
     assert "no scope metrics" in refused.json()["detail"]

@@ -87,12 +87,12 @@ def test_dead_letters_of_others_are_hidden(delivered: Server) -> None:
 
 def test_own_objects_are_shown(crm: httpx.Client) -> None:
     """The rule with its target and dead letters, and the events of its bus with their traces."""
-    letters = crm.get("/dead-letters").json()["dead_letters"]
+    entries = crm.get("/dead-letters").json()["dead_letters"]
     (event,) = crm.get("/events/o2").json()["events"]
 
     assert list(crm.get("/rules").json()["rules"]) == ["refused"]
     assert [(each["rule"], each["target"]) for each in crm.get("/targets").json()] == [("refused", "crm")]
-    assert sorted(each["rule"] or "" for each in letters) == ["", "refused"]
+    assert sorted(each["rule"] or "" for each in entries) == ["", "refused"]
     assert [each["bus"] for each in crm.get("/buses").json()] == ["orders"]
     assert {each["rule"] for each in (*event["rules"], *event["deliveries"])} == {"refused"}
     assert len(crm.get("/events", params={"bus": "orders"}).json()["events"]) == 3

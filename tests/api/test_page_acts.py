@@ -1,4 +1,4 @@
-"""Changes by the page: who may make them, and that no other site can."""
+"""Changes by the page: the rights that they need, and that no other site can make them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def operator(delivered: Server) -> Iterator[httpx.Client]:
 
 
 def test_a_rule_is_paused_and_resumed(delivered: Server, operator: httpx.Client) -> None:
-    """The page says who paused it, and offers to resume it."""
+    """The page names the user that paused it, and offers to resume it."""
     paused = post(operator, "/rules/all-orders/operate", **PAUSE)
     shown = operator.get(paused.headers["location"]).text
     resumed = post(operator, "/rules/all-orders/operate", action="resume rule")

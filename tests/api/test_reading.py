@@ -117,13 +117,13 @@ def test_an_error_is_a_problem(path: str, status: int, said: str, reader: httpx.
 
 def test_payloads_need_the_right_to_see_them(delivered: Server, reader: httpx.Client) -> None:
     """Without the scope, no document and no page has the event's text, and each names the needed scope."""
-    (letter,) = reader.get("/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
-    paths = [f"/dead-letters/{letter['name']}", "/events/o2", "/schemas/order.placed"]
+    (dead_letter,) = reader.get("/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
+    paths = [f"/dead-letters/{dead_letter['name']}", "/events/o2", "/schemas/order.placed"]
     shown = [reader.get(path).text for path in paths]
     token = delivered.installation.token("blind", "read", "operate")
     pages = [
         "/event?id=o2",
-        f"/dead-letters/{letter['name']}",
+        f"/dead-letters/{dead_letter['name']}",
         "/rules/refused/test?event=o2",
         "/request?id=o2&rule=refused&target=crm",
         "/targets/refused/crm/try?event=o2",
@@ -148,6 +148,9 @@ def test_payloads_need_the_right_to_see_them(delivered: Server, reader: httpx.Cl
 def test_reading_needs_the_scope_read(delivered: Server) -> None:
     """401 without a token, 403 with a token to publish; the page asks for a token."""
     paths = ["/status", "/rules", "/targets", "/dead-letters", "/events/o1", "/audit"]
-    with delivered.client() as nobody, delivered.client(delivered.installation.token("shop", "publish:*")) as publisher:
-        assert {nobody.get(path).status_code for path in paths} == {401}
+    with (
+        delivered.client() as anonymous,
+        delivered.client(delivered.installation.token("shop", "publish:*")) as publisher,
+    ):
+        assert {anonymous.get(path).status_code for path in paths} == {401}
         assert {publisher.get(path).status_code for path in paths} == {403}

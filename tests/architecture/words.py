@@ -45,6 +45,10 @@ WORDS: Mapping[str, str] = {
     "unsay": "clear",
     "water line": "watermark",
     "closer process": "committer",
+    "costly": "budgeted or expensive",
+    "heard of": "known, or reported",
+    "untold": "unreported",
+    "of whom": "a sentence with a subject",
 }
 #: These stand only in names: "ordered by offset" and "if deleted" are plain English.
 _ONLY_NAMES = frozenset({"ordered by", "if deleted"})

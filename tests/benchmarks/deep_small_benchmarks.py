@@ -43,7 +43,7 @@ _SMALL = {
 
 @pytest.mark.parametrize("name", _SMALL)
 def test_a_small_benchmark_prints_its_table(name: str, tmp_path: Path) -> None:
-    """Every line of the table is there, and no goal is judged."""
+    """Every line of the table exists, and no goal is judged."""
     arguments, wanted = _SMALL[name]
 
     prints_its_table(name, arguments, wanted, tmp_path)

@@ -39,7 +39,7 @@ def test_events_are_cloudevents_of_their_size(size: Size) -> None:
 
 
 def test_events_are_the_same_for_the_same_block_only() -> None:
-    """A block can be made again, alone or as the beginning of a longer one; another block has other events."""
+    """A block can be rebuilt, alone or as the beginning of a longer one; another block has other events."""
     first = make_events(300).to_pylist()
 
     assert first == make_events(300).to_pylist()

@@ -110,11 +110,11 @@ def test_a_missed_goal_is_named(work: Workload) -> None:
     found = sections(work, results)
 
     printed = _printed(found)
-    told = list(verdict(found))
+    output = list(verdict(found))
 
     assert printed.count("MISSED") == 4
     part = "mixed rules, events of 519 bytes"
-    assert told == [
+    assert output == [
         "37 of 40 goals met",
         f"  MISSED: {part}: kernel, 1 rules: 1,450,000 events, goal >= 1,500,000",
         f"  MISSED: {part}: kernel, 10 rules: 100,000 events, goal >= 800,000",
@@ -125,7 +125,7 @@ def test_a_missed_goal_is_named(work: Workload) -> None:
 
 
 def test_the_exit_code_is_about_responses(work: Workload, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missed goal is told and the code is 0; one response that differs makes it 1."""
+    """A missed goal is reported and the code is 0; one response that differs makes it 1."""
     results = _results(work)
     results.memory = Memory(90, 100, 150, 512)
     results.checks.add("kernel and another", 0)
@@ -134,10 +134,10 @@ def test_the_exit_code_is_about_responses(work: Workload, capsys: pytest.Capture
     wrong = report(work, results)
 
     assert (missed, wrong) == (0, 1)
-    told = capsys.readouterr().out
-    assert "MISSED: one worker: its memory after them" in told
-    assert "kernel and another: the same" in told
-    assert "kernel and a third: 2 DIFFER" in told
+    output = capsys.readouterr().out
+    assert "MISSED: one worker: its memory after them" in output
+    assert "kernel and another: the same" in output
+    assert "kernel and a third: 2 DIFFER" in output
 
 
 def test_a_first_look_says_that_it_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,10 +176,10 @@ def test_a_missing_tool_is_named_with_its_install_command(
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    with pytest.raises(BenchError, match="needs a JDK of 17 or later and Maven") as told:
+    with pytest.raises(BenchError, match="needs a JDK of 17 or later and Maven") as output:
         require_tools()
 
-    assert str(told.value).endswith(said)
+    assert str(output.value).endswith(said)
 
 
 def _pass(rate: float) -> Pass:
@@ -187,7 +187,7 @@ def _pass(rate: float) -> Pass:
 
 
 def _results(work: Workload) -> Results:
-    """Results of three rounds in which everybody is as fast as `RATES` says."""
+    """Results of three rounds in which every kernel is as fast as `RATES` says."""
     results = Results()
     shared = [
         Key(who, rule_set, count, str(size))

@@ -20,7 +20,7 @@ def work(tmp_path: Path) -> Workload:
 
 
 def test_every_event_is_matched_once(work: Workload) -> None:
-    """Both files of a round are gone through once, however much time is left; without time it is one batch."""
+    """Both files of a round are read once, however much time is left; without time it is one batch."""
     kernel = KernelSubject()
     kernel.compile("mixed", work.rules("mixed", 100))
     kernel.events("519", work.events(519, 0))

@@ -320,7 +320,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "unreadable": [],
     },
     ("dead-letters", "list", "--target", "bad"): [DEAD_LETTER],
-    ("dead-letters", "export", "letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
+    ("dead-letters", "export", "dead-letters.jsonl", "--target", "bad"): {"file": "str", "dead_letters": "int"},
     ("dead-letters", "show", "BAD"): DEAD_LETTER
     | {"event": "str", "request": "str", "request_headers": "null", "attempts": [ATTEMPT]},
     ("dead-letters", "redrive", "--all", "--dry-run"): {

@@ -18,7 +18,7 @@ def test_a_batch_that_is_whole_needs_no_repair(delivered: Any, eventbridge: Call
 
 
 def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """What is pending still points at it: it is made again at its place, recorded, and the audit agrees."""
+    """Pending deliveries still point at it: it is rebuilt at its place, recorded, and the audit agrees."""
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
     (path, *_) = (delivered.folder / "home" / "store" / "deliveries").rglob("*.parquet")
     path.unlink()

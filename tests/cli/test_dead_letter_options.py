@@ -91,10 +91,10 @@ def test_ctrl_c_ends_a_condition_that_takes_for_ever(delivered: Any) -> None:
     with delivered.process("dead-letters", "list", "--sql", endless) as running:
         _wait_until_asked(running)
         running.send_signal(signal.SIGINT)
-        _, told = running.communicate(timeout=60)
+        _, output = running.communicate(timeout=60)
 
     assert running.returncode == 130
-    assert "Traceback" not in told
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -102,15 +102,15 @@ def test_an_export_that_is_ended_leaves_no_draft(number: signal.Signals, code: i
     """Neither Ctrl-C nor SIGTERM leaves the hidden file that was being written."""
     endless = "(SELECT sum(a.range * b.range % 7) FROM range(9000000) a, range(9000000) b) > 0"
     before = set(delivered.folder.iterdir())
-    with delivered.process("dead-letters", "export", "letters.jsonl", "--sql", endless) as running:
+    with delivered.process("dead-letters", "export", "dead-letters.jsonl", "--sql", endless) as running:
         _wait_until_asked(running)
         running.send_signal(number)
-        _, told = running.communicate(timeout=60)
+        _, output = running.communicate(timeout=60)
 
     shown = running.returncode if running.returncode >= 0 else 128 - running.returncode  # as a shell has it
-    assert shown == code, told
+    assert shown == code, output
     assert set(delivered.folder.iterdir()) == before
-    assert "Traceback" not in told
+    assert "Traceback" not in output
 
 
 def _wait_until_asked(running: Any) -> None:
@@ -129,7 +129,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
 
 
 def test_a_damaged_file_is_no_error_of_the_user(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A file that is gone is told as what it is, with the command that makes it again."""
+    """A missing file is reported as missing, with the command that rebuilds it."""
     for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
         path.unlink()
 
@@ -161,7 +161,7 @@ def newest_readable(delivered: Any, eventbridge: Callable[..., Any]) -> str:
 def test_a_file_that_cannot_be_read_hides_no_other(
     newest_readable: str, eventbridge: Callable[..., Any], options: tuple[str, ...]
 ) -> None:
-    """The letters of every other batch are listed; the file and its repair are told, and the exit code is 1."""
+    """The dead letters of every other batch are listed; the file and its repair are named, and the exit code is 1."""
     result = eventbridge("dead-letters", "list", "--json", *options)
 
     assert {each["batch_id"] for each in result.json} == {newest_readable}
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_hides_no_other(
 
 
 def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """After a downgrade the dead letters that this version can read are listed, and which it cannot is told."""
+    """After a downgrade the dead letters that this version can read are listed, and the unreadable ones are named."""
     newer, *_ = (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet")
     table = pq.read_table(newer)
     with pq.ParquetWriter(newer, table.schema) as writer:
@@ -188,7 +188,7 @@ def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: C
 def test_a_file_that_the_disk_does_not_give_hides_no_other(
     delivered: Any, eventbridge: Callable[..., Any], *, circle: bool
 ) -> None:
-    """One that cannot be opened, as its name leads in a circle, or whose opening would wait, as it is a pipe: told."""
+    """A file that cannot be opened (a circular link), or whose opening would block (a pipe), is reported."""
     lost, *_ = (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet")
     rows = pq.read_metadata(lost).num_rows
     lost.unlink()
@@ -206,7 +206,7 @@ def test_readable_dead_letters_are_shown_exported_and_redriven(
 ) -> None:
     """By `show`, `export` and `redrive`, each of which says what it passed over; what is not found may lie there."""
     (name, *_) = (each["name"] for each in eventbridge("dead-letters", "list", "--json").json)
-    lines = shop.folder / "letters.jsonl"
+    lines = shop.folder / "dead-letters.jsonl"
 
     shown = eventbridge("dead-letters", "show", name, "--json")
     missed = eventbridge("dead-letters", "show", "ffffffff")
@@ -228,13 +228,13 @@ def test_readable_dead_letters_are_shown_exported_and_redriven(
 
 def test_dead_letters_are_exported_whole(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """As JSON lines, with event, request and attempts, or as Parquet with the columns of the store."""
-    lines, table = delivered.folder / "letters.jsonl", delivered.folder / "letters.parquet"
+    lines, table = delivered.folder / "dead-letters.jsonl", delivered.folder / "dead-letters.parquet"
 
-    told = eventbridge("dead-letters", "export", str(lines), "--target", "bad")
+    output = eventbridge("dead-letters", "export", str(lines), "--target", "bad")
     as_table = eventbridge("dead-letters", "export", str(table), "--json")
     printed = eventbridge("dead-letters", "export", "-", "--target", "bad")
 
-    assert told.out == f"4 dead letters written to {lines}\n"
+    assert output.out == f"4 dead letters written to {lines}\n"
     records = [json.loads(line) for line in lines.read_text().splitlines()]
     assert {each["attempts"][0]["code"] for each in records} == {400}
     assert all(each["name"].startswith(each["delivery_id"]) and each["event"] and each["request"] for each in records)
@@ -244,13 +244,13 @@ def test_dead_letters_are_exported_whole(delivered: Any, eventbridge: Callable[.
 
 
 def test_an_export_overwrites_nothing(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A file that is there, one of another form and a folder that is not there: nothing is written."""
+    """An existing file, an unknown file type and a missing folder are refused: nothing is written."""
     there = delivered.write("there.jsonl", "mine")
 
     results = [
         eventbridge("dead-letters", "export", there),
         eventbridge("dead-letters", "export", str(delivered.folder / "letters.csv")),
-        eventbridge("dead-letters", "export", str(delivered.folder / "nowhere" / "letters.jsonl")),
+        eventbridge("dead-letters", "export", str(delivered.folder / "nowhere" / "dead-letters.jsonl")),
         eventbridge("dead-letters", "export", "-", "--json"),
     ]
 

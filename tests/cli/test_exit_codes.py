@@ -120,7 +120,7 @@ def test_a_stop_that_needs_a_person_is_3(delivered: Any) -> None:
 
 
 def test_a_spark_that_is_not_there_is_4(shop: Any) -> None:
-    """Spark cannot be reached: 4, in one line; nothing is committed, and the next run goes on with the batch."""
+    """Spark cannot be reached: 4, in one line; nothing is committed, and the next run continues the batch."""
     shop.run_process("bus", "publish", "orders", shop.orders(1500))
 
     result = shop.run_process(*DELIVER)

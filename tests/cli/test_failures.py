@@ -236,7 +236,7 @@ def test_a_name_that_is_none_needs_no_confirmation(shop: Any, eventbridge: Calla
 
 @pytest.mark.parametrize(("response", "code"), [("n", 1), ("y", 0)])
 def test_a_confirmation_at_a_terminal_is_asked(response: str, code: int, shop: Any) -> None:
-    """A person is asked: no ends the command with code 1, yes goes on."""
+    """A person is asked: no ends the command with code 1, yes continues."""
     ours, theirs = pty.openpty()
     with shop.process("rules", "disable", "big-orders", stdin=theirs, stdout=subprocess.PIPE) as process:
         os.close(theirs)

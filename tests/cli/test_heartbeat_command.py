@@ -12,7 +12,7 @@ from demo.receiver import Receiver
 
 
 def test_a_heartbeat_says_how_all_stands(delivered: Any, eventbridge: Callable[..., Any], tmp_path: Path) -> None:
-    """Exit code 0, and the receiver has one CloudEvent; where nobody listens 4, and a sentence."""
+    """Exit code 0, and the receiver has one CloudEvent; without a listening server 4, and a sentence."""
     with Receiver(tmp_path / "beats.jsonl") as receiver:
         done = eventbridge("heartbeat", receiver.url("/healthy/beat"), "--json")
 

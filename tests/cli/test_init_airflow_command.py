@@ -1,4 +1,4 @@
-"""`eventbridge init-airflow`: two files in a DAGs folder, none that is somebody else's."""
+"""`eventbridge init-airflow` writes two files into a DAGs folder and changes no foreign one."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
 
 
 def test_every_extra_that_is_named_is_one_of_the_package() -> None:
-    """pyproject.toml has the extras that a missing package is told with."""
+    """pyproject.toml has the extras that the message about a missing package names."""
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
 
     assert set(EXTRAS.values()) == set(tomllib.loads(text)["project"]["optional-dependencies"])

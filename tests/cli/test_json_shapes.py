@@ -33,8 +33,8 @@ def test_a_document_has_its_shape(arguments: tuple[str, ...], delivered: Any, ev
     """Field by field, type by type, after a delivery in which everything happened."""
     one = delivered.orders(1)
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
-    letters = str(delivered.folder / "letters.jsonl")
-    given = {"one.jsonl": one, "letters.jsonl": letters, "BAD": listed[0]["name"]}
+    entries = str(delivered.folder / "dead-letters.jsonl")
+    given = {"one.jsonl": one, "dead-letters.jsonl": entries, "BAD": listed[0]["name"]}
 
     result = eventbridge(*(given.get(argument, argument) for argument in arguments), "--json")
 

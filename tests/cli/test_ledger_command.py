@@ -12,7 +12,7 @@ from services.postgresql import Postgresql
 
 @pytest.fixture
 def url(postgresql_server: Postgresql) -> Iterator[str]:
-    """Yield the URL of a database without tables, with a password that nobody asks for."""
+    """Yield the URL of a database without tables, with a password that the server does not ask for."""
     made = postgresql_server.new_database()
     yield made.replace("postgres@", "postgres:hunter2@")
     postgresql_server.drop_database(made)

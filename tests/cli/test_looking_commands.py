@@ -22,7 +22,7 @@ UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 def rows(out: str, title: str) -> list[list[str]]:
-    """Return the cells of a table, without its header; cells are told apart by two spaces."""
+    """Return the cells of a table, without its header; cells are separated by two spaces."""
     _, _, after = out.partition(f"{title}\n")
     lines = after.split("\n\n")[0].splitlines()[1:]
     return [re.split(r"\s{2,}", line.strip()) for line in lines]
@@ -347,7 +347,7 @@ def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]
     assert [each for each in ids if each.startswith(prefix) and each not in ambiguous.err] == []
 
 
-def test_the_newest_of_several_dead_letters_of_one_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_the_newest_dead_letter_of_a_delivery_is_shown(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """The same event published again dies again, under the same id: the newest is shown, the others are noted."""
     (first, *_) = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     eventbridge("bus", "publish", "orders", str(delivered.folder / "all.jsonl"))
@@ -375,7 +375,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
 
 
 def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """It is told so, once; a pause that is over is none."""
+    """The message says so, once; an expired pause counts as none."""
     runtime = Runtime.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
     until = runtime.clock() + timedelta(minutes=30)
     runtime.ledger.targets.record_attempts([Tally("all-orders", "archive", paused_until=until)])
@@ -458,14 +458,14 @@ LOOKING = [
 def test_looking_makes_nothing(command: str, shop: Any, eventbridge: Callable[..., Any]) -> None:
     """Beside rule files that nothing has run with, and in a wrong folder, a look leaves no file and no folder."""
     before = _files(shop.folder)
-    told = eventbridge(*command.split(), stdin=b"")
+    output = eventbridge(*command.split(), stdin=b"")
     after_a_look = _files(shop.folder)
     shutil.rmtree(shop.rules)
     wrong = eventbridge(*command.split(), stdin=b"")
 
     assert after_a_look == before
     assert not [each for each in _files(shop.folder) if each not in before]
-    assert told.code in (0, 2)
+    assert output.code in (0, 2)
     assert wrong.code in (0, 2)
 
 

@@ -1,4 +1,4 @@
-"""`maintain` from the command line, and what other commands say of what is gone."""
+"""`maintain` from the command line, and what other commands say of removed data."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def later(shop: Any, eventbridge: Callable[..., Any], in_fifty_days: Callable[[]
 
 def test_removed_data_is_reported(later: Any, eventbridge: Callable[..., Any]) -> None:
     """First with --dry-run, which changes nothing, then for good; the audit goes by the manifest then."""
-    told = eventbridge("maintain", "--dry-run")
-    assert "1 batch: archive would be removed\n" in told.out
-    assert told.err == "note: nothing was changed; run it without --dry-run to remove them\n"
+    output = eventbridge("maintain", "--dry-run")
+    assert "1 batch: archive would be removed\n" in output.out
+    assert output.err == "note: nothing was changed; run it without --dry-run to remove them\n"
     assert eventbridge("audit", "--json").json["pruned"] == 0
 
     done = eventbridge("maintain")

@@ -131,7 +131,7 @@ def test_a_users_error_publishes_nothing(
 
 
 def test_a_bus_that_fails_says_how_far_it_came(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """If the disk fails half way, the error names how many were published and from which line to go on; exit code 4."""
+    """If the disk fails half way, the error names how many were published and the line to continue at; exit code 4."""
     file = shop.orders(*range(1_500))
     calls = 0
 

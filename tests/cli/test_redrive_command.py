@@ -102,7 +102,7 @@ def test_dead_letters_to_redrive_are_selected_by_name(healed: Any, eventbridge: 
 def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., Any]) -> None:
     """Its command ends after the one under way; what is not taken stays a dead letter, and can be redriven."""
     with healed.process("dead-letters", "redrive", "--target", "bad", "--rate", "0.1") as running:
-        redrive_id = _until(lambda: _delivered_one(eventbridge), "one letter of four is delivered")
+        redrive_id = _until(lambda: _delivered_one(eventbridge), "one dead letter of four is delivered")
         cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])
         out, err = running.communicate(timeout=60)
 
@@ -114,7 +114,7 @@ def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., 
 
 
 def _delivered_one(eventbridge: Callable[..., Any]) -> str:
-    """Return the id of a running redrive that has delivered a letter, "" if there is none."""
+    """Return the id of a running redrive that has delivered a dead letter, "" if there is none."""
     for each in eventbridge("dead-letters", "redrives", "--json").json:
         if each["state"] == "running" and each["outcomes"] == {"delivered": 1}:
             return str(each["redrive_id"])
@@ -174,7 +174,7 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
 def test_errors_begin_nothing(
     options: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
-    """What is written wrong is told, and no redrive is recorded."""
+    """An invalid option is reported, and no redrive is recorded."""
     result = eventbridge("dead-letters", "redrive", *options)
 
     assert result.code == 2
@@ -204,7 +204,7 @@ def test_a_redrive_reports_what_it_did_not_take(delivered: Any, eventbridge: Cal
 
 @pytest.mark.parametrize(
     "command",
-    [("list",), ("export", "letters.jsonl"), ("redrive",), ("redrive", "--dry-run"), ("list", "--json")],
+    [("list",), ("export", "dead-letters.jsonl"), ("redrive",), ("redrive", "--dry-run"), ("list", "--json")],
     ids=" ".join,
 )
 @pytest.mark.parametrize(
@@ -222,14 +222,14 @@ def test_a_rule_or_target_that_is_none_is_an_error(
     command: tuple[str, ...], chosen: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """Whatever works on dead letters refuses a name that nothing has, with the nearest one, and does nothing."""
-    letters = delivered.folder / "letters.jsonl"
-    words = [str(letters) if each == letters.name else each for each in command]
+    entries = delivered.folder / "dead-letters.jsonl"
+    words = [str(entries) if each == entries.name else each for each in command]
     result = eventbridge("dead-letters", *words, *chosen)
 
     assert (result.code, result.out) == (2, "")
     assert said in result.err
     assert eventbridge("dead-letters", "redrives", "--json").json == []
-    assert not letters.exists()
+    assert not entries.exists()
 
 
 def test_the_dead_letters_of_a_removed_rule_can_be_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
@@ -247,18 +247,18 @@ def test_each_dead_letter_of_one_delivery_has_its_own_name(delivered: Any, event
     delivery = listed[0]["delivery_id"]
     for _ in range(2):
         eventbridge("dead-letters", "redrive", "--name", delivery)
-    letters = eventbridge("dead-letters", "list", "--name", delivery, "--json").json
+    entries = eventbridge("dead-letters", "list", "--name", delivery, "--json").json
     table = eventbridge("dead-letters", "list", "--name", delivery).out
     newest = eventbridge("dead-letters", "show", delivery)
-    by_name = [eventbridge("dead-letters", "show", each["name"], "--json") for each in letters]
+    by_name = [eventbridge("dead-letters", "show", each["name"], "--json") for each in entries]
 
-    assert len({each["name"] for each in letters}) == len(letters) == 3
-    assert all(each["name"].startswith(f"{delivery}@") and each["name"] in table for each in letters)
-    assert [shown.json["batch_id"] for shown in by_name] == [each["batch_id"] for each in letters]
+    assert len({each["name"] for each in entries}) == len(entries) == 3
+    assert all(each["name"].startswith(f"{delivery}@") and each["name"] in table for each in entries)
+    assert [shown.json["batch_id"] for shown in by_name] == [each["batch_id"] for each in entries]
     assert [shown.err for shown in by_name] == ["", "", ""]
-    assert letters[0]["name"] in newest.out
-    assert all(each["name"] in newest.err for each in letters[1:])
-    for each in letters:
+    assert entries[0]["name"] in newest.out
+    assert all(each["name"] in newest.err for each in entries[1:])
+    for each in entries:
         sql = f"name = '{each['name']}'"
         assert eventbridge("dead-letters", "list", "--sql", sql, "--json").json == [each]
         assert eventbridge("dead-letters", "list", "--name", each["name"], "--json").json == [each]

@@ -15,8 +15,8 @@ from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 
-COSTLY = """
-  costly:
+EXPENSIVE = """
+  expensive:
     bus: orders
     enabled: ENABLED
     pattern: {}
@@ -36,16 +36,16 @@ class Crashing(InProcessRouter):
 
 
 def write_rules(shop: Any, *, enabled: bool = True) -> None:
-    """Write the shop's rules and the costly one."""
+    """Write the shop's rules and the expensive one."""
     shop.write_rules()
     rules = shop.rules / "orders.yaml"
-    more = COSTLY.replace("ENABLED", str(enabled).lower()).replace("FOLDER", str(shop.folder))
+    more = EXPENSIVE.replace("ENABLED", str(enabled).lower()).replace("FOLDER", str(shop.folder))
     rules.write_text(rules.read_text() + more)
 
 
 @pytest.fixture
 def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
-    """A shop whose rule `costly` is on hold with three events of two batches, all other rules delivered."""
+    """A shop whose rule `expensive` is on hold with three events of two batches, all other rules delivered."""
     write_rules(shop)
     runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
@@ -65,7 +65,7 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
     assert "Deferred matches, times in UTC\n" in shown
     assert REASON in shown
     (rule,) = found["rules_on_hold"]
-    assert (rule["rule"], len(rule["version"])) == ("costly", 12)
+    assert (rule["rule"], len(rule["version"])) == ("expensive", 12)
     assert REASON in rule["reason"]
     deferred_matches = [
         (each["reason"], each["state"], each["events"], each["held"]) for each in found["deferred_matches"]
@@ -79,10 +79,10 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
 
 def test_a_released_rule_continues(held: Any, eventbridge: Callable[..., Any]) -> None:
     """Its deferred matches are due, the next delivery routes them, nothing is held; again changes nothing."""
-    released = eventbridge("rules", "release", "costly")
+    released = eventbridge("rules", "release", "expensive")
 
     assert released.code == 0
-    assert released.out.startswith("costly released; on hold since ")
+    assert released.out.startswith("expensive released; on hold since ")
     assert released.out.endswith(f"({REASON}); 2 deferred matches with 3 events are due now\n")
     found = eventbridge("status", "--json").json
     assert found["rules_on_hold"] == []
@@ -91,22 +91,25 @@ def test_a_released_rule_continues(held: Any, eventbridge: Callable[..., Any]) -
     assert sorted((held.folder / "programmed.jsonl").read_text().split()) == ["1", "2", "3"]
     assert eventbridge("status", "--json").json["deferred_matches"] == []
     assert eventbridge("audit").code == 0
-    assert eventbridge("rules", "release", "costly").out == "costly is not on hold, and nothing waits for a release\n"
+    assert (
+        eventbridge("rules", "release", "expensive").out
+        == "expensive is not on hold, and nothing waits for a release\n"
+    )
 
 
 def test_a_release_is_reported_as_json(held: Any, eventbridge: Callable[..., Any]) -> None:
     """The hold that was lifted, and how much is due."""
-    found = eventbridge("rules", "release", "costly", "--json").json
+    found = eventbridge("rules", "release", "expensive", "--json").json
 
     assert found["hold"]["reason"] == REASON
     assert (found["deferred_matches"], found["events"], found["waits_for"]) == (2, 3, "")
 
 
 def test_a_disabled_rule_keeps_its_deferred_matches(held: Any, eventbridge: Callable[..., Any]) -> None:
-    """The hold is lifted, and the command says what they go on waiting for."""
+    """The hold is lifted, and the command says what the deliveries still wait for."""
     write_rules(held, enabled=False)
 
-    released = eventbridge("rules", "release", "costly")
+    released = eventbridge("rules", "release", "expensive")
 
     assert released.out.endswith("); its deferred matches still wait: rule disabled\n")
     assert [each["state"] for each in eventbridge("status", "--json").json["deferred_matches"]] == [
@@ -118,21 +121,21 @@ def test_a_disabled_rule_keeps_its_deferred_matches(held: Any, eventbridge: Call
 def test_a_release_of_a_rule_leaves_deliveries_of_a_disabled_target_on_hold(
     delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
-    """The rule is not on hold: the command that lets those deliveries go is told."""
-    told = eventbridge("rules", "release", "all-orders").out
+    """The rule is not on hold: the message names the command that releases those deliveries."""
+    output = eventbridge("rules", "release", "all-orders").out
 
-    assert told == (
+    assert output == (
         "all-orders is not on hold, and nothing waits for a release\n"
         "its target gone is disabled; deliveries are on hold for that: `eventbridge targets enable all-orders gone`\n"
     )
 
 
 def test_an_unknown_rule_cannot_be_released(held: Any, eventbridge: Callable[..., Any]) -> None:
-    """It is the user's error, and the nearest name is told."""
-    wrong = eventbridge("rules", "release", "costy")
+    """It is the user's error, and the message names the nearest rule."""
+    wrong = eventbridge("rules", "release", "expensve")
 
     assert wrong.code == 2
-    assert wrong.err == "error: no rule file names a rule 'costy'. Did you mean costly?\n"
+    assert wrong.err == "error: no rule file names a rule 'expensve'. Did you mean expensive?\n"
 
 
 STRICT = """

@@ -25,7 +25,7 @@ rules:
 def test_from_a_rule_file_to_the_targets(
     shop: Any, eventbridge: Callable[..., Any], rocketmq: RocketMQ, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Published to a topic, delivered to a file and a topic, and the lag is gone."""
+    """Published to a topic, delivered to a file and a topic, and the lag is zero."""
     make_topics(rocketmq, "orders", "copies")
     shop.environ["EVENTBRIDGE_CONN_SHOP"] = rocketmq.connection
     monkeypatch.setenv("EVENTBRIDGE_CONN_SHOP", rocketmq.connection)

@@ -95,7 +95,7 @@ def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Ca
 def test_check_looks_whether_a_file_target_can_be_written_to(
     path: str, message: str, remedy: str, shop: Any, eventbridge: Callable[..., Any]
 ) -> None:
-    """What stands in a path's way is told by the check; to a runner it is this target's trouble alone."""
+    """The check reports an obstacle in the path; at run time only this target is affected."""
     (shop.folder / "made").mkdir()
     (shop.folder / "file").write_text("")
     os.mkfifo(shop.folder / "pipe")
@@ -112,7 +112,7 @@ def test_check_looks_whether_a_file_target_can_be_written_to(
 
 
 def test_check_lets_folders_be_missing(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """The target makes them; and a file that is there is appended to."""
+    """The target makes the folders, and appends to an existing file."""
     (shop.folder / "old.jsonl").write_text("{}\n")
     paths = [f"{shop.folder}/not/there/yet.jsonl", f"{shop.folder}/old.jsonl", "relative/new.jsonl"]
     shop.write_rules(more="\n".join(f"      t{n}: {{type: file, path: {path}}}" for n, path in enumerate(paths)))
@@ -292,7 +292,7 @@ def test_test_gives_responses_as_json(shop: Any, eventbridge: Callable[..., Any]
     ],
 )
 def test_events_that_cannot_be_read(arguments: tuple[str, ...], said: str, eventbridge: Callable[..., Any]) -> None:
-    """A file of events that is not there, or none, is told in one line; exit code 2."""
+    """A missing or invalid file of events is reported in one line; exit code 2."""
     result = eventbridge("rules", "test", "big-orders", *arguments)
 
     assert result.code == 2

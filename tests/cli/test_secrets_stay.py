@@ -34,7 +34,7 @@ VISIBLE = f"{MARK}/{MARK}+{MARK}=="
 HMAC = base64.b64encode(f"{MARK}{MARK}{MARK}{MARK}{MARK}{MARK}".encode()).decode()
 ED25519 = base64.b64encode(b"the seed of a key, of 32 letters").decode()
 
-#: What goes wrong: a path of the receiver's, or a whole URL, whose port may be that of nobody.
+#: What goes wrong: a path of the receiver's, or a whole URL, whose port may have no server.
 FAILURES = {
     "mirror": "/mirror",
     "items": "/blame",
@@ -83,7 +83,7 @@ IN_AN_HOUR = "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multipl
 
 @dataclass(frozen=True)
 class Parties:
-    """Who is delivered to: a receiver, one that asks for the client certificate `ours`, and ports of nobody."""
+    """The servers delivered to: a receiver, one that asks for the client certificate `ours`, and unused ports."""
 
     receiver: Receiver
     guarded: Receiver
@@ -112,7 +112,7 @@ def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
         Receiver(folder / "guarded.jsonl", whole=True, **asking) as guarded,
         socket.socket() as taken,
     ):
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take it meanwhile
         ours = certificates.vouched_for(ca)
         yield Parties(receiver, guarded, ca, ours, ours.private(SECRET), taken.getsockname()[1])
 
@@ -144,12 +144,12 @@ def connections(parties: Parties) -> dict[str, dict[str, Any]]:
 def queue_of(kind: str, shop: Any, parties: Parties) -> str:
     """Return the dead letter queue of the targets of a kind: a file, the receiver, or one that repeats secrets."""
     if kind == "basic":
-        url = parties.receiver.url("/healthy/letters")
+        url = parties.receiver.url("/healthy/dead-letters")
         return f'{{type: http, url: "{url}", allow_http: true}}'
     if kind == "query":
         url = parties.receiver.url("/mirror")
         return f'{{type: http, url: "{url}", allow_http: true, connection: bearer-mirror, {NEVER}}}'
-    return f"{{type: file, path: {shop.folder}/letters.jsonl}}"
+    return f"{{type: file, path: {shop.folder}/dead-letters.jsonl}}"
 
 
 def rules_of(shop: Any, parties: Parties) -> str:
@@ -184,7 +184,7 @@ def shown(shop: Any, eventbridge: Callable[..., Any]) -> Iterator[tuple[str, byt
             result = eventbridge(*command, *form)
             assert result.code in (0, 1), result.err
             yield " ".join([*command, *form]), (result.out + result.err).encode()
-    for file in (str(shop.folder / "letters.parquet"), str(shop.folder / "exported.jsonl"), "-"):
+    for file in (str(shop.folder / "dead-letters.parquet"), str(shop.folder / "exported.jsonl"), "-"):
         result = eventbridge("dead-letters", "export", file)
         assert result.code == 0, result.err
         yield f"export {file}", (result.out + result.err).encode()
@@ -223,7 +223,7 @@ def test_no_secret_is_written_anywhere(
     signatures = " ".join(each["headers"].get("webhook-signature", "") for each in requests)
     assert "v1a," in signatures
     assert "v1," in signatures
-    copies = [each for each in requests if each["path"] == "/healthy/letters"]
+    copies = [each for each in requests if each["path"] == "/healthy/dead-letters"]
     assert len(copies) >= 5
     written += [("a copy for a queue", each["body"]) for each in copies]
     forms = {MARK, HMAC, ED25519, *secrets, *key_lines(parties)}
@@ -242,7 +242,7 @@ def test_no_secret_is_written_anywhere(
     ]
     expected += ["ConnectionRefused", "invalid_client"]
     assert [each for each in expected if each.encode() not in everything] == []
-    assert (shop.folder / "letters.jsonl").stat().st_size > 0
+    assert (shop.folder / "dead-letters.jsonl").stat().st_size > 0
 
 
 def test_an_unusable_connection_is_reported_without_its_secrets(
@@ -260,9 +260,9 @@ def test_an_unusable_connection_is_reported_without_its_secrets(
     written = [*texts(shop.folder), ("the log", caplog.text.encode())]
 
     assert [where for where, text in written if MARK.encode() in text] == []
-    told = [where for where, text in written if b"Connection 'crm' has a login with a colon" in text]
-    assert "the log" in told
-    assert any("ledger" in where for where in told)
+    reported = [where for where, text in written if b"Connection 'crm' has a login with a colon" in text]
+    assert "the log" in reported
+    assert any("ledger" in where for where in reported)
 
 
 def test_the_keys_of_a_bucket_stay_in_their_connection(
@@ -278,7 +278,7 @@ def test_the_keys_of_a_bucket_stay_in_their_connection(
     where = f"region_name=us-east-1&aws_session_token={MARK}&endpoint_url={quote(s3_server.endpoint, safe='')}"
     shop.environ["EVENTBRIDGE_CONN_LAKE"] = f"aws://{keys}@/?{where}"
     shop.environ["EVENTBRIDGE_STORE_URI"] = f"s3://lake@tests/{uuid.uuid4().hex}"
-    shop.write_rules(more=f"      refused: {{type: file, path: {shop.folder}/letters.jsonl/x, {NEVER}}}")
+    shop.write_rules(more=f"      refused: {{type: file, path: {shop.folder}/dead-letters.jsonl/x, {NEVER}}}")
     for name, value in shop.environ.items():
         monkeypatch.setenv(name, value)
     eventbridge("bus", "publish", "orders", shop.orders(1500))

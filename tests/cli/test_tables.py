@@ -128,7 +128,7 @@ def test_control_sequences_of_a_terminal_are_escaped() -> None:
     room=st.one_of(st.none(), st.integers(10, 200)),
 )
 def test_a_table_keeps_within_its_room_and_loses_nothing(rows: list[tuple[str, str, int]], room: int | None) -> None:
-    """Whatever the cells: as lines it fits, else it is blocks; every character that is not white space is there."""
+    """Every table fits as lines, or else as blocks; every character that is not white space is shown."""
     cells = [[output.cell_text(value) for value in row] for row in rows]
 
     lines = list(output._layout(["one", "two", "three"], cells, [False, False, True], (), room))

@@ -23,8 +23,8 @@ def main() -> None:
         order = json.dumps([sys.argv[2:], os.getcwd(), dict(os.environ)]).encode() + b"\n"  # noqa: PTH109  # an import of pathlib takes as long as the rest
         socket.send_fds(server, [order[:1]], [0, 1, 2])
         server.sendall(order[1:])
-        told = server.makefile("rb")
-        process = int(told.readline())
+        responses = server.makefile("rb")
+        process = int(responses.readline())
 
         def pass_on(number: int, _: object) -> None:
             with contextlib.suppress(ProcessLookupError):
@@ -33,7 +33,7 @@ def main() -> None:
         for number in _PASSED_ON:
             signal.signal(number, pass_on)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
-        sys.exit(int(told.readline() or 128 + signal.SIGKILL))
+        sys.exit(int(responses.readline() or 128 + signal.SIGKILL))
 
 
 if __name__ == "__main__":

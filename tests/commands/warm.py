@@ -1,8 +1,8 @@
 """Runs modules as `python -m` does, each in a fork of a process that has imported what commands of the product need.
 
 A program: listens at the abstract address that its argument names, until standard input ends. `client.py` sends, with
-the three standard descriptors, one line of JSON, `[[module, arguments...], folder, environment]`; it is told, on a line
-each, the number of the process and its exit code. Who goes away takes the process along.
+the three standard descriptors, one line of JSON, `[[module, arguments...], folder, environment]`; it gets, on a line
+each, the number of the process and its exit code. If the client ends, the process is killed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _LONGEST = 1 << 20
 
 @dataclass(frozen=True)
 class _Command:
-    """A process that runs, what tells its end, and who waits for that."""
+    """A running process, the descriptor that reports its end, and the client that waits for it."""
 
     process: int
     end: int
@@ -66,7 +66,7 @@ def main() -> None:
                 importlib.import_module(found.name)
     compile_ahead()
     assert threading.active_count() == 1, "a fork has one thread"
-    assert "duckdb" not in sys.modules, "it tells at the end of every process what it leaks"
+    assert "duckdb" not in sys.modules, "it reports at the end of every process what it leaks"
     gc.freeze()  # forks would copy every page that a collection touches
     running: set[_Command] = set()
     with selectors.DefaultSelector() as selector, socket.socket(socket.AF_UNIX) as listening:
@@ -101,7 +101,7 @@ def _next(selector: selectors.BaseSelector, listening: socket.socket, running: s
             if order := _begin(client, selector, running):
                 return order
         elif key.data in running:
-            _end(key.data, selector, told=key.fileobj == key.data.end)
+            _end(key.data, selector, reported=key.fileobj == key.data.end)
             running.remove(key.data)
     return ""
 
@@ -124,7 +124,7 @@ def _begin(client: socket.socket, selector: selectors.BaseSelector, running: set
     if process is None:
         client.close()
         return ""
-    _tell(client, process)
+    _send_number(client, process)
     command = _Command(process, os.pidfd_open(process), client)
     running.add(command)
     for place in (command.end, client):
@@ -132,21 +132,21 @@ def _begin(client: socket.socket, selector: selectors.BaseSelector, running: set
     return ""
 
 
-def _end(command: _Command, selector: selectors.BaseSelector, *, told: bool) -> None:
-    """Tell who waits how a command has ended, or end the command of who has gone."""
+def _end(command: _Command, selector: selectors.BaseSelector, *, reported: bool) -> None:
+    """Send the exit code of a command to its client, or kill the command of a client that has ended."""
     for place in (command.end, command.client):
         selector.unregister(place)
-    if not told:
+    if not reported:
         os.kill(command.process, signal.SIGKILL)
     _, status = os.waitpid(command.process, 0)
     os.close(command.end)
     with command.client as client:
-        if told:
+        if reported:
             code = os.waitstatus_to_exitcode(status)
-            _tell(client, code if code >= 0 else 128 - code)
+            _send_number(client, code if code >= 0 else 128 - code)
 
 
-def _tell(client: socket.socket, number: int) -> None:
+def _send_number(client: socket.socket, number: int) -> None:
     with contextlib.suppress(OSError):  # it may have gone
         client.sendall(b"%d\n" % number)
 

@@ -17,7 +17,7 @@ class ApiContract:
     """What a ledger must do for the API."""
 
     def test_a_token_is_found_by_its_hash(self, ledger: Ledger, rival: Ledger) -> None:
-        """As it was noted, by every process; another hash is nobody's."""
+        """Every process reads the token as it was recorded; another hash belongs to no token."""
         assert ledger.tokens.add(TOKEN, "h1")
 
         assert rival.tokens.get("h1") == TOKEN
@@ -25,14 +25,14 @@ class ApiContract:
         assert rival.tokens.all() == [TOKEN]
 
     def test_a_name_has_one_token(self, ledger: Ledger, rival: Ledger) -> None:
-        """Of two that make a token of one name the second is told, and changes nothing."""
+        """If two callers make a token of one name, the second gets an error and changes nothing."""
         assert ledger.tokens.add(TOKEN, "h1")
         assert not rival.tokens.add(replace(TOKEN, scopes=()), "h2")
 
         assert rival.tokens.all() == [TOKEN]
 
     def test_a_token_is_revoked_once(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """Since the first time that somebody did; its name is not free by that."""
+        """A token stays revoked from its first revocation on; its name does not become free."""
         ledger.tokens.add(TOKEN, "h1")
         at = clock.pass_seconds(5)
 

@@ -158,7 +158,7 @@ class BatchesContract:
         assert rival.files.record(a_file(kind="delivery"), while_state="planned")
 
     def test_a_file_is_recorded_only_in_its_state(self, ledger: Ledger, rival: Ledger) -> None:
-        """Who is too late, the batch having moved on, records nothing."""
+        """A late process, after the batch has moved on, records nothing."""
         ledger.batches.plan(a_batch(), [])
         ledger.batches.move("batch-1", "planned", "buffered")
 

@@ -91,7 +91,7 @@ class ChunksContract:
         assert ledger.chunks.withheld_pieces("batch-0") == []
 
     def test_a_claim_starts_the_chunk(self, ledger: Ledger, clock: Clock) -> None:
-        """The claimed chunk says who works on it since when, under which claim."""
+        """The claimed chunk names its worker, the time of the claim and its number."""
         route(ledger)
         clock.pass_seconds(3)
 
@@ -102,7 +102,7 @@ class ChunksContract:
         assert ledger.chunks.get("batch-1", 0).claim == 0
 
     def test_it_is_known_which_targets_are_in_the_chunks_that_pushes_handle(self, ledger: Ledger) -> None:
-        """A chunk may have pieces of several; what is not handed out is nobody's work."""
+        """A chunk may have pieces of several batches; a withheld one belongs to no worker."""
         crm, mail = (a_piece(rule="orders", target=target) for target in ("crm", "mail"))
         chunks = [
             a_chunk(0, pieces=(crm, mail, crm)),

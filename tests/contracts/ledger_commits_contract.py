@@ -119,7 +119,7 @@ class CommitsContract:
         assert ledger.pending.taken_targets() == set()
 
     def test_bus_commits_wait_until_they_are_marked(self, ledger: Ledger, clock: Clock) -> None:
-        """Committed normal batches are outstanding, oldest first, until the bus was told; the first mark counts."""
+        """Committed normal batches are outstanding, oldest first, until marked on the bus; the first mark counts."""
         register(ledger)
         for number in range(2):
             settle(ledger, f"batch-{number}", planned_at=after(number))
@@ -143,7 +143,7 @@ class CommitsContract:
         assert ledger.batches.get("batch-0").bus_committed_at == marked
 
     def test_a_batch_that_is_not_committed_is_not_marked(self, ledger: Ledger) -> None:
-        """Telling the bus too early leaves no trace that would hide the real one."""
+        """A bus commit marked too early leaves no trace that would hide the real one."""
         ledger.batches.plan(a_batch(), [])
 
         ledger.settlement.mark_bus_committed("batch-1")

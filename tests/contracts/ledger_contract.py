@@ -1,7 +1,7 @@
 """What every ledger must do, whatever database it is in: subclass LedgerContract and say how to open one.
 
 `ledger` and `rival` are two openings of one ledger, as two processes have them: of two that do the same thing
-one wins, the other is told so and has changed nothing.
+one wins, the other gets False and has changed nothing.
 """
 
 from __future__ import annotations

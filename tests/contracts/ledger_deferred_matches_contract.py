@@ -122,7 +122,7 @@ class DeferredMatchesContract:
         assert early.expires_at == after(86_400)
 
     def test_a_rule_is_held_until_it_is_released(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """The last version that was on hold, and why, are told; released it is told no more."""
+        """The last version that was on hold is returned with its reason; after a release it is not."""
         ledger.rules.hold("late", "v1", "it loops")
         clock.pass_seconds(5)
         rival.rules.hold("late", "v2", "it loops still")

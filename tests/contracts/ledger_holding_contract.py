@@ -57,7 +57,7 @@ class HoldingContract:
         assert [row.pending_id for row in ledger.pending.find("on_hold")] == [2]
 
     def test_the_reason_of_a_hold_can_be_replaced(self, ledger: Ledger, clock: Clock) -> None:
-        """In one step, so that nobody finds it due in between; the time it was on hold is counted all the same."""
+        """In one step, so that no planner finds it due in between; the whole time on hold is counted."""
         settle(ledger)
         ledger.pending.add([a_pending(1, held="rule disabled"), a_pending(1, held="pool closed")])
         clock.pass_seconds(30)

@@ -23,7 +23,7 @@ class OrderContract:
     """The part about order."""
 
     def test_a_lease_has_one_holder_until_it_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
+        """No other process gets it before, its holder may extend it, and a process that lost it cannot."""
         assert ledger.order.acquire_lease("late", "crm", 3, "one", after(30))
         assert not rival.order.acquire_lease("late", "crm", 3, "two", after(60))
         assert rival.order.acquire_lease("late", "crm", 4, "two", after(60))
@@ -79,7 +79,7 @@ class OrderContract:
         assert [row.pending_id for row in ledger.order.open_rows("late", "crm")] == [2, 4]
 
     def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
-        """Not if a row of it is due, taken, or on hold for another reason, whatever that is; closed ones are gone."""
+        """Not if a row of it is due, taken, or on hold for another reason; closed ones are removed."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
         ledger.pending.add([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])

@@ -28,7 +28,7 @@ class PendingContract:
         assert rival.pending.of_batch("batch-2") == []
 
     def test_to_add_the_same_again_adds_nothing(self, ledger: Ledger, rival: Ledger) -> None:
-        """Whole or in part, by the same process or another, at any time: each row is there once."""
+        """Whole or in part, by the same process or another, at any time: each row exists once."""
         settle(ledger)
         rows = [a_pending(seconds, held=held) for seconds in (1, 2) for held in ("", "pool closed")]
 
@@ -311,9 +311,9 @@ class PendingContract:
         """A stage that works on a batch as it was before it was settled again records, adds, commits nothing."""
         settle(ledger)
         old, new = (a_file(key=key, kind="settlement") for key in ("000000", "000001"))
-        letters = a_file(key="000000", kind="dead_letter")
+        entries = a_file(key="000000", kind="dead_letter")
         assert ledger.files.record(old, "settling", "000000")
-        assert ledger.files.record(letters, "settling", "000000")
+        assert ledger.files.record(entries, "settling", "000000")
         assert ledger.pending.add([a_pending()], "000000") == 1
         assert rival.settlement.set_aside("batch-1", "settling", [], "000000", new)
         assert [rival.files.of_batch("batch-1", "dead_letter"), rival.pending.find()] == [[], []]
@@ -321,7 +321,7 @@ class PendingContract:
         for late in (
             lambda: ledger.files.record(old, "settling", "000000"),
             lambda: ledger.files.record(replace(old, key="000002"), "settling", "000000"),
-            lambda: ledger.files.record(letters, "settling", "000000"),
+            lambda: ledger.files.record(entries, "settling", "000000"),
             lambda: ledger.pending.add([a_pending()], "000000"),
             lambda: ledger.settlement.set_aside("batch-1", "settling", [], "000000", replace(new, key="000003")),
             lambda: ledger.settlement.commit("batch-1", "flights", [], after(9), "000000"),

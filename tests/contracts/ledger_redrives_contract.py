@@ -25,18 +25,18 @@ def taken(turn: int = 0, batch_id: str = "batch-1", **changes: object) -> Redriv
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
-def plan(ledger: Ledger, batch_id: str, *letters: Redriven) -> bool:
+def plan(ledger: Ledger, batch_id: str, *entries: Redriven) -> bool:
     """Plan a batch of a redrive, whose next one comes a second later."""
     batch: Batch = replace(a_retry_batch(batch_id), kind="redrive")
     file = a_file(batch_id, kind="delivery")
-    return ledger.redrives.take(batch, file, [a_chunk(0, batch_id)], letters, after(1))
+    return ledger.redrives.take(batch, file, [a_chunk(0, batch_id)], entries, after(1))
 
 
 class RedrivesContract:
     """What a ledger must do with redrives."""
 
     def test_a_run_begins_one_redrive(self, ledger: Ledger, rival: Ledger) -> None:
-        """Who asks again under the same name gets the redrive there is, whatever they ask for."""
+        """A second request under the same name returns the existing redrive, whatever it asks for."""
         begun = ledger.redrives.begin(a_redrive())
 
         assert rival.redrives.begin(a_redrive("redrive-2", run=begun.run, rate=None)) == begun == a_redrive()

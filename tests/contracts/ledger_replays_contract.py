@@ -36,7 +36,7 @@ class ReplaysContract:
     """What a ledger must do with replays."""
 
     def test_a_run_begins_one_replay(self, ledger: Ledger, rival: Ledger) -> None:
-        """Who asks again under the same name gets the replay there is, whatever they ask for."""
+        """A second request under the same name returns the existing replay, whatever it asks for."""
         begun = ledger.replays.begin(a_replay())
 
         assert rival.replays.begin(a_replay("replay-2", run=begun.run, rate=3.0)) == begun == a_replay()
@@ -59,7 +59,7 @@ class ReplaysContract:
         assert [each.batch_id for each in rival.replays.open_batches("replay-1")] == ["batch-1"]
 
     def test_a_replay_that_is_paused_or_ended_does_not_move(self, ledger: Ledger, rival: Ledger) -> None:
-        """A paused one goes on when it is resumed, an ended one never."""
+        """A paused replay continues when it is resumed, an ended one never."""
         begun = ledger.replays.begin(a_replay())
 
         assert rival.replays.set_state("replay-1", "running", "paused")
@@ -83,7 +83,7 @@ class ReplaysContract:
         ]
 
     def test_a_paused_replay_continues_in_another_run(self, ledger: Ledger, rival: Ledger) -> None:
-        """It is that run's from then on; one that runs, or has ended, is handed over to nobody."""
+        """It belongs to that run from then on; a running or ended replay is not handed over."""
         ledger.replays.begin(a_replay())
 
         assert not rival.replays.hand_over("replay-1", "another run")
@@ -96,7 +96,7 @@ class ReplaysContract:
         assert (found.replay_id, found.state) == ("replay-1", "running")
 
     def test_a_replay_without_a_process_is_known(self, ledger: Ledger, rival: Ledger) -> None:
-        """While it runs, or has a batch that is not routed; to plan, to wait and to go on are to mind it."""
+        """A replay has a process while it runs or has an unrouted batch; planning, waiting and resuming renew it."""
         begun = ledger.replays.begin(a_replay())
         ledger.replays.begin(a_replay("replay-2", state="paused", next_at=after(-10)))
 

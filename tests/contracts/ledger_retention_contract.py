@@ -30,7 +30,7 @@ GROUP = BatchGroup("flights", "flights-bus")
 
 
 def committed(ledger: Ledger, batch_id: str = "batch-1", seconds: float = 0, pending: Sequence[float] = ()) -> Batch:
-    """Return a new normal batch, planned at a time and committed with its bus told, that left so many rows pending."""
+    """Return a new normal batch, planned at a time, committed on its bus, that left so many rows pending."""
     ranges = some_ranges() if batch_id == "batch-1" else []
     if ranges:
         register(ledger)
@@ -87,7 +87,7 @@ class RetentionContract:
         assert [each.batch_id for each in ledger.retention.uncleared()] == ["batch-1", "batch-2"]
 
     def test_of_two_that_mark_a_batch_one_does(self, ledger: Ledger, rival: Ledger) -> None:
-        """Nor is one marked that is not committed, or while a replay began that nobody knew of."""
+        """An uncommitted batch is not marked, nor is any batch while an unknown replay runs."""
         batch = committed(ledger)
         assert ledger.batches.plan(a_batch("open", runner="night"), [])
 
@@ -98,7 +98,7 @@ class RetentionContract:
         assert not ledger.retention.mark_kept(batch, "archive", {begun.replay_id})
 
     def test_the_dependents_of_a_batch_are_listed(self, ledger: Ledger) -> None:
-        """What waits of it, who took something up and is whole, and, for its row, the newest, older and naming ones."""
+        """Its pending rows, the whole batches that took rows of it, and the newest, older and naming ones of it."""
         batch = committed(ledger, pending=(0,))
         assert {"it has pending deliveries or deferred matches", "it is the newest batch of its runner"} == whys(
             ledger, batch
@@ -155,8 +155,8 @@ class RetentionContract:
     def test_dead_letters_are_needed_by_the_batch_that_took_them(self, ledger: Ledger) -> None:
         """As long as that one is whole; with the dead letters goes what was noted of them, and then the redrive."""
         settle(ledger, "batch-1")
-        letters = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
-        assert ledger.files.record(letters, "settling")
+        entries = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
+        assert ledger.files.record(entries, "settling")
         assert ledger.settlement.commit("batch-1", "flights", [], after(1), "000000")
         request = ledger.redrives.begin(a_redrive())
         assert plan(ledger, "redrive-batch", taken(batch_id="redrive-batch"))
@@ -165,13 +165,13 @@ class RetentionContract:
 
         batch = marked(ledger, ledger.batches.get("batch-1"), "dead_letters")
         assert "a later batch that is kept took its dead letters" in whys(ledger, batch)
-        assert ledger.retention.drop_ended_requests(after(10_000)) == 0, "its dead letters are there"
+        assert ledger.retention.drop_ended_requests(after(10_000)) == 0, "its dead letters exist"
         ledger.retention.clear_rows(marked(ledger, batch, "manifest"))
         assert ledger.redrives.taken() == {}
         assert ledger.retention.drop_ended_requests(after(10_000)) == 1
 
     def test_the_archive_is_what_is_kept(self, ledger: Ledger) -> None:
-        """Files of a batch that lost its archive are not listed, and the newest of those is told."""
+        """Files of a batch that lost its archive are not listed, and the newest of those is returned."""
         batch = committed(ledger)
         day = (after(-1), after(9))
 

@@ -9,14 +9,14 @@ class RouteTriesContract:
     """What a ledger must do with the tries of slices."""
 
     def test_a_try_counts_until_it_is_taken_back(self, ledger: Ledger) -> None:
-        """Each try of a slice is told how many there were; one that is taken back never was."""
+        """Each try of a slice returns the number of tries so far; one that is taken back does not count."""
         ledger.batches.plan(a_batch(), [])
 
-        told = [ledger.route_tries.begin("batch-1", name) for name in ("a", "a", "b", "a")]
+        reported = [ledger.route_tries.begin("batch-1", name) for name in ("a", "a", "b", "a")]
         ledger.route_tries.take_back("batch-1", "a")
         ledger.route_tries.take_back("batch-1", "b")
 
-        assert told == [1, 2, 1, 3]
+        assert reported == [1, 2, 1, 3]
         assert ledger.route_tries.counts("batch-1") == {"a": 2}
 
     def test_tries_of_two_processes_add_up(self, ledger: Ledger, rival: Ledger) -> None:

@@ -22,7 +22,7 @@ PARTITIONS = [Partition("flights", "", 0), Partition("flights", "", 1)]
 
 
 class Clock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self) -> None:
         self.time = START
@@ -77,7 +77,7 @@ def a_slice(**changes: Any) -> RoutedSlice:
         failed_rows="9",
         pieces=pieces,
         clears=1,
-        candidate_events={"costly": "1-3"},
+        candidate_events={"expensive": "1-3"},
     )
     return structs.replace(made, **changes)
 
@@ -86,7 +86,7 @@ def a_share() -> RoutedShare:
     """Return a budgeted rule's share of which a part is left, and its rule on hold."""
     some = (("buffer/0.parquet", "1"),)
     return RoutedShare(
-        rule="costly", done=some, rejected=some, left=(("buffer/0.parquet", "2-3"),), reason="budget", error="loops"
+        rule="expensive", done=some, rejected=some, left=(("buffer/0.parquet", "2-3"),), reason="budget", error="loops"
     )
 
 
@@ -97,7 +97,7 @@ def a_piece(**changes: Any) -> Piece:
 
 
 def a_chunk(chunk_id: int = 0, batch_id: str = "batch-1", **changes: Any) -> Chunk:
-    """Return a chunk of two pieces that nobody has claimed."""
+    """Return a chunk of two unclaimed pieces."""
     pieces = (a_piece(), a_piece(rows="12", count=1, pending_id=None))
     return replace(Chunk(batch_id, chunk_id, "eventbridge.high", 750, pieces, 11, 990, map_index=chunk_id), **changes)
 

@@ -11,7 +11,7 @@ from eventbridge.policy.operational_event import of_schema
 
 
 def learned(sampled: int, version: int, seconds: float) -> LearnedSchema:
-    """Return what a batch makes of the type, read at a version, with the event that tells of it."""
+    """Return what a batch makes of the type, read at a version, with the event that reports it."""
     schema = EventSchema("rail", "train.left", version, sampled, after(0), after(seconds), {})
     change = SchemaChange("field_lost", "rail", "train.left", after(seconds), "data.platform", ("string",))
     return LearnedSchema(schema, (of_schema(change, []),))
@@ -21,7 +21,7 @@ class SchemasContract:
     """The part about schemas."""
 
     def test_of_two_that_learn_at_once_the_first_is_kept(self, ledger: Ledger, rival: Ledger) -> None:
-        """The other's batch is buffered all the same; what it learned from is old, so it tells nothing."""
+        """The other's batch is buffered all the same; its version is outdated, so it reports nothing."""
         for number, runner in enumerate(["flights", "trains", "ships", "buses"]):
             assert ledger.batches.plan(a_batch(f"batch-{number}", runner=runner), [])
 
@@ -36,7 +36,7 @@ class SchemasContract:
         assert [each.time for each in ledger.operational_events.waiting(9)] == [after(1), after(3)]
 
     def test_a_batch_that_is_buffered_already_teaches_nothing(self, ledger: Ledger, rival: Ledger) -> None:
-        """Of two landings of a batch one ends it; the other is told so and has changed nothing."""
+        """If a batch lands twice, one landing ends it; the other gets False and has changed nothing."""
         assert ledger.batches.plan(a_batch(), [])
         assert rival.schemas.end_landing("batch-1", [])
 

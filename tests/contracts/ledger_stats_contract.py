@@ -43,7 +43,7 @@ class StatsContract:
         assert (sums.count, sums.cpu, sums.latency, sums.buckets[1]) == (6, 140, 10_000, 6)
 
     def test_some_rules_are_added_up_by_day_and_outcome(self, ledger: Ledger, rival: Ledger) -> None:
-        """Those between two names, over all their targets; names are told some at a time."""
+        """Those between two names, over all their targets; names are returned page by page."""
         settle(ledger)
         keys = [replace(STAT.key, rule=f"rule-{number}", target=target) for number in range(4) for target in "ab"]
         stats = [replace(STAT, key=each) for each in keys]

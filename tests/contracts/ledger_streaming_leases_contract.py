@@ -1,4 +1,4 @@
-"""What every ledger must do for streaming tasks: one delivers at a time, and who lost its open batch cannot change
+"""What every ledger must do for streaming tasks: one delivers at a time, and one without its open batch cannot change
 it.
 """
 
@@ -25,7 +25,7 @@ class StreamingLeasesContract:
     def test_a_streaming_lease_has_one_holder_until_it_runs_out(
         self, ledger: Ledger, rival: Ledger, clock: Clock
     ) -> None:
-        """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
+        """No other task gets it before, its holder may extend it, and a task that lost it cannot."""
         assert ledger.streaming.lease("flights") is None
         assert ledger.streaming.acquire_lease("flights", "one", after(6))
         assert not rival.streaming.acquire_lease("flights", "two", after(9))
@@ -105,7 +105,7 @@ class StreamingLeasesContract:
         assert rival.files.of_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_a_runner_with_an_open_batch_plans_no_other(self, ledger: Ledger, rival: Ledger) -> None:
-        """An open batch is a batch under way: nobody else takes the same offsets."""
+        """An open batch is a batch under way: no other batch takes the same offsets."""
         ledger.batches.plan(a_batch(state="open"), some_ranges())
 
         assert not rival.batches.plan(a_batch("batch-2"), some_ranges())
@@ -190,7 +190,7 @@ class StreamingLeasesContract:
         assert rival.batches.move("batch-2", "open", "planned")
 
     def test_a_batch_follows_only_where_its_streaming_task_stands(self, ledger: Ledger, rival: Ledger) -> None:
-        """One that is not committed, ends there and has none behind it; for who has the lease, by rules in force."""
+        """One that is not committed, ends there and has no later one; only for the lease holder, by current rules."""
         ledger.rules.put_in_force("cafe", {}, None, {})
         ends = {PARTITIONS[0]: 25, PARTITIONS[1]: 7}
         following = a_batch("batch-2", state="open", follows="batch-1")

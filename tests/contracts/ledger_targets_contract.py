@@ -14,7 +14,7 @@ SECOND = int(START.timestamp())
 
 
 def tally(attempts: int, failed: int, *, at: int = 0, **fields: object) -> Tally:
-    """Return what a push tells of the target crm of rule late."""
+    """Return what a push reports of the target crm of rule late."""
     return Tally("late", "crm", {SECOND + at: Count(attempts, failed)}, **fields)  # type: ignore[arg-type]
 
 
@@ -66,7 +66,7 @@ class TargetsContract:
         assert (status.state, status.since, status.until) == ("ok", after(1), after(31))
 
     def test_one_of_two_may_probe(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """Nobody while it is open; then one, until the time that it asked for."""
+        """None while it is open; then one, until its deadline."""
         assert not ledger.targets.claim_probe("late", "crm", after(20)), "it is well"
         ledger.targets.record_attempts([tally(10, 10)])
         assert not ledger.targets.claim_probe("late", "crm", after(50))
@@ -105,13 +105,13 @@ class TargetsContract:
         assert [row.pending_id for row in rival.due.rows(after(19), "late", "crm", 9)] == [1, 2]
 
     def test_the_end_of_a_chunk_records_its_targets(self, ledger: Ledger, rival: Ledger) -> None:
-        """In one transaction, and only under the claim: who lost it tells nothing."""
+        """In one transaction, and only under the claim: a process that lost it records nothing."""
         chunk = claimed_chunk(ledger)
-        told = [Tally("late", "crm", ended=Ended(settled=1, allowed=10, delivered=1, spent=True))]
-        assert not rival.chunks.end("batch-1", 0, chunk.claim + 1, ChunkEnd("timeout", 1, 0, tallies=told))
+        reported = [Tally("late", "crm", ended=Ended(settled=1, allowed=10, delivered=1, spent=True))]
+        assert not rival.chunks.end("batch-1", 0, chunk.claim + 1, ChunkEnd("timeout", 1, 0, tallies=reported))
         assert rival.targets.statuses() == {}
 
-        assert ledger.chunks.end("batch-1", 0, chunk.claim, ChunkEnd("timeout", 1, 0, tallies=told))
+        assert ledger.chunks.end("batch-1", 0, chunk.claim, ChunkEnd("timeout", 1, 0, tallies=reported))
 
         status = rival.targets.statuses()["late", "crm"]
         assert (status.state, status.slow, status.until) == ("degraded", True, after(0))
@@ -120,24 +120,24 @@ class TargetsContract:
     def test_slow_responses_of_all_pushes_count_together(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """Five of ten within 30 s are too many; what was longer ago is not counted."""
 
-        def told(attempts: int, slow: int) -> Tally:
+        def reported(attempts: int, slow: int) -> Tally:
             return Tally("late", "crm", {int(clock().timestamp()): Count(attempts, 0, slow)})
 
-        ledger.targets.record_attempts([told(5, 5)])
+        ledger.targets.record_attempts([reported(5, 5)])
         clock.pass_seconds(31)
-        ledger.targets.record_attempts([told(5, 0)])
-        rival.targets.record_attempts([told(4, 4)])
+        ledger.targets.record_attempts([reported(5, 0)])
+        rival.targets.record_attempts([reported(4, 4)])
         assert ledger.targets.statuses()["late", "crm"].state == "ok"
 
         clock.pass_seconds(5)
-        rival.targets.record_attempts([told(1, 1)])
+        rival.targets.record_attempts([reported(1, 1)])
 
         status = ledger.targets.statuses()["late", "crm"]
         assert (status.state, status.slow, status.until) == ("degraded", True, after(36))
         assert status.reason == "5 of 10 responses within 30 s took a fifth of the timeout or longer"
 
     def test_two_share_the_tokens_of_a_target(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """What one has leased the other does not get; once idle, a second's worth and one token are there."""
+        """Tokens leased by one process are not leased by another; once idle, it has a second's worth and one."""
         assert ledger.targets.lease_tokens("late", "crm", 10.0, 7).granted == 7
         assert rival.targets.lease_tokens("late", "crm", 10.0, 7).granted == 3
         none = ledger.targets.lease_tokens("late", "crm", 10.0, 7)
@@ -150,7 +150,7 @@ class TargetsContract:
         assert ledger.targets.lease_tokens("late", "crm", 10.0, 100).granted == 11
 
     def test_a_change_of_standing_is_queued_with_it(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """Degraded, recovered, disabled; what only the breaker cares about is not told."""
+        """Degraded, recovered, disabled are reported; changes inside the breaker are not."""
         ledger.targets.record_attempts([tally(10, 10)])
         ledger.targets.record_attempts([tally(1, 1, probes=(False,))])
         clock.pass_seconds(1)
@@ -189,7 +189,7 @@ class TargetsContract:
 
     def test_a_rule_put_on_hold_again_after_a_release_is_reported_again(self, ledger: Ledger, clock: Clock) -> None:
         """Under another id, or receivers would take it for a repetition; its time is that since which it is on hold."""
-        told = []
+        reported = []
         for _ in range(2):
             ledger.rules.hold("late", "cafe", "it loops")
             (event,) = ledger.operational_events.waiting(10)
@@ -197,6 +197,6 @@ class TargetsContract:
             ledger.operational_events.drop([event.event_id])
             clock.pass_seconds(1)
             ledger.rules.release("late")
-            told.append(event.event_id)
+            reported.append(event.event_id)
 
-        assert told[0] != told[1]
+        assert reported[0] != reported[1]

@@ -32,7 +32,7 @@ PARTITIONS = 3
 AnyLog = EmbeddedBus | DatabaseBus | InMemoryLog | KafkaLog | RocketmqLog
 
 
-#: The shortest time that a log of a kind tells apart, in microseconds.
+#: The shortest time that a log of a kind distinguishes, in microseconds.
 RESOLUTION = {EmbeddedBus: 1, DatabaseBus: 1, InMemoryLog: 1, KafkaLog: 1_000, RocketmqLog: 1_000}
 
 

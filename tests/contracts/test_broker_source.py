@@ -1,4 +1,4 @@
-"""What holds for a log on a real broker of each kind: blocks, topics that are made again, and restarts."""
+"""What holds for a log on a real broker of each kind: blocks, recreated topics, and restarts."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_a_recreated_topic_is_shorter(broker: Broker, log: BrokerLog, partition:
 
 
 def test_reading_continues_after_a_restart(broker: Broker, log: BrokerLog, partition: Partition) -> None:
-    """What was published before the broker was killed is there, and the same client reads, follows and publishes on."""
+    """Messages published before the broker was killed are kept, and the same client reads, follows and publishes on."""
     log.publish([(b"1", None)])
     assert offsets(log, partition, 0, 1) == [0]
     log.follow({partition: 0})

@@ -1,4 +1,4 @@
-"""The embedded bus among processes, and under kill -9: what was acknowledged is there, and nothing else is broken."""
+"""The embedded bus among processes, and under kill -9: acknowledged messages are kept, and nothing else is broken."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def start_publisher(folder: Path, name: str, size: int, limit: int) -> subproces
 
 
 def acknowledged_by(lines: Iterator[str] | list[str]) -> dict[tuple[int, int], str]:
-    """Return body by (partition id, offset) of what a publisher was told; a line cut off by kill -9 does not count."""
+    """Return body by (partition id, offset) of acknowledged messages; a line cut by kill -9 does not count."""
     whole = (json.loads(line) for line in lines if line.endswith("\n"))
     return {(partition_id, offset): body for places in whole for partition_id, offset, body in places}
 
@@ -81,7 +81,7 @@ def in_child(work: object) -> int | None:
 
 @pytest.mark.parametrize("acknowledgements", [1, 3, 20])
 def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, acknowledgements: int) -> None:
-    """Killed while it publishes: everything it was told is there, batches are whole, offsets dense, and it goes on."""
+    """Killed while it publishes: acknowledged messages are kept, batches are whole, offsets dense, and it continues."""
     publisher = start_publisher(tmp_path, "first", 500, 1_000_000)
     assert publisher.stdout is not None
     lines = [publisher.stdout.readline() for _ in range(acknowledgements)]
@@ -90,10 +90,10 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, acknowledgem
     publisher.stdout.close()
     publisher.wait()
 
-    told = acknowledged_by(lines)
+    reported = acknowledged_by(lines)
     found = contents(tmp_path)
-    assert len(told) >= 500 * acknowledgements
-    assert told.items() <= found.items()
+    assert len(reported) >= 500 * acknowledgements
+    assert reported.items() <= found.items()
     assert len(found) % 500 == 0
     with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
         (place,) = bus.publish([(b"next", "next")])
@@ -131,7 +131,7 @@ def test_killed_at_any_point_a_commit_is_atomic(tmp_path: Path, point: str) -> N
 
 
 def test_two_processes_publish_while_a_third_reads(tmp_path: Path) -> None:
-    """Disjoint, dense offsets, everything where its publisher was told, and a reader that never sees a hole."""
+    """Offsets are disjoint and dense, every message is at its acknowledged offset, and a reader never sees a hole."""
     publishers = [start_publisher(tmp_path, name, 20, 100) for name in ("left", "right")]
     with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
         seen: dict[Partition, int] = dict.fromkeys(bus.partitions(), 0)
@@ -141,11 +141,11 @@ def test_two_processes_publish_while_a_third_reads(tmp_path: Path) -> None:
                 assert offsets == list(range(seen[partition], end))
                 seen[partition] = end
             assert all(publisher.poll() in (None, 0) for publisher in publishers)
-    told = [acknowledged_by(publisher.communicate()[0].splitlines(keepends=True)) for publisher in publishers]
+    reported = [acknowledged_by(publisher.communicate()[0].splitlines(keepends=True)) for publisher in publishers]
 
     assert [publisher.returncode for publisher in publishers] == [0, 0]
-    assert [len(places) for places in told] == [2_000, 2_000]
-    assert contents(tmp_path) == told[0] | told[1]
+    assert [len(places) for places in reported] == [2_000, 2_000]
+    assert contents(tmp_path) == reported[0] | reported[1]
 
 
 def test_many_processes_may_make_the_bus_at_once(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def log(kafka: Kafka) -> Iterator[KafkaLog]:
 
 
 def test_transactions_are_read_once_they_are_committed(kafka: Kafka, log: KafkaLog) -> None:
-    """What was not committed and the marks of ends are gaps, also at a range's end, and hold nobody up."""
+    """Uncommitted messages and transaction markers are gaps, also at a range's end, and delay no reader."""
     producer = Producer({"bootstrap.servers": kafka.servers, "transactional.id": "tests", "linger.ms": 0})
     producer.init_transactions(10)
     for end in (producer.commit_transaction, producer.abort_transaction):
@@ -100,7 +100,7 @@ def test_ranges_are_read_one_behind_the_other(log: KafkaLog) -> None:
 
 
 def test_a_compacted_message_is_a_gap(kafka: Kafka) -> None:
-    """Of each key the last message is there; the others are left out without a word."""
+    """Of each key the last message is kept; the others are left out silently."""
     kept = Partition("kept", "", 0)
     settings = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
     make_topics(kafka, "kept", **settings)
@@ -114,7 +114,7 @@ def test_a_compacted_message_is_a_gap(kafka: Kafka) -> None:
 
 
 def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
-    """What retention dropped is left out, and the read begins with what is there."""
+    """Messages dropped by retention are left out, and the read begins with the first that exists."""
     log.publish([(str(number).encode(), None) for number in range(10)])
     drop_before(log.uri, {PARTITION: 6})
 
@@ -124,7 +124,7 @@ def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
 
 
 def test_partitions_may_be_added(kafka: Kafka, log: KafkaLog) -> None:
-    """They are there with the next question for partitions, and can be read and published to."""
+    """The next question for partitions returns them, and they can be read and published to."""
     log.publish([(b"1", None)])
     add_partitions(kafka, "flights", 3)
 
@@ -236,7 +236,7 @@ def test_a_group_with_members_is_left_to_them(kafka: Kafka, log: KafkaLog) -> No
 def test_half_a_response_is_an_error_or_asked_for_again(
     kafka: Kafka, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker whose connections end within responses: what it tells is right, or is no response."""
+    """A broker closes connections within responses: the client returns a correct response or none."""
     monkeypatch.setattr(client, "RESPONSE_SECONDS", 1.0)
     log.publish([(str(number).encode(), None) for number in range(10)])
     with CutProxy(kafka.ports["behind"], kafka.ports["proxy"]) as proxy:

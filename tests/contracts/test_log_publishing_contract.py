@@ -1,4 +1,4 @@
-"""What every log source must do when it is published to: where a record goes, and that it is there."""
+"""What every log source must do when it is published to: where a record goes, and that it is stored."""
 
 from __future__ import annotations
 
@@ -80,16 +80,16 @@ def test_a_topic_that_is_not_open_is_refused(log: AnyLog) -> None:
 
 
 def test_two_publishers_at_once(log: AnyLog) -> None:
-    """Two publishers get disjoint, dense offsets, and each message lies where its publisher was told."""
+    """Two publishers get disjoint, dense offsets, and each message is stored at the acknowledged offset."""
     barrier = threading.Barrier(2)
 
     def run(name: str) -> dict[tuple[Partition, int], bytes]:
         barrier.wait()
-        told = {}
+        reported = {}
         for number in range(20):
             bodies = [f"{name}/{number}/{part}".encode() for part in range(10)]
-            told.update(zip(log.publish([(body, None) for body in bodies]), bodies, strict=True))
-        return told
+            reported.update(zip(log.publish([(body, None) for body in bodies]), bodies, strict=True))
+        return reported
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(run, ["left", "right"])

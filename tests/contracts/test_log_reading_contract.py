@@ -1,4 +1,4 @@
-"""What every log source must do when it is read: by range, by time, and where messages are gone."""
+"""What every log source must do when it is read: by range, by time, and across missing messages."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_message_dropped_by_the_log_is_a_gap(log: AnyLog, partition: Partition
 
 
 def test_a_log_that_lost_everything_begins_at_its_end(log: AnyLog, partition: Partition, clock: Clock) -> None:
-    """No message left: earliest is the end, and offsets go on from there."""
+    """No message left: earliest is the end, and offsets continue from it."""
     publish(log, [b"x", b"x"])
     clock.move(10)
     drop_older(log, clock.now, clock)

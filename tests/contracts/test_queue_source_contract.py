@@ -102,7 +102,7 @@ def test_an_acknowledged_message_is_not_received_again(queue: InMemoryQueue, clo
 
 
 def test_a_receipt_that_ran_out_is_ignored(queue: InMemoryQueue, clock: Clock) -> None:
-    """A late acknowledge takes nothing away, be the message with somebody else by then or with nobody."""
+    """A late acknowledgement removes nothing, whether the message was handed out again or not."""
     queue.publish([b"1"])
     late = received(queue, 1)[0]["receipt"]
     clock.now += INVISIBLE
@@ -144,7 +144,7 @@ def test_a_message_that_is_held_longer_is_extended(queue: InMemoryQueue, clock: 
 
 
 def test_waiting_messages_are_counted(queue: InMemoryQueue) -> None:
-    """Until it is acknowledged, be it with somebody or with nobody."""
+    """A message counts until it is acknowledged, whether it is handed out or not."""
     queue.publish([b"1", b"2"])
     row = received(queue, 1)[0]
     assert queue.waiting() == 2

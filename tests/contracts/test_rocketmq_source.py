@@ -94,7 +94,7 @@ def test_a_compressed_body_is_read_as_it_was(rocketmq: RocketMQ, log: RocketmqLo
 
 
 def test_partitions_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
-    """They are there with the next question for partitions, and can be read and published to."""
+    """The next question for partitions returns them, and they can be read and published to."""
     log.publish([(b"1", None)])
     set_partitions(rocketmq, "flights", 3)
 

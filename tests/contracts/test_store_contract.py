@@ -101,7 +101,7 @@ def test_put_replaces(store: Store) -> None:
 
 
 def test_create_writes_once(store: Store) -> None:
-    """The first create wins, the second is told so and changes nothing."""
+    """The first create wins, the second returns False and changes nothing."""
     assert store.create("a/x", b"first")
     assert not store.create("a/x", b"second")
 
@@ -117,7 +117,7 @@ def test_create_loses_against_put(store: Store) -> None:
 
 
 def test_one_of_sixteen_creators_wins(store: Store) -> None:
-    """Whatever the number of writers at one moment, one is told True and its bytes are there."""
+    """With any number of concurrent writers, one create returns True and its bytes are stored."""
     for round_number in range(20):
         start = threading.Barrier(16)
 
@@ -161,10 +161,10 @@ def test_an_absent_value_is_missing(store: Store) -> None:
 
     for path in ("nothing", "a", "a/y", "b/x"):
         assert not store.exists(path)
-        told = f"The store {store.uri} has no file '{path}'. Put it back.*EVENTBRIDGE_STORE_URI"
-        with pytest.raises(StoreFileMissing, match=told):
+        reported = f"The store {store.uri} has no file '{path}'. Put it back.*EVENTBRIDGE_STORE_URI"
+        with pytest.raises(StoreFileMissing, match=reported):
             store.get(path)
-        with pytest.raises(StoreFileMissing, match=told):
+        with pytest.raises(StoreFileMissing, match=reported):
             store.open(path)
     store.delete("a/y")
 
@@ -240,7 +240,7 @@ def test_a_deleted_file_is_not_found(store: Store) -> None:
 
 
 def test_many_files_are_deleted_at_once(store: Store) -> None:
-    """Those that are there, more than one request takes; what is beside them stays, and their folders can be used."""
+    """More existing files than one request takes are deleted; other files stay, and their folders can be used."""
     for path in ("a/x/1", "a/x/2", "a/y"):
         store.put(path, b"1")
 

@@ -1,4 +1,4 @@
-"""The local store under kill -9 and among processes: what a file looks like when its writer is gone."""
+"""The local store under kill -9 and among processes: the state of a file when its writer has ended."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("method", ["put", "create"])
 def test_killed_at_any_point_a_file_is_whole_or_not_there(tmp_path: Path, method: str) -> None:
-    """kill -9 at the n-th point of a write, for every n: nobody ever sees half a file or the writer's own."""
+    """kill -9 at the n-th point of a write, for every n: a reader never sees half a file or the writer's own."""
     content = os.urandom(300_000)
     exit_code, number = -signal.SIGKILL, 0
     while exit_code == -signal.SIGKILL:
@@ -59,12 +59,12 @@ def test_killed_at_any_point_a_file_is_whole_or_not_there(tmp_path: Path, method
 
 
 def test_killed_in_the_middle_of_writing_nothing_shows(tmp_path: Path) -> None:
-    """Killed while the bytes are on their way: the file is not there, and the draft is in nobody's way."""
+    """Killed while the bytes are on their way: the file does not exist, and the draft blocks no later writer."""
     store = FileStore(tmp_path)
     store.put("a/first", b"")
 
     def write_and_die() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel kills who writes beyond the limit
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # the kernel kills a process that writes beyond the limit
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
         store.put("a/x", bytes(3_000_000))

@@ -213,7 +213,7 @@ def kit_of(place: Place, role: str, folder: Path) -> Kit:
     target = load_rules(folder / "rules").rules["r"].destinations[name]
 
     def connection(asked: str) -> Connection:
-        assert place.connection is not None, f"nobody gave {asked}"
+        assert place.connection is not None, f"no connection was given for {asked}"
         return place.connection
 
     return Kit(lambda clock: open_target("r", target, connection, clock, LOOPBACK, [folder]), place.received)

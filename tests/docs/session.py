@@ -5,7 +5,7 @@
                    `...` stands for any text, on a line of its own for any lines. It must succeed,
                    unless the next command is `echo $?`.
 
-A second word behind the language means that another test runs it, or nobody can.
+A second word behind the language means that another test runs it, or that no test can.
 
 `eventbridge` is a fork of a process that has imported it (`tests/commands`): an import takes longer than most commands.
 """

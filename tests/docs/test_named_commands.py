@@ -23,7 +23,7 @@ _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
 def texts() -> list[Path]:
-    """Return the files whose texts users read: pages, the package, DAGs, the demo. The changelog tells of the past."""
+    """Return the files whose texts users read: pages, the package, DAGs, the demo. The changelog describes the past."""
     command = [
         "git",
         "ls-files",

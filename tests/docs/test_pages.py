@@ -12,7 +12,7 @@ from docs.session import FENCE, run_page, steps_of
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "GLOSSARY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-#: Pages that are read one after the other, in one shell: the command line's page goes on where the tour ends.
+#: Pages that are read one after the other, in one shell: the command line's page continues the tour.
 TOURS = [("README.md", "docs/command-line.md")]
 _KILLED = """
 ```sh
@@ -103,7 +103,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_promise_names_tests_that_exist() -> None:
-    """docs/guarantees.md proves each promise by tests, `file::test`, and all of them are there."""
+    """docs/guarantees.md proves each promise by tests, `file::test`, and all of them exist."""
     promises = re.split(r"^### ", (ROOT / "docs" / "guarantees.md").read_text(), flags=re.MULTILINE)[1:]
     named = {promise.split("\n")[0]: re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise) for promise in promises}
 

@@ -56,7 +56,7 @@ def test_a_page_that_is_right(tmp_path: Path) -> None:
     ],
 )
 def test_a_page_that_is_wrong(right: str, wrong: str, found: str, tmp_path: Path) -> None:
-    """Other output, another exit code, a failure nobody announced: told with line, command and both texts."""
+    """Other output, another exit code and an unexpected failure are reported with line, command and both texts."""
     assert right in PAGE
 
     assert found in "\n".join(run_page(PAGE.replace(right, wrong), tmp_path))

@@ -76,7 +76,7 @@ def _late(directed: RunningEnvironment) -> list[float]:
 
 
 def test_a_killed_task_is_replaced_at_once(directed: RunningEnvironment) -> None:
-    """The watcher starts a run as soon as the process is gone, or Airflow retries the task; nothing is lost."""
+    """The watcher starts a run as soon as the process has ended, or Airflow retries the task; nothing is lost."""
     took = [after_kill(directed, 100_000 + 10 * number, supervisor=False) for number in range(_ROUNDS)]
 
     print_measurement("next response after kill -9 of the task", took, TASK)

@@ -181,7 +181,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: RunningEnviron
     """Airflow's dialogue passes its form on only if a box is ticked: the run fails, and its log names the box."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
     directed.backfill("eventbridge_replay_archive", (hour, hour), {})
-    (run,) = directed.until("the run is there", lambda: directed.runs("eventbridge_replay_archive"))
+    (run,) = directed.until("the run exists", lambda: directed.runs("eventbridge_replay_archive"))
     until_ended(directed, "eventbridge_replay_archive", run["dag_run_id"], "failed")
 
     log = directed.task_log("eventbridge_replay_archive", run["dag_run_id"], "begin_replay")
@@ -244,9 +244,9 @@ def test_failed_deliveries_are_visible_in_airflow(directed: RunningEnvironment) 
     assert run["note"].startswith("EventBridge: batch ")
     assert f"3 dead-lettered: {dead}" in run["note"]
     assert [line for line in pushed if line.startswith(f"{dead}. crew-duty/log: 3 of 3 delivered. http")]
-    letters = log_lines(directed, "eventbridge_deliver_duty", run["dag_run_id"], "write_dead_letters")
-    assert [line for line in letters if line.startswith(dead)]
-    assert not [line for line in (*pushed, *letters) if "Report(" in line or "Returned value was" in line]
+    entries = log_lines(directed, "eventbridge_deliver_duty", run["dag_run_id"], "write_dead_letters")
+    assert [line for line in entries if line.startswith(dead)]
+    assert not [line for line in (*pushed, *entries) if "Report(" in line or "Returned value was" in line]
 
 
 def test_a_cleared_push_logs_that_it_was_already_sent(directed: RunningEnvironment) -> None:

@@ -74,15 +74,15 @@ def test_a_target_fails_and_recovers_while_scheduler_and_store_are_killed(
     assert {tracked[name] for name in written_down} == {1}
     assert out_of_order(running) == []
     assert taken_too_early(running, backlog) == []
-    told = defaultdict(list)
+    reported = defaultdict(list)
     for event in operational_events(running):
-        told[event["subject"]].append(event)
-    assert told["partners/crm"][0]["type"] == "target.degraded"
-    assert told["partners/crm"][-1]["type"] == "target.recovered"
-    told.pop(
+        reported[event["subject"]].append(event)
+    assert reported["partners/crm"][0]["type"] == "target.degraded"
+    assert reported["partners/crm"][-1]["type"] == "target.recovered"
+    reported.pop(
         "tracking/carrier", None
     )  # it takes four seconds where the others take less than one, so it may be degraded as slow
-    assert set(told) == {"partners/crm"}
+    assert set(reported) == {"partners/crm"}
     assert running.differences() == []
 
 
@@ -215,7 +215,7 @@ def taken_too_early(running: RunningEnvironment, backlog: Iterable[PendingDelive
 
 
 def operational_events(running: RunningEnvironment) -> list[dict[str, Any]]:
-    """Return what was told on the bus `eventbridge` about targets."""
+    """Return the events about targets on the bus `eventbridge`."""
     with closing(running.runtime.open_source(OPERATIONS_BUS)) as bus:
         (partition,) = bus.partitions()
         events = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]

@@ -43,7 +43,7 @@ class Run:
         return not self._ended.is_set()
 
     def resume(self) -> None:
-        """Let the process go on that stands still."""
+        """Resume the paused process."""
         self.server.order({"resume": self.number})
 
     def kill(self) -> None:

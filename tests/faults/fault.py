@@ -53,7 +53,7 @@ _PAUSABLE |= {f"store.{verb}{when}" for verb in ("put", "create") for when in ("
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at the `at`-th call, counted from 1; `lasting`: a failure goes on from there to the end.
+    """What happens at the `at`-th call, counted from 1; `lasting`: a failure continues from there to the end.
 
     `reads`: calls that only read are counted among those that may fail.
     """
@@ -79,8 +79,8 @@ class Hook:
         self._fault = fault
         self._ask = ask
         self._lock = threading.Lock()
-        self._goes_on = threading.Event()
-        self._goes_on.set()
+        self._resumed = threading.Event()
+        self._resumed.set()
         self.counts: dict[Counted, int] = {"die": 0, "fail": 0, "pause": 0}
 
     def install(self) -> None:
@@ -96,7 +96,7 @@ class Hook:
         still with the process.
         """
         if threading.current_thread().name == CLAIM_THREAD:
-            self._goes_on.wait()
+            self._resumed.wait()
             return
         for counted in self._counts_as(point):
             with self._lock:
@@ -125,11 +125,11 @@ class Hook:
                 os._exit(DIED)
             case "kill":
                 self._ask("kill")
-                threading.Event().wait()  # the other threads go on until the signal comes
+                threading.Event().wait()  # the other threads continue until the signal comes
             case "pause":
-                self._goes_on.clear()
+                self._resumed.clear()
                 self._ask("paused")
-                self._goes_on.set()
+                self._resumed.set()
             case "fail":
                 raise failure(point, number)
 

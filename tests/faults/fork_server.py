@@ -4,7 +4,7 @@ A program: reads orders, one JSON object a line, and prints what becomes of them
 compiled matcher loaded, before the first fork: a fork costs milliseconds, an import seconds.
 
     {"id": 1, "stage": "normal.push", "folder": ..., "fault": {...} or null, ...}   -> run it
-    {"resume": 1}                                                                   -> let it go on
+    {"resume": 1}                                                                   -> resume it
     {"kill": 1}                                                                     -> kill it, if it has not ended
     <- {"id": 1, "report": "paused"}, {"id": 1, "report": ["look", {...}]}, {"id": 1, "code": 77}
 """
@@ -40,7 +40,7 @@ from eventbridge.routing.warm_up import compile_ahead
 class _Child:
     number: int
     pid: int
-    heard: int  # descriptor: its reports
+    reports: int  # descriptor: its reports
     go_on: int  # descriptor: resumes it
     buffer: bytes = b""
 
@@ -78,7 +78,7 @@ def main() -> None:
 def _live_through() -> None:
     """Deliver a world, and recover it, in this process: every child would compile the ledger's statements again.
 
-    It leaves no thread and no open file to a fork. Nobody is there to take anything.
+    It leaves no thread and no open file to a fork.
     """
     before, threads = _open_files(), threading.enumerate()
     kind, where = KINDS["normal"], Path.cwd()
@@ -114,24 +114,24 @@ def _obey(order: dict[str, Any], children: dict[int, _Child], selector: selector
         if order["kill"] in children:
             os.kill(children[order["kill"]].pid, signal.SIGKILL)
         return
-    heard, tell = os.pipe()
+    reports, report_to = os.pipe()
     wait, go_on = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os._exit(_run(order, tell, wait))
-    os.close(tell)
+        os._exit(_run(order, report_to, wait))
+    os.close(report_to)
     os.close(wait)
-    child = _Child(order["id"], pid, heard, go_on)
+    child = _Child(order["id"], pid, reports, go_on)
     children[child.number] = child
-    selector.register(heard, selectors.EVENT_READ, child)
+    selector.register(reports, selectors.EVENT_READ, child)
 
 
 def _listen(child: _Child, children: dict[int, _Child], selector: selectors.BaseSelector) -> None:
-    data = os.read(child.heard, 65536)
+    data = os.read(child.reports, 65536)
     if not data:
-        selector.unregister(child.heard)
+        selector.unregister(child.reports)
         _, status = os.waitpid(child.pid, 0)
-        os.close(child.heard)
+        os.close(child.reports)
         os.close(child.go_on)
         del children[child.number]
         _print({"id": child.number, "code": os.waitstatus_to_exitcode(status)})
@@ -150,14 +150,14 @@ def _print(response: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def _run(order: dict[str, Any], tell: int, wait: int) -> int:
+def _run(order: dict[str, Any], report_to: int, wait: int) -> int:
     folder = Path(order["folder"])
     os.chdir(folder)
     os.dup2(os.open(folder / "errors.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
     write = os.write
 
     def say(what: Any) -> None:
-        write(tell, json.dumps(what).encode() + b"\n")
+        write(report_to, json.dumps(what).encode() + b"\n")
 
     def ask(word: str) -> None:
         say(word)

@@ -91,7 +91,7 @@ class Kind:
     """The stages of one kind, in order, and what must have happened before the first of them.
 
     `before`: runs, as `world.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
-    `nobody`: no one listens); all but `bad` are well in the end, and `bad_is_fixed` says that `bad` is too.
+    `nobody`: no server listens); all but `bad` are well in the end, and `bad_is_fixed` says that `bad` is too.
     `events`: what its worlds publish. `split`: a batch leaves one message over, for another one. `early`: a stage that
     died is continued at once; else it is settled late, and a run that comes early waits.
     `again`: the calls of a stage that come again with each response: in `make test` one in so many of them is stopped
@@ -372,7 +372,7 @@ def hold(runtime: World) -> None:
 
 
 def release(runtime: World) -> None:
-    """Let the budgeted rule go on."""
+    """Release the budgeted rule."""
     release_rule(runtime, BUDGETED_RULE)
 
 
@@ -453,12 +453,12 @@ def repair(runtime: World) -> None:
 
 
 def ask_for_redrive(runtime: World, *, retransform: bool) -> Redrive:
-    """Ask to redrive every dead letter; who asks again gets the redrive there is."""
+    """Request a redrive of every dead letter; a second request returns the existing redrive."""
     return begin_redrive(runtime, Selection(), "redrive", rate=None, retransform=retransform, again=False)
 
 
 def ask_for_replay(runtime: World) -> Replay:
-    """Ask to replay everything for the rule whose target has refused it; who asks again gets the replay there is."""
+    """Request a replay of everything for the rule with refused events; a second request returns the existing replay."""
     now = runtime.ledger.now()
     request = WrittenReplayRequest("orders", since="1d", rules=["refused-orders"]).read(now, runtime.rule_set())
     return begin_replay(runtime, request, "replay")

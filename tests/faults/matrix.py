@@ -147,7 +147,7 @@ def _drop(scene: Scene, place: Place, number: int, *, read: bool) -> None:
 
 
 def overlaps(scene: Scene, place: Place, most: int | None = None) -> Iterator[Callable[[], None]]:
-    """Yield trials in which an attempt stands still at a call, and goes on after another has done all of its work.
+    """Yield trials in which an attempt pauses at a call, and continues after another has done all of its work.
 
     By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread,
     the last one with them.
@@ -229,16 +229,16 @@ def random_schedules(
 
 
 def stories(
-    count: int, seed: int, tell: Callable[[random.Random], None], first: int = 0
+    count: int, seed: int, play: Callable[[random.Random], None], first: int = 0
 ) -> Iterator[Callable[[], None]]:
     """Yield random trials with a generator each, from the `first` on; a failing one names its generator."""
     for number in range(first, first + count):
-        yield lambda number=number: _story(f"{seed}-{number}", tell)  # type: ignore[misc]
+        yield lambda number=number: _story(f"{seed}-{number}", play)  # type: ignore[misc]
 
 
-def _story(name: str, tell: Callable[[random.Random], None]) -> None:
+def _story(name: str, play: Callable[[random.Random], None]) -> None:
     try:
-        tell(random.Random(name))
+        play(random.Random(name))
     except BaseException as error:
         error.add_note(f"chosen by random.Random({name!r})")
         raise

@@ -115,7 +115,7 @@ def run_retries(runtime: Runtime) -> None:
 
 
 def run_recovery(runtime: Runtime) -> None:
-    """Do what the product does after a crash: go on until nothing is available and nothing is due."""
+    """Do what the product does after a crash: continue until nothing is available and nothing is due."""
     deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=0.0)
 
 

@@ -119,7 +119,7 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
         number, of_run = int(text), (request.run, item)
         if number > taken[item]:
             yield f"run {request.run} sent {request.event} before {item}-{taken[item]} was taken"
-        # a push whose reconciliation fails is made again, in a recovery by the same run: it begins where it ended
+        # a push whose reconciliation fails is repeated, in a recovery by the same run: it begins where it ended
         if number < last.get(of_run, 0) and request.run not in trial.unsettled:
             yield f"run {request.run} sent {request.event} after {item}-{last[of_run]}"
         before = f"{item}-{number - 1}"
@@ -131,5 +131,5 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
             taken_in.add((request.run, request.event))
             taken[item] += number == taken[item]
             left_at[item] = number
-    # whatever came again came again up to the newest: nobody is left with an older move
+    # repeated deliveries came again up to the newest: no receiver ends with an older move
     yield from (f"{item}-{number} came last" for item, number in left_at.items() if number + 1 != taken[item])

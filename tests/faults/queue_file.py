@@ -34,7 +34,7 @@ class QueueFile:
 
     @property
     def visibility_timeout(self) -> float:
-        """For how long a message that was received is handed out to nobody else."""
+        """For how long a received message is not handed out again."""
         return _INVISIBLE.total_seconds()
 
     def publish(self, bodies: Sequence[bytes]) -> None:
@@ -48,7 +48,7 @@ class QueueFile:
             )
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Hand out messages that are with nobody, under new receipts."""
+        """Hand out messages that are not handed out, under new receipts."""
         reach("bus.receive")
         now = self._clock()
         with self._writing() as connection:
@@ -81,7 +81,7 @@ class QueueFile:
         reach("bus.acknowledge.done")
 
     def waiting(self) -> int:
-        """Count what nobody has acknowledged."""
+        """Count the unacknowledged messages."""
         with self._writing() as connection:
             count: int = connection.execute("SELECT count(*) FROM message").fetchone()[0]
             return count

@@ -23,7 +23,7 @@ from demo.receiver_http import IncomingRequest, read_request
 _TARGETS = {"half": "late", "first": "strict", "second": "strict", "fixed": "bad"}
 _REFUSED = {"first": "cog-0", "second": "cog-1"}
 
-#: A request that is dropped: never looked at, or taken and never responded to.
+#: A request that is dropped: never read, or read and never responded to.
 Drop = Literal["unread", "no_response"]
 
 

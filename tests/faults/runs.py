@@ -27,13 +27,13 @@ from eventbridge.views.trace.explain import why
 #: What stats and reconciliation call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
-#: A recovery that a streaming task begins, before the stages and the retries go on.
+#: A recovery that a streaming task begins, before the stages and the retries continue.
 BY_STREAMING_TASK = "recovery-by-streaming-task"
 
-Tell = Callable[[list[Any]], None]
+Report = Callable[[list[Any]], None]
 
 
-def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
+def run(runtime: World, what: str, report: Report, begin: Callable[[], None]) -> None:
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first reports what it found
@@ -45,10 +45,10 @@ def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> Non
     streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
     if name.startswith("recovery"):
-        tell(["look", look(runtime)])
+        report(["look", look(runtime)])
         begin()
         _recover(runtime, [float(hours) for hours in detail.split(",")], by_streaming_task=name == BY_STREAMING_TASK)
-        tell(["reconciliation", _reconciliation(runtime)])
+        report(["reconciliation", _reconciliation(runtime)])
         return
     begin()
     if name in STEPS:
@@ -73,7 +73,7 @@ def _recover(runtime: World, hours: list[float], *, by_streaming_task: bool) -> 
 
 
 def _go_on(runtime: World) -> bool:
-    """Do what the product does by itself, and what a person who asked for something asks for again; True: at rest."""
+    """Do what the product does by itself, and repeat the requests of an operator; True: at rest."""
     if runtime.kind == "repair":
         repair(runtime)
     if runtime.kind in ("retention", "index"):

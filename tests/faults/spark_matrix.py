@@ -1,4 +1,4 @@
-"""Random stories of batches that a real Spark Connect server routes: who asks it dies while it goes on, or it dies.
+"""Random stories of batches that a real Spark Connect server routes: the client or the server dies.
 
 Only `make test-deep` runs them: a Spark that was killed takes half a minute to come back.
 """

@@ -62,7 +62,7 @@ def test_a_connection_that_breaks_loses_nothing(place: matrix.Place, scene: Scen
 
 @pytest.mark.parametrize("place", _PLACES, ids="-".join)
 def test_two_attempts_of_a_stage_at_once_lose_nothing(place: matrix.Place, scene: Scene) -> None:
-    """An attempt stands still, another does all of its work, and then the first one goes on as if nothing were."""
+    """An attempt pauses, another does all of its work, and then the first one continues unaware of it."""
     tried = matrix.at_once(matrix.overlaps(scene, place, matrix.OVERLAPS))
 
     assert tried == matrix.OVERLAPS

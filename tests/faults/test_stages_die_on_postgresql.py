@@ -54,5 +54,5 @@ def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
 
 @pytest.mark.parametrize("place", [("normal", "push"), ("retry", "plan"), ("normal", "commit")], ids="-".join)
 def test_two_attempts_at_once_lose_nothing(place: matrix.Place, scene: Scene) -> None:
-    """An attempt stands still, another does all of its work, and then the first one goes on."""
+    """An attempt pauses, another does all of its work, and then the first one continues."""
     assert matrix.at_once(matrix.overlaps(scene, place, matrix.OVERLAPS)) == matrix.OVERLAPS

@@ -22,7 +22,7 @@ from services.postgresql import Postgresql
 from eventbridge.ledger import Ledger
 
 #: No event arrives at this address.
-_NOBODY = "http://127.0.0.1:1/nobody"
+_UNUSED = "http://127.0.0.1:1/nobody"
 
 #: After the world has come to rest, every retry is due two hours later, and what it left pending two more hours later;
 #: a target that was degraded gets single probes first. A recovery ends as soon as nothing waits.
@@ -163,7 +163,7 @@ class Trial:
             responses["bad"] = "fixed"
         log = self.scene.log
         urls = {
-            name: _NOBODY if how == "nobody" else log.url(self.name, self.runs, how) for name, how in responses.items()
+            name: _UNUSED if how == "nobody" else log.url(self.name, self.runs, how) for name, how in responses.items()
         }
         if drop is not None:
             log.drops[self.name, self.runs] = drop

@@ -20,7 +20,7 @@ class Tried(NamedTuple):
         return f"{self.trials:,} trials in {self.ended - self.began:,.0f} s"
 
 
-#: All that this process has tried, in turn.
+#: All that this process has tried, in order.
 TRIED: list[Tried] = []
 
 

@@ -42,8 +42,8 @@ MOVED_RULE = "ordered-moves"
 MALFORMED = 2
 DUPLICATES = 1
 
-BUDGETED_RULE = "costly-bills"
-#: Whose moves the ordered target gets, in turn: the keys of the first two lie in one shard, that of the third apart.
+BUDGETED_RULE = "expensive-bills"
+#: Whose moves the ordered target gets, in order: the keys of the first two share a shard, the third has its own.
 ITEMS = ("cog", "pin", "cog", "rod", "cog")
 
 _MOVED = "moved"
@@ -100,8 +100,8 @@ class Clock:
     """A clock that started at the time its world was made, put forward by `ahead`: a copy of it never grows old.
 
     It begins with a second, which goes slowly: a stage is over in it, however busy the machine is, and makes as many
-    calls; attempts are counted by the second, leases are renewed after a few. Who waits for a lease needs those behind
-    it, which go as ever.
+    calls; attempts are counted by the second, leases are renewed after a few. A process that waits for
+    a lease needs the calls behind it, which go as ever.
     """
 
     made_at: datetime
@@ -195,7 +195,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Visit:
-    """How a process opens a world: whom its targets reach, its clock's lead in hours, and the Spark it routes on."""
+    """How a process opens a world: the hosts of its targets, its clock's lead in hours, and the Spark it routes on."""
 
     urls: Mapping[str, str] = field(default_factory=dict)
     ahead_hours: float = 0.0

@@ -20,7 +20,7 @@ Spot = tuple[Any, ...]  # keys and indices from the top of the event down to a l
 
 
 def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
-    """Tell whether a raw pattern matches a raw event, by the definition."""
+    """Return whether a raw pattern matches a raw event, by the definition."""
     leaves = list(walk(event, ()))
     where = {key: value for key, value in pattern.items() if key != "$not"}
     if not any(conjunction_matches(conjunction, leaves) for conjunction in expand(where, ())):
@@ -86,7 +86,7 @@ def keys(spot: Spot) -> Spot:
 
 
 def consistent(one: Spot, other: Spot) -> bool:
-    """Tell whether two leaves lie in no two elements of one array, plain scalars as elements aside."""
+    """Return whether two leaves lie in no two elements of one array, plain scalars as elements aside."""
     for depth, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return isinstance(left, str) or depth + 1 in (len(one), len(other))
@@ -94,7 +94,7 @@ def consistent(one: Spot, other: Spot) -> bool:
 
 
 def meets(value: Any, condition: Any) -> bool:
-    """Tell whether a scalar meets one condition of a leaf list."""
+    """Return whether a scalar meets one condition of a leaf list."""
     if not isinstance(condition, dict):
         return same(value, condition)
     ((operator, argument),) = condition.items()
@@ -118,14 +118,14 @@ def excluded(argument: Any) -> list[Any]:
 
 
 def same(value: Any, wanted: Any) -> bool:
-    """Tell whether two scalars are equal, type included."""
+    """Return whether two scalars are equal, type included."""
     if isinstance(value, Number) and isinstance(wanted, Number):
         return Fraction(value.text) == Fraction(wanted.text)
     return type(value) is type(wanted) and value == wanted
 
 
 def in_range(value: Fraction, bounds: list[Any]) -> bool:
-    """Tell whether every comparison holds."""
+    """Return whether every comparison holds."""
     responses = []
     for comparison, number in zip(bounds[::2], bounds[1::2], strict=True):
         bound = Fraction(number.text)
@@ -138,7 +138,7 @@ def in_range(value: Fraction, bounds: list[Any]) -> bool:
 
 
 def meets_text(value: str, operator: str, argument: Any) -> bool:
-    """Tell whether a string meets an operator of strings."""
+    """Return whether a string meets an operator of strings."""
     if isinstance(argument, dict):
         return meets_text(value.casefold(), operator, argument["equals-ignore-case"].casefold())
     if operator == "cidr":
@@ -160,7 +160,7 @@ def meets_text(value: str, operator: str, argument: Any) -> bool:
 
 
 def in_block(value: str, block: str) -> bool:
-    """Tell whether a string is an address of a block."""
+    """Return whether a string is an address of a block."""
     try:
         address = ipaddress.ip_address(value)
     except ValueError:

@@ -49,7 +49,7 @@ class GuardedText:
         return 0
 
     def texts(self, contents: list[bytes], behind: int = 0) -> Texts:
-        """Return texts one behind the other, then `PADDING` bytes `behind`; those placed before are gone."""
+        """Return texts one behind the other, then `PADDING` bytes `behind`; those placed before are freed."""
         ends = np.cumsum([len(content) for content in contents], dtype=np.int64)
         buffer = self._memory[len(self._memory) - PADDING - int(ends[-1]) :]
         buffer[:-PADDING] = np.frombuffer(b"".join(contents), np.uint8)

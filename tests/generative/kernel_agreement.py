@@ -21,7 +21,7 @@ from eventbridge.matching.reference import flatten, matches_leaves
 
 
 class Agreement(NamedTuple):
-    """What a comparison came to; each difference says which pattern, which event, and who says what."""
+    """The result of a comparison; each difference names the pattern, the event, and the two responses."""
 
     pairs: int
     matched: int

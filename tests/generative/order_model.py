@@ -81,17 +81,17 @@ class Row:
 
 @dataclass(eq=False)
 class Batch:
-    """What a batch has of each shard; `rows` are those it took up, none if it is a normal one. Verdicts are durable."""
+    """What a batch has of each shard; `rows` are those it took up, none if it is a normal one. Outcomes are durable."""
 
     shards: dict[int, list[Delivery]]
     rows: list[Row]
-    verdicts: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
+    outcomes: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
     settled: bool = False
 
 
 @dataclass(eq=False)
 class Push:
-    """A push of one shard; `heard` is what it has not written down, `flying` what it waits for the responses of."""
+    """A push of one shard; `received` has unrecorded responses, `flying` the requests without a response."""
 
     batch: Batch
     shard: int
@@ -101,7 +101,7 @@ class Push:
     turns: DeliveriesByKey[Delivery] = field(default_factory=lambda: DeliveriesByKey([]))
     due: dict[Delivery, datetime] = field(default_factory=dict)
     tries: dict[Delivery, int] = field(default_factory=dict)
-    heard: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
+    received: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
     flying: list[Delivery] = field(default_factory=list)
     unclear: bool = False
     overslept: bool = False  # its lease ran out once
@@ -155,7 +155,7 @@ class OrderModel:
             self.normal = Batch(dict(shards), [])
 
     def plan_retries(self, most: int) -> None:
-        """Plan a retry batch of so many rows, of shards that nobody is at work on."""
+        """Plan a retry batch of so many rows, of shards without a push."""
         for shard in {row.shard for row in self.rows}:
             rows = [row for row in self.rows if row.shard == shard]
             if all(row.held == BEHIND_ITS_KEY and not row.taken for row in rows):
@@ -207,13 +207,13 @@ class OrderModel:
             self._send_all(push, ready)
 
     def commit(self, batch: Batch) -> None:
-        """Freeze the verdicts of a batch and make pending what is open; pushes of it may still be at work."""
+        """Freeze the outcomes of a batch and make pending what is open; pushes of it may still be at work."""
         batch.settled = True
         groups: dict[tuple[int, datetime, int, str], list[Delivery]] = defaultdict(list)
         progress: set[int] = set()
         for shard, deliveries in batch.shards.items():
             for each in deliveries:
-                outcome, each.attempts = batch.verdicts.get(each, (Unknown(), each.attempts))
+                outcome, each.attempts = batch.outcomes.get(each, (Unknown(), each.attempts))
                 if isinstance(outcome, RetryAt | Unknown):
                     due_at = outcome.due_at if isinstance(outcome, RetryAt) else self.now
                     groups[shard, due_at, each.attempts, self._held(batch, each, outcome)].append(each)
@@ -264,7 +264,7 @@ class OrderModel:
         batch = push.batch
         hand, failed = [], []
         for each in batch.shards[push.shard]:
-            outcome, push.tries[each] = batch.verdicts.get(each, (Unknown(), each.attempts))
+            outcome, push.tries[each] = batch.outcomes.get(each, (Unknown(), each.attempts))
             if isinstance(outcome, Unknown) or _reason(outcome) == BLOCKED:
                 hand.append(each)
             elif isinstance(outcome, RetryAt):
@@ -368,19 +368,19 @@ class OrderModel:
             self._hear(push, each, RetryAt(max(due_at, self.now), BLOCKED))
 
     def _hear(self, push: Push, each: Delivery, outcome: Outcome) -> None:
-        push.heard[each] = outcome, push.tries[each]
+        push.received[each] = outcome, push.tries[each]
         if isinstance(outcome, Delivered | DeadLettered):
             self.done.add(each)
 
     def _write(self, push: Push) -> bool:
-        """Write down what was heard, as a segment; False if the push's claim is stale."""
+        """Record the received responses as a segment; False if the push's claim is stale."""
         if push.batch.settled:
             return False
-        for each, (outcome, attempts) in push.heard.items():
-            known, before = push.batch.verdicts.get(each, (Unknown(), 0))
+        for each, (outcome, attempts) in push.received.items():
+            known, before = push.batch.outcomes.get(each, (Unknown(), 0))
             best = known if isinstance(known, Delivered | DeadLettered) else outcome
-            push.batch.verdicts[each] = best, max(before, attempts)
-        push.heard = {}
+            push.batch.outcomes[each] = best, max(before, attempts)
+        push.received = {}
         return True
 
     def _end(self, push: Push, *, unclear: bool) -> None:

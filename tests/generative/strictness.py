@@ -22,7 +22,7 @@ from eventbridge.matching.scan.tree import path_tree, tree_tables
 BLOCK: Final = 500
 _ROOM: Final = 4 << 20
 
-#: What may follow a text in memory: nothing, or what would go on with whatever was cut off.
+#: What may follow a text in memory: nothing, or bytes that would continue a cut-off text.
 BEHIND: Final = (0, *b'1"\\} e\xff')
 
 #: As producers write them: compact, with white space, with everything in it.
@@ -42,7 +42,7 @@ REAL: Final = [
 
 
 def is_strict_json(document: bytes) -> bool:
-    """Tell whether the standard library reads bytes as one object, without any of its additions, not too deep."""
+    """Return whether the standard library reads bytes as one object, without any of its additions, not too deep."""
     try:
         text = document.decode("utf-8", "strict")
         # numbers as text, because integers of more than 4,300 digits raise; members as tuples, to keep them all
@@ -77,7 +77,7 @@ class _Alone:
         self._leaves = room_for_leaves(1 << 16)
 
     def refuses(self, texts: Texts) -> bool:
-        """Tell whether the one text is malformed."""
+        """Return whether the one text is malformed."""
         first_leaf, status = np.zeros(2, np.int64), np.empty(1, np.uint8)
         text = address_of(texts.buffer)
         assert scan(text, texts.start, texts.end, self._tables, self._leaves, first_leaf, status, 0) == 1

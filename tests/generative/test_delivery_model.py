@@ -1,7 +1,7 @@
 """The pure core against a simple model: plan, cut, decide and commit under a simulated clock and hostile targets.
 
 The machine below is a product of lists and dictionaries around `flow`, `delivery` and `commit`. What must hold:
-nothing is lost or doubled, an offset moves only over what is settled, nobody starves, a retry comes when its policy
+nothing is lost or doubled, an offset moves only over settled events, no rule starves, a retry comes when its policy
 says. Thousands of stories by HYPOTHESIS_PROFILE=deep.
 """
 
@@ -80,12 +80,12 @@ class _Delivery:
 
 @dataclass
 class _Batch:
-    """What a batch took, and the verdicts so far."""
+    """What a batch took, and the outcomes so far."""
 
     deliveries: list[bytes]
     ends: dict[int, int]  # of a normal batch
     handed_out: set[bytes]
-    verdicts: dict[bytes, Outcome | Unknown]
+    outcomes: dict[bytes, Outcome | Unknown]
 
 
 class _Product(RuleBasedStateMachine):
@@ -146,34 +146,34 @@ class _Product(RuleBasedStateMachine):
         """Deliver what was handed out; with `lost` every third response is lost with the process that had it."""
         assert self.batch is not None
         for number, raw in enumerate(sorted(self.batch.handed_out)):
-            known = self.batch.verdicts.get(raw, Unknown())
+            known = self.batch.outcomes.get(raw, Unknown())
             if isinstance(known, Unknown):
                 outcome = self._attempt(raw, responses[number % len(responses)], draw)
                 if not (lost and number % 3 == 0):
                     self._take(raw, outcome)
 
-    @precondition(lambda self: self.batch is not None and self.batch.verdicts)
+    @precondition(lambda self: self.batch is not None and self.batch.outcomes)
     @rule(other=_HOSTILE, draw=st.floats(0, 0.999))
     def overtake(self, other: str, draw: float) -> None:
         """Another attempt reports a delivery that has a response: the better of the two counts, in whatever order."""
         assert self.batch is not None
-        raw = min(self.batch.verdicts)
-        before = self.batch.verdicts[raw]
+        raw = min(self.batch.outcomes)
+        before = self.batch.outcomes[raw]
         after = self._attempt(raw, other, draw)
         self._take(raw, after)
 
-        verdict = self.batch.verdicts[raw]
-        assert type(verdict) is min(type(before), type(after), key=_RANKS.index)
-        assert not isinstance(before, Delivered) or isinstance(verdict, Delivered)
+        outcome = self.batch.outcomes[raw]
+        assert type(outcome) is min(type(before), type(after), key=_RANKS.index)
+        assert not isinstance(before, Delivered) or isinstance(outcome, Delivered)
 
     @precondition(lambda self: self.batch is not None)
     @rule(wrong=st.sampled_from(["", "", "lose", "double", "forge"]))
     def commit(self, wrong: str) -> None:
-        """Settle and commit; a reconciliation in which one delivery is lost, doubled or moved to another verdict is
+        """Settle and commit; a reconciliation in which one delivery is lost, doubled or moved to another outcome is
         refused.
         """
         assert self.batch is not None
-        settled = {raw: self.batch.verdicts.get(raw, Unknown()) for raw in self.batch.deliveries}
+        settled = {raw: self.batch.outcomes.get(raw, Unknown()) for raw in self.batch.deliveries}
         rows = [(raw, _state(outcome)) for raw, outcome in settled.items()]
         if wrong and rows:
             assert differences(self._reconciliation(_damaged(rows, wrong))) != [], f"{wrong}: all is reconciled"
@@ -306,9 +306,9 @@ class _Product(RuleBasedStateMachine):
 
     def _take(self, raw: bytes, outcome: Outcome) -> None:
         assert self.batch is not None
-        known = self.batch.verdicts.get(raw)
+        known = self.batch.outcomes.get(raw)
         if known is None or _RANKS.index(type(outcome)) <= _RANKS.index(type(known)):
-            self.batch.verdicts[raw] = outcome
+            self.batch.outcomes[raw] = outcome
 
     def _settle(self, raw: bytes, outcome: Outcome | Unknown) -> None:
         each = self.all[raw]
@@ -326,7 +326,7 @@ class _Product(RuleBasedStateMachine):
             by_state[state].append(raw)
         matched = self._fingerprints(self.batch.deliveries)
         pending, dead = self._fingerprints(by_state["pending"]), self._fingerprints(by_state["dead"])
-        truly = {raw for raw in self.batch.deliveries if isinstance(self.batch.verdicts.get(raw), Delivered)}
+        truly = {raw for raw in self.batch.deliveries if isinstance(self.batch.outcomes.get(raw), Delivered)}
         return Reconciliation(
             unproven=sum(raw not in truly for raw in by_state["delivered"]),
             matched=matched,
@@ -350,7 +350,7 @@ def _state(outcome: Outcome | Unknown) -> str:
 
 
 def _damaged(rows: list[tuple[bytes, str]], wrong: str) -> list[tuple[bytes, str]]:
-    """Return the rows with the first one lost, there twice, or passed off as delivered though nobody responded."""
+    """Return the rows with the first one lost, doubled, or passed off as delivered without a response."""
     if wrong == "lose":
         return rows[1:]
     if wrong == "double":

@@ -99,7 +99,7 @@ def test_pattern_survives_being_written(pattern: dict[str, Any]) -> None:
 
 @given(st.one_of(values, patterns().map(lambda pattern: {"a": pattern}), st.dictionaries(st.text(max_size=3), values)))
 def test_any_json_is_a_pattern_or_has_errors(value: Any) -> None:
-    """Whatever somebody writes, the parser returns a pattern or names errors; it never fails otherwise."""
+    """For any input, the parser returns a pattern or names errors; it never fails otherwise."""
     text = write_document(value)
     errors = find_errors(text)
     if errors:

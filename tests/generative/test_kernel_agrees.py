@@ -42,7 +42,7 @@ def test_kernel_agrees_with_the_reference_on_random_rule_sets(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_kernel_agrees_where_rows_are_long(seed: int) -> None:
-    """A thousand rules and more: rows of many words, of which eight are looked at together, and arrays among them."""
+    """A thousand rules and more: rows of many words, of which eight are read together, and arrays among them."""
     assert compare_seed(seed, 1_500, events=20).differences == []
 
 

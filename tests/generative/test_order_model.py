@@ -23,7 +23,7 @@ _KEY, _PARTITION = st.sampled_from(KEYS), st.sampled_from(PARTITIONS)
 _RESPONSES = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)
 _PAUSE = st.sampled_from([0, 0, 0, 3, 8, 25])
 
-#: Which push, after how many seconds, gets which responses, and whether it writes down what it heard.
+#: Which push, after how many seconds, gets which responses, and whether it records them.
 Steps = list[tuple[int, float, list[str], bool]]
 _STEPS = st.lists(st.tuples(st.integers(0, 9), _PAUSE, _RESPONSES, st.booleans()), min_size=2, max_size=9)
 

@@ -38,7 +38,7 @@ HEX_DIGITS: Final = "0123456789ABCDEF"
 
 @dataclass(frozen=True)
 class Difference:
-    """A class of differences: its name in the table and the predicate that tells whether a pair is of it."""
+    """A class of differences: its name in the table and the predicate that decides whether a pair is of it."""
 
     name: str
     applies: Callable[[Pair], bool]
@@ -48,7 +48,7 @@ class Difference:
 
 
 def beyond(number: Number) -> bool:
-    """Tell whether a number has more than 15 digits or is beyond what a double holds."""
+    """Return whether a number has more than 15 digits or is beyond what a double holds."""
     sign, position, digits = number.order
     return sign != 0 and (len(digits.rstrip(":")) > 15 or not -300 < position < 300)
 
@@ -148,7 +148,7 @@ def block_membership(pair: Pair) -> bool:
 
 
 def _number_in_block(pair: Pair) -> bool:
-    """Tell whether a number's digits lie in a block; beside a condition that compares numbers its value is taken."""
+    """Return whether a number's digits lie in a block; beside a condition that compares numbers its value is taken."""
     for path, conditions in conditions_by_path(pair.pattern):
         blocks = [condition.block for condition in conditions if isinstance(condition, Cidr)]
         compared = any(not beyond(number) for condition in conditions for number in numbers_of(condition))

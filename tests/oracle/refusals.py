@@ -49,12 +49,12 @@ def holds(test: Callable[[Condition], bool]) -> Callable[[Pattern], bool]:
 
 
 def unlike(condition: Condition) -> bool:
-    """Tell whether a condition compares by `!=`."""
+    """Return whether a condition compares by `!=`."""
     return isinstance(condition, Numeric) and any(comparison == "!=" for comparison, _ in condition.bounds)
 
 
 def excludes_more(condition: Condition) -> bool:
-    """Tell whether anything-but holds what it cannot in Event Ruler: mixed types, true, null, other operators."""
+    """Return whether anything-but holds what it cannot in Event Ruler: mixed types, true, null, other operators."""
     if not isinstance(condition, AnythingBut):
         return False
     kinds = {type(inner.value) if isinstance(inner, Exactly) else type(inner) for inner in condition.none_of}
@@ -62,7 +62,7 @@ def excludes_more(condition: Condition) -> bool:
 
 
 def single_number(condition: Condition) -> bool:
-    """Tell whether a range holds just one number."""
+    """Return whether a range holds just one number."""
     return (
         isinstance(condition, Numeric)
         and len(condition.bounds) == 2
@@ -71,13 +71,13 @@ def single_number(condition: Condition) -> bool:
 
 
 def number_beyond(condition: Condition) -> bool:
-    """Tell whether a condition, other than a plain value, compares with a number that a double does not hold."""
+    """Return whether a condition, other than a plain value, compares with a number that a double does not hold."""
     inner = condition.none_of if isinstance(condition, AnythingBut) else (condition,)
     return not isinstance(condition, Exactly) and any(beyond(number) for each in inner for number in numbers_of(each))
 
 
 def block_refused(condition: Condition) -> bool:
-    """Tell whether a block is one address, or of mapped ones."""
+    """Return whether a block is one address, or of mapped ones."""
     if not isinstance(condition, Cidr):
         return False
     address, mask = condition.block.split("/")
@@ -85,7 +85,7 @@ def block_refused(condition: Condition) -> bool:
 
 
 def reserved_key(pattern: Pattern) -> bool:
-    """Tell whether a key inside `$or` is called like an operator."""
+    """Return whether a key inside `$or` is called like an operator."""
     return any(not RESERVED.isdisjoint(key_path) for key_path in _inside_or(pattern.where))
 
 

@@ -56,8 +56,8 @@ class Asked:
     def results(self) -> list[str]:
         """Return one result per question: a character per event (`1`, `0`, `!` for a failure), or `refused: why`."""
         if self._process.wait():
-            told = self._errors.read_text(errors="replace").strip()[:500]
-            raise OracleMissing(f"Event Ruler's driver failed: {told} Remove {BUILT} and run it again.")
+            reported = self._errors.read_text(errors="replace").strip()[:500]
+            raise OracleMissing(f"Event Ruler's driver failed: {reported} Remove {BUILT} and run it again.")
         return self._results.read_text(encoding="utf-8").split("\n")[:-1]
 
 

@@ -15,7 +15,7 @@ ROUNDS: Final = 40
 
 
 def shrink(pair: Pair, wrong: Callable[[list[Pair]], list[bool]]) -> Pair:
-    """Return the smallest pair found, by taking parts out, that `wrong` still tells is judged wrongly."""
+    """Return the smallest pair found, by removing parts, that `wrong` still finds judged wrongly."""
     for _ in range(ROUNDS):
         candidates = sorted(_smaller_pairs(pair), key=_size)
         found = next((each for each, still in zip(candidates, wrong(candidates), strict=True) if still), None)

@@ -164,14 +164,14 @@ def test_a_pair_is_made_small() -> None:
     assert small.text == '{"a":[""]}'
 
 
-@pytest.mark.parametrize(("programs", "told"), [((), "Java's compiler"), (("javac",), "Maven is missing")])
+@pytest.mark.parametrize(("programs", "reported"), [((), "Java's compiler"), (("javac",), "Maven is missing")])
 def test_a_missing_tool_is_reported_with_its_remedy(
-    programs: tuple[str, ...], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    programs: tuple[str, ...], reported: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without javac or Maven the user reads one line that says what to install."""
     put_programs(programs, tmp_path, monkeypatch)
 
-    with pytest.raises(ruler.OracleMissing, match=f"{told}.*apt-get install") as raised:
+    with pytest.raises(ruler.OracleMissing, match=f"{reported}.*apt-get install") as raised:
         ruler.prepare()
     assert "\n" not in str(raised.value)
 

@@ -19,12 +19,12 @@ from eventbridge.errors import RuleFileError
 from eventbridge.rules import load_rules
 
 
-@pytest.mark.parametrize("dag_id", ["eventbridge_deliver_night", "eventbridge_retry_deliveries", "somebody_elses"])
+@pytest.mark.parametrize("dag_id", ["eventbridge_deliver_night", "eventbridge_retry_deliveries", "foreign_dag"])
 def test_a_task_defines_only_its_own_dag(home: Path, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the process of a task, only the task's DAG is defined."""
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, dag_id)
 
-    assert set(airflow_dags()) == {dag_id} - {"somebody_elses"}
+    assert set(airflow_dags()) == {dag_id} - {"foreign_dag"}
 
 
 def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,7 +79,7 @@ def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Pat
 
 
 def test_the_final_states_of_targets_are_printed_and_compared() -> None:
-    """The target that hangs is degraded, the flaky one ok, the one that is gone disabled; with few deliveries any state
+    """The target that hangs is degraded, the flaky one ok, the one with 410 disabled; with few deliveries any state
     is accepted."""
     rules = load_rules(ROOT / "include" / "rules")
     at = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)

@@ -102,7 +102,7 @@ def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> N
     try:
         again._start_postgresql()
 
-        assert Ledger.open(url).batches.find() == []  # raises where the tables are gone
+        assert Ledger.open(url).batches.find() == []  # raises if the tables are missing
     finally:
         again.stop()
     with pytest.raises(LedgerError, match="Connection refused"):

@@ -95,7 +95,7 @@ def test_a_committed_batch_has_no_placements(ledger: Ledger) -> None:
         {"task_id": "route", "map_index": -1},
         {"map_index": -1},
         {"dag_id": "eventbridge_retry_deliveries"},
-        {"dag_id": "somebody_elses"},
+        {"dag_id": "foreign_dag"},
     ],
 )
 def test_everything_but_a_mapped_push_keeps_its_pool_and_weight(ledger: Ledger, fields: dict[str, object]) -> None:

@@ -253,7 +253,7 @@ def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch
     ledger.streaming.register_standby("orders", "two", NOW + timedelta(seconds=20))
     clock.later(16)
     assert "events_orders" not in watch.look()
-    clock.later(16)  # the standby is gone
+    clock.later(16)  # the standby's lease has expired
 
     assert "events_orders" in watch.look()
 

@@ -283,7 +283,7 @@ def test_only_a_run_that_continues_work_is_no_dry_run_by_default(conf: dict[str,
     [("bigg", "no rule file names a rule 'bigg'. Did you mean big?"), ("big", "Tick Confirm to disable it")],
 )
 def test_a_mistyped_rule_is_named_before_a_confirmation_is_missed(rule: str, said: str, home: Path) -> None:
-    """The form of operate_rules checks the rule first: nobody confirms what does not exist."""
+    """The form of operate_rules checks the rule first: no dialog asks about a missing rule."""
     form = {name: param.value for name, param in operate_params().items()} | {"action": "disable rule", "rule": rule}
 
     with stage() as runtime, pytest.raises(UserError, match=re.escape(said)):

@@ -82,7 +82,7 @@ def test_the_stream_does_not_block_the_triggerer(home: Path, monkeypatch: pytest
 
     def look_slowly() -> None:
         looks.set()
-        in_time.append(responses.wait(30))  # nobody could let it go on who waited for it
+        in_time.append(responses.wait(30))  # the waiting caller could not have resumed it
 
     monkeypatch.setattr(watcher, "_open_watch", look_slowly)
 

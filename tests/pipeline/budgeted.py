@@ -33,12 +33,12 @@ rules:
     pattern: {}
     targets:
       lines: {type: file, path: CHEAP}
-  costly:
+  expensive:
     bus: orders
     pattern: {data: {amount: [{numeric: [">", 5]}]}}
     ENABLED
     targets:
-      lines: {type: file, path: COSTLY}
+      lines: {type: file, path: EXPENSIVE}
       more: {type: file, path: MORE, retry: {maximum_event_age: AGE}}
 """
 
@@ -48,19 +48,19 @@ BUDGETS = {"route_rule_cpu_budget": 0.2, "route_deferred_cpu_budget": 0.4}
 
 @dataclass(frozen=True)
 class BudgetedRuntime(Runtime):
-    """A runtime whose rule `costly` has JSONATA transforms with a program from a file."""
+    """A runtime whose rule `expensive` has JSONATA transforms with a program from a file."""
 
     def rule_files(self) -> RuleSet:
         """Return the current rules."""
         rules = super().rule_files()
-        if "costly" not in rules.rules:
+        if "expensive" not in rules.rules:
             return rules
         program = (self.settings.home / "program").read_text()
-        rule = rules.rules["costly"]
+        rule = rules.rules["expensive"]
         transform = Transform(form="JSONATA", value=program)
         targets = {name: target.model_copy(update={"transform": transform}) for name, target in rule.targets.items()}
         changed = type(rule)(**{**dict(rule), "targets": targets, "version": ""})
-        return RuleSet(buses=rules.buses, rules=rules.rules | {"costly": changed})
+        return RuleSet(buses=rules.buses, rules=rules.rules | {"expensive": changed})
 
 
 class Place:
@@ -76,7 +76,7 @@ class Place:
         """Write the rule file."""
         folder = self.site.folder
         text = text.replace("ENABLED", f"enabled: {str(enabled).lower()}").replace("AGE", age)
-        for name in ("CHEAP", "COSTLY", "MORE"):
+        for name in ("CHEAP", "EXPENSIVE", "MORE"):
             text = text.replace(name, str(folder / f"{name}.jsonl"))
         self.site.write_rules(text)
 
@@ -126,7 +126,7 @@ def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
 
 
 class Crashing(InProcessRouter):
-    """A router whose worker dies on every share of the rule `costly`, until it is fixed."""
+    """A router whose worker dies on every share of the rule `expensive`, until it is fixed."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime.store, route_with_poison)

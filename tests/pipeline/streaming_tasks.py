@@ -67,18 +67,18 @@ def a_close_that_waits(
     """Hold the first commit, or the first call `at` a point; yield what says that it began, and what lets it
     continue.
     """
-    began, goes_on = threading.Event(), threading.Event()
+    began, resume = threading.Event(), threading.Event()
 
     def hold(point: str) -> None:
         if not began.is_set() and at(point):
             began.set()
-            assert goes_on.wait(120)
+            assert resume.wait(120)
 
     fault_points.install(hold)
     try:
-        yield began, goes_on
+        yield began, resume
     finally:
-        goes_on.set()
+        resume.set()
         fault_points.install(None)
 
 

@@ -275,7 +275,7 @@ def test_rules_of_two_files_are_compared_by_name(archive: Any) -> None:
 
 
 @pytest.fixture
-def costly_place(
+def expensive_place(
     place: budgeted.Place, order: Order, settle_by_ledger: Callable[[Runtime, str], None]
 ) -> budgeted.Place:
     """An archive of four orders, the third one poisoned, three of them for the budgeted rule."""
@@ -286,12 +286,12 @@ def costly_place(
     return place
 
 
-def test_a_budgeted_rule_is_run_within_its_budget(costly_place: budgeted.Place) -> None:
+def test_a_budgeted_rule_is_run_within_its_budget(expensive_place: budgeted.Place) -> None:
     """Its events are rendered one by one, counted as all others, and nothing of it stays in the store."""
-    costly_place.program("fail")
-    runtime = costly_place.runtime()
+    expensive_place.program("fail")
+    runtime = expensive_place.runtime()
 
-    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), budgeted.router(runtime))
+    report = backtest_rules(runtime, "expensive", BacktestRequest("1h"), budgeted.router(runtime))
 
     (rule,) = report.rules
     lines = rule.targets[0]
@@ -301,22 +301,22 @@ def test_a_budgeted_rule_is_run_within_its_budget(costly_place: budgeted.Place) 
     assert runtime.store.list("deliveries/") == []
 
 
-def test_events_beyond_the_budget_are_left_out(costly_place: budgeted.Place) -> None:
+def test_events_beyond_the_budget_are_left_out(expensive_place: budgeted.Place) -> None:
     """A looping event uses the whole budget; it and later events are in no other number, and the report says why."""
-    costly_place.program("loop")
-    runtime = costly_place.runtime()
+    expensive_place.program("loop")
+    runtime = expensive_place.runtime()
 
-    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), budgeted.router(runtime))
+    report = backtest_rules(runtime, "expensive", BacktestRequest("1h"), budgeted.router(runtime))
 
     (rule,) = report.rules
     assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a budgeted rule was spent")
 
 
-def test_a_budgeted_rule_is_compared_with_a_cheap_one(costly_place: budgeted.Place) -> None:
+def test_a_budgeted_rule_is_compared_with_a_cheap_one(expensive_place: budgeted.Place) -> None:
     """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
-    runtime = costly_place.runtime()
+    runtime = expensive_place.runtime()
 
-    report = diff_rules(runtime, "cheap", "costly", BacktestRequest("1h"), budgeted.router(runtime))
+    report = diff_rules(runtime, "cheap", "expensive", BacktestRequest("1h"), budgeted.router(runtime))
 
     (pair,) = report.pairs
     assert (pair.both, pair.gained, pair.lost, pair.left_out) == (3, 0, 1, 0)

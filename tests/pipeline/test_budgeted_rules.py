@@ -41,7 +41,7 @@ def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(place: Pl
 
     batch_id = deliver_batch(runtime, "orders", router(runtime), place.stop)
 
-    assert place.lines("COSTLY") == place.lines("MORE") == ["1", "2", "4"]
+    assert place.lines("EXPENSIVE") == place.lines("MORE") == ["1", "2", "4"]
     assert place.lines("CHEAP") == ["0", "1", "2", "3", "4"]
     assert runtime.ledger.deferred_matches.all() == []
     assert runtime.ledger.batches.get(batch_id or "").state == "committed"
@@ -59,7 +59,7 @@ def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -
     took = time.process_time() - began
 
     assert place.lines("CHEAP") == [str(number) for number in range(30)]
-    assert place.lines("COSTLY") == [str(number) for number in range(12)]
+    assert place.lines("EXPENSIVE") == [str(number) for number in range(12)]
     assert waiting(runtime) == [("budget", "scheduled", 18)]
     assert took < 5
     assert audit(runtime).differences == ()
@@ -104,7 +104,7 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
         batches += 1
 
     assert batches == 4
-    assert place.lines("COSTLY") == place.lines("MORE") == ["0", "1", "3", "4", "6", "7"]
+    assert place.lines("EXPENSIVE") == place.lines("MORE") == ["0", "1", "3", "4", "6", "7"]
     assert waiting(runtime) == []
     records = sorted((row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime))
     assert records == [(number, target, "transform_failed") for number in "25" for target in ("lines", "more")]
@@ -117,7 +117,7 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
-    assert reconciliation.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
+    assert reconciliation.deliveries["expensive/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
 
 
 def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, order: Order) -> None:
@@ -128,7 +128,7 @@ def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, orde
 
     deliver_batch(runtime, "orders", router(runtime), place.stop)
 
-    assert place.lines("COSTLY") == ["0", "2"]
+    assert place.lines("EXPENSIVE") == ["0", "2"]
     assert [(row["event_id"], row["detail"]) for row in dead_letters(runtime)] == [("1", "it said so")] * 2
 
 
@@ -142,7 +142,7 @@ def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order:
 
     deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
-    assert place.lines("COSTLY") == ["0", "1", "2"]
+    assert place.lines("EXPENSIVE") == ["0", "1", "2"]
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
@@ -179,7 +179,7 @@ def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(place: Place, ord
 
     deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
-    assert place.lines("COSTLY") == ["0", "1"]
+    assert place.lines("EXPENSIVE") == ["0", "1"]
 
 
 def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
@@ -190,7 +190,7 @@ def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
     deliver_batch(runtime, "orders", router(runtime), place.stop)
-    place.write_rules(text=RULES[: RULES.index("  costly:")])
+    place.write_rules(text=RULES[: RULES.index("  expensive:")])
     assert plan_deferred_matches(runtime) is None
     clock.advance(3599)
     assert plan_deferred_matches(runtime) is None
@@ -260,7 +260,7 @@ def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, orde
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
 
-    with pytest.raises(ReconciliationError, match="costly: candidate events = routed"):
+    with pytest.raises(ReconciliationError, match="expensive: candidate events = routed"):
         commit(runtime, batch_id)
 
 
@@ -274,8 +274,8 @@ def test_route_of_a_budgeted_rule_may_die_anywhere(
     place.site.environ["EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET"] = "0.02"
 
     def stage(runtime: Runtime) -> None:
-        costly = BudgetedRuntime(**vars(runtime))
-        route(costly, batch_id, router(costly))
+        expensive = BudgetedRuntime(**vars(runtime))
+        route(expensive, batch_id, router(expensive))
 
     for wreck in dying_everywhere(place.site, stage):
         runtime = wreck.reopen(route_rule_cpu_budget=0.02)
@@ -287,7 +287,7 @@ def test_route_of_a_budgeted_rule_may_die_anywhere(
 
 def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> None:
     """The router of this process cannot evaluate `where`: its error says what to do, and nothing is recorded."""
-    site.write_rules(RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'"))
+    site.write_rules(RULES[: RULES.index("  expensive:")].replace("pattern: {}", "pattern: {}\n    where: 'true'"))
     site.publish(order(0, 10), key="k")
     runtime = site.reopen()
     batch_id = landed(runtime)
@@ -319,7 +319,7 @@ class SqlResultsRouter(InProcessRouter):
         return structs.replace(task, results=path)
 
 
-WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")
+WITH_WHERE = RULES[: RULES.index("  expensive:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")
 
 
 def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: Order) -> None:

@@ -244,7 +244,7 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
 
 
 def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order: Order) -> None:
-    """A message without a body says that what its key named is gone: it is no event, and no event that is broken."""
+    """A message without a body says that its key was deleted: it is no event, and no malformed event."""
     log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     for body in (order(1), None, order(2)):
         log.append(Partition("placed", "", 0), body, b"key")
@@ -280,7 +280,7 @@ def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, 
         "tombstone": 2,
     }
     assert audit(runtime).differences == ()
-    assert [letter["reason"] for letter in dead_letters(runtime)] == ["malformed"]
+    assert [dead_letter["reason"] for dead_letter in dead_letters(runtime)] == ["malformed"]
     clock.advance(60)
     (bus,) = daily_stats(runtime, 1).buses
     assert (bus.valid, bus.malformed, bus.tombstone) == (2, 1, 2)

@@ -26,13 +26,13 @@ rules:
     pattern: {}
     targets:
       lines: {type: file, path: FOLDER/other.jsonl, transform: {form: JSONATA, value: '{"order": data.id & ""}'}}
-  costly:
+  expensive:
     bus: orders
     pattern: {}
     targets:
       lines:
         type: file
-        path: FOLDER/costly.jsonl
+        path: FOLDER/expensive.jsonl
         transform:
           form: JSONATA
           value: '($f := function($x) { $f($x + 1) }; data.amount > 50 ? $f(1) : {"order": data.id})'
@@ -57,14 +57,14 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
 
     deliver_batch(runtime, "orders", router, Stop())
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
-    assert delivered("costly") == ["0"]
+    assert delivered("expensive") == ["0"]
     (left,) = runtime.ledger.deferred_matches.waiting()
     failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(runtime)]
-    assert (left.rule, left.reason, left.count) == ("costly", "budget", 6 - len(failed))
-    assert failed == [("costly", str(number + 1), "transform_failed") for number in range(len(failed))] != []
+    assert (left.rule, left.reason, left.count) == ("expensive", "budget", 6 - len(failed))
+    assert failed == [("expensive", str(number + 1), "transform_failed") for number in range(len(failed))] != []
     deliver_deferred_matches(runtime, "orders", router, Stop())
 
-    assert delivered("costly") == ["0", "6"]
+    assert delivered("expensive") == ["0", "6"]
     assert sorted(row["event_id"] for row in dead_letters(runtime)) == list("12345")
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
     assert audit(runtime).differences == ()

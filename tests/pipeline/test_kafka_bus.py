@@ -51,9 +51,9 @@ def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tm
     producer.flush(10)
     deliver(on_kafka)
 
-    letters = {letter["detail"] for letter in dead_letters(on_kafka.runtime)}
+    entries = {dead_letter["detail"] for dead_letter in dead_letters(on_kafka.runtime)}
     assert delivered(tmp_path) == ["17", "b", "s"]
-    assert {letter.partition(":")[0] for letter in letters} == {"mapping of id"}
+    assert {dead_letter.partition(":")[0] for dead_letter in entries} == {"mapping of id"}
     found = audit(on_kafka.runtime)
     counts = {name: found.events[name] for name in ("read", "valid", "malformed", "tombstone")}
     assert counts == {"read": 6, "valid": 4, "malformed": 1, "tombstone": 1}
@@ -61,7 +61,7 @@ def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tm
 
 
 def test_a_recreated_topic_stops_the_runner(on_kafka: Any, kafka: Kafka, order: Order) -> None:
-    """It holds as much as the old one: only its identity tells."""
+    """It holds as much as the old one: only its identity differs."""
     publish(on_kafka, order("1"), order("2"))
     deliver(on_kafka)
     make_topics(kafka, "orders", partitions=3)
@@ -75,15 +75,15 @@ def test_the_products_own_bus_may_be_a_topic(on_kafka: Any, kafka: Kafka, tmp_pa
     """Operational events go where the files say that the bus `eventbridge` is, and rules deliver them from there."""
     make_topics(kafka, "operations")
     source = {"type": "kafka", "connection": "shop_kafka", "topics": ["operations"], "start_at": "earliest"}
-    target = {"type": "file", "path": str(tmp_path / "told.jsonl")}
+    target = {"type": "file", "path": str(tmp_path / "reported.jsonl")}
     rule = {"bus": "eventbridge", "pattern": {"type": ["delivery.dead_lettered"]}, "targets": {"log": target}}
-    own = {"buses": {"eventbridge": {"source": source}}, "rules": {"tell": rule}}
+    own = {"buses": {"eventbridge": {"source": source}}, "rules": {"report": rule}}
     (Path(on_kafka.runtime.settings.rules_folder) / "operations.yaml").write_text(json.dumps(own))
     publish(on_kafka, b"no event")
     deliver(on_kafka)
 
     deliver_until_idle(on_kafka.runtime, "eventbridge", InProcessRouter(on_kafka.runtime.store))
 
-    (event,) = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    (event,) = [json.loads(line) for line in (tmp_path / "reported.jsonl").read_text().splitlines()]
     assert (event["type"], event["data"]["reason"]) == ("delivery.dead_lettered", "malformed")
     assert not (on_kafka.runtime.settings.bus_folder / "eventbridge.sqlite").exists()

@@ -209,7 +209,7 @@ def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]
 
 
 def test_ingestion_resumes_by_itself_above_the_high_watermark(site: Any, order: Callable[..., bytes]) -> None:
-    """Between both lines it stays as it is; each change is one operational event, however often somebody looks."""
+    """Between both lines it stays as it is; each change is one operational event, however often it is checked."""
     site.publish(order(1))
     between = {"disk_min_free_size": "0", "disk_resume_free_size": "1000GiB"}
     short = site.reopen(disk_min_free_size="1000GiB")
@@ -305,7 +305,7 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
 
 
 def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) -> None:
-    """However many listen at the same moment, one batch is planned and everybody gets it."""
+    """However many listen at the same moment, one batch is planned and all of them get it."""
     site.publish(*[order(number) for number in range(6)])
     works = [site.reopen() for _ in range(4)]
 

@@ -48,7 +48,7 @@ def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes
 def test_an_empty_ledger_stops_new_runners_too(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """Where the store holds a history, a ledger without one registers nobody, under whatever name."""
+    """If the store holds a history, a ledger without one registers no runner, under whatever name."""
     batch_id = committed(site, order, settle_by_ledger, 1)
     lose_ledger(site)
     site.write_rules(
@@ -107,7 +107,7 @@ def test_an_older_copy_with_an_unfinished_batch_stops_too(
 def test_the_right_ledger_continues(
     site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """Manifests of batches that the ledger knows stop nobody, however long ago they were."""
+    """Manifests of batches that the ledger knows stop no runner, however long ago they were."""
     committed(site, order, settle_by_ledger, 1)
     clock.advance(timedelta(days=100).total_seconds())
     committed(site, order, settle_by_ledger, 2)

@@ -38,7 +38,7 @@ def committed(site: Any, order: Order, settle_by_ledger: Settle) -> None:
 
 
 def lose_bus(site: Any) -> None:
-    """Let somebody move the bus's files away; the next to publish makes new ones."""
+    """Move the bus's files away; the next publisher makes new ones."""
     (site.folder / "bus").rename(site.folder / "lost")
 
 

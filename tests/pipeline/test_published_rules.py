@@ -44,7 +44,7 @@ def test_every_host_has_the_published_rules(runtime: Any, elsewhere: Any) -> Non
 
 
 def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Callable[..., bytes]) -> None:
-    """A batch goes by what is in force; publishing again takes the change up, and removes what is gone."""
+    """A batch uses the rules in force; publishing again takes changes up, and removes deleted rules."""
     publish_rules(runtime, runtime.rule_files())
     before = runtime.rule_files()
     some = sorted(before.rules)[0]

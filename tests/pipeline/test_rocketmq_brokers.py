@@ -1,4 +1,4 @@
-"""A bus whose topic lies on two brokers: both are read, and the one that is away holds up nobody."""
+"""A bus whose topic lies on two brokers: both are read, and an unreachable one holds up no other."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_messages_of_two_brokers_are_delivered(two: RocketMQ, site: Any, order: 
 def test_a_rule_that_moves_while_a_broker_is_away_continues_there_too(
     two: RocketMQ, site: Any, order: Order, tmp_path: Path
 ) -> None:
-    """Its new runner begins where the old one stood, in the partitions that nobody can ask as well: nothing comes
+    """Its new runner begins where the old one stood, also in the partitions of an unreachable broker: nothing comes
     twice.
     """
     make_topics(two, "orders", partitions=2)

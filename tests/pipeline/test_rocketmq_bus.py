@@ -45,9 +45,9 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
         client.send(partition, OutgoingMessage(b"no JSON"))
     deliver(on_rocketmq)
 
-    letters = {letter["detail"] for letter in dead_letters(on_rocketmq.runtime)}
+    entries = {dead_letter["detail"] for dead_letter in dead_letters(on_rocketmq.runtime)}
     assert delivered(tmp_path) == ["17", "b", "s"]
-    assert {letter.partition(":")[0] for letter in letters} == {"mapping of id", "mapping of type", "data"}
+    assert {dead_letter.partition(":")[0] for dead_letter in entries} == {"mapping of id", "mapping of type", "data"}
     assert audit(on_rocketmq.runtime).differences == ()
 
 

@@ -63,7 +63,7 @@ def test_events_are_delivered_and_acknowledged(shop: Any, order: Order, tmp_path
 
 
 def test_messages_are_held_extended_and_acknowledged(queue: RocketmqQueue) -> None:
-    """One that is acknowledged is gone, with the receipt of an extension too; the other one waits for its time."""
+    """An acknowledged message is removed, with the receipt of an extension too; the other one waits for its time."""
     queue.publish([(b"1", "a"), (b"2", "b")])
     rows = queue.receive(10).to_pylist()
     assert sorted((row["body"], row["key"]) for row in rows) == [(b"1", b"a"), (b"2", b"b")]

@@ -67,7 +67,7 @@ def routed_ids(runtime: Runtime, batch_id: str) -> list[str]:
 
 
 def finish(runtime: Runtime, batch_id: str) -> None:
-    """Settle and commit a batch that nobody pushed."""
+    """Settle and commit a batch without a push."""
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
     assert commit(runtime, batch_id)
@@ -151,7 +151,7 @@ def test_a_canary_that_fails_blames_no_event(site: Any, order: Order, jobs: int)
 
 
 def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
-    """A Spark that is gone from the first job on fails the stage any number of times; the first try alone counts."""
+    """A Spark that ends with the first job fails the stage any number of times; only the first try counts."""
     runtime, batch_id = landed(site, order(1), order(2))
 
     for _ in range(5):
@@ -163,7 +163,7 @@ def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
-    """A buffer file that is gone fails the stage, however often; none of its events is dead-lettered."""
+    """A missing buffer file fails the stage, however often; none of its events is dead-lettered."""
     runtime, batch_id = landed(site, order(1), order(2))
     (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
     runtime.store.delete(file.path or "")
@@ -184,7 +184,7 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
 
 
 def test_tries_without_a_result_count(site: Any, order: Order) -> None:
-    """A slice whose tries took the counting process with them is split unheard, and its event dead-lettered at last."""
+    """A slice whose tries killed the counting process is split, and its event is dead-lettered."""
     runtime, batch_id = landed(site, *poisoned(order, 3, 1))
     piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
@@ -198,7 +198,7 @@ def test_tries_without_a_result_count(site: Any, order: Order) -> None:
 
 
 def test_three_jobs_that_end_their_process_are_the_last(site: Any, order: Order) -> None:
-    """After three whole jobs that were never heard of again slices are tried one at a time."""
+    """After three whole jobs without a result slices are tried one at a time."""
     runtime, batch_id = landed(site, order(1), order(2))
     for _ in range(3):
         runtime.ledger.route_tries.begin(batch_id, "")
@@ -279,7 +279,7 @@ def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Orde
 
 
 def test_a_spark_that_is_killed_now_and_then_costs_no_event(site: Any, order: Order) -> None:
-    """Twice it went while one event was tried, by chance: that is not a verdict, and the event is routed."""
+    """Twice it went while one event was tried, by chance: that decides nothing, and the event is routed."""
     runtime, batch_id = landed(site, order(1))
     piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):

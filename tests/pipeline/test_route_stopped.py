@@ -38,7 +38,7 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
 
 
 class Stopping:
-    """A router whose Spark is gone after so many slices, and that notes what it was first asked for."""
+    """A router whose Spark ends after so many slices, and that records its first request."""
 
     def __init__(self, runtime: Runtime, after: int) -> None:
         self._inner = InProcessRouter(runtime.store)

@@ -29,7 +29,7 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
 
     assert crashing.shares == 2
     assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
-    assert "the worker exited unexpectedly" in runtime.ledger.rules.on_hold()["costly"].reason
+    assert "the worker exited unexpectedly" in runtime.ledger.rules.on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2), ("on_hold", "on_hold", 3)]
     assert plan_deferred_matches(runtime) is None
     assert audit(runtime).differences == ()
@@ -37,13 +37,13 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
     crashing.fixed = True
     deliver_deferred_matches(runtime, "orders", crashing, place.stop)
 
-    assert place.lines("COSTLY") == ["0", "1", "0", "1", "2"]
+    assert place.lines("EXPENSIVE") == ["0", "1", "0", "1", "2"]
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
 
 class Killing(Crashing):
-    """A router whose Spark ends with every share of the rule `costly`; the next job finds it started again."""
+    """A router whose Spark ends with every share of the rule `expensive`; the next job finds it started again."""
 
     dead = False
 
@@ -71,7 +71,7 @@ def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> No
 
     assert killing.shares == 3
     assert place.lines("CHEAP") == ["0", "1"]
-    assert "the Spark that had worked" in runtime.ledger.rules.on_hold()["costly"].reason
+    assert "the Spark that had worked" in runtime.ledger.rules.on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2)]
     assert audit(runtime).differences == ()
 

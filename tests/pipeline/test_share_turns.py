@@ -28,7 +28,7 @@ from eventbridge.testing.poison import POISONED, compile_program, route_with_poi
 Order = Callable[..., bytes]
 
 #: With a budget of 0.2 s each, the first two or three of them spend the total.
-COSTLY, TOTAL_SECONDS = 12, 0.3
+EXPENSIVE, TOTAL_SECONDS = 12, 0.3
 
 RULE = "  NAME: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/NAME.jsonl}}}\n"
 HEAD = """
@@ -39,7 +39,7 @@ rules:
 
 
 class Looping(Runtime):
-    """A runtime whose rules named costly-... run a program of the tests; `program` says which."""
+    """A runtime whose rules named expensive-... run a program of the tests; `program` says which."""
 
     program = "loop"
 
@@ -50,7 +50,7 @@ class Looping(Runtime):
         changed = {}
         for name, rule in rules.rules.items():
             targets = {key: each.model_copy(update={"transform": transform}) for key, each in rule.targets.items()}
-            if name.startswith("costly"):
+            if name.startswith("expensive"):
                 changed[name] = type(rule)(**{**dict(rule), "targets": targets, "version": ""})
         return RuleSet(buses=rules.buses, rules=rules.rules | changed)
 
@@ -64,7 +64,7 @@ class Fixed(Looping):
 @pytest.fixture
 def runtime(site: Any, order: Order) -> Looping:
     """A runtime with a cheap rule and many that loop at the first event, of two that were published."""
-    names = ["cheap", *(f"costly-{number:02d}" for number in range(COSTLY))]
+    names = ["cheap", *(f"expensive-{number:02d}" for number in range(EXPENSIVE))]
     rules = "".join(RULE.replace("NAME", name) for name in names)
     site.write_rules(HEAD + rules.replace("FOLDER", str(site.folder)))
     site.publish(order(0, subject=POISONED), order(1), key="k")
@@ -95,7 +95,7 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
 
     found = reasons(runtime)
     assert received(runtime, "cheap") == 2
-    assert found.total() == COSTLY
+    assert found.total() == EXPENSIVE
     assert set(found) == {"budget", "crowded"}
     assert 1 <= found["budget"] <= 3
     assert audit(runtime).differences == ()
@@ -103,7 +103,7 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
     fixed = Fixed(**vars(runtime))
     while due_deferred_matches(fixed) is not None:
         deliver_deferred_matches(fixed, "orders", router(fixed), Stop())
-    assert [received(runtime, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
+    assert [received(runtime, f"expensive-{number:02d}") for number in range(EXPENSIVE)] == [2] * EXPENSIVE
     assert audit(runtime).differences == ()
 
 
@@ -134,7 +134,7 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> N
     route(runtime, landed(runtime), Failing(runtime.store, route_with_poison))
 
     found = reasons(runtime)
-    assert found.total() == COSTLY
+    assert found.total() == EXPENSIVE
     assert 1 <= found["budget"] <= 3
     assert runtime.ledger.rules.on_hold() == {}
 
@@ -155,7 +155,9 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
     batch_id = landed(runtime)
     job = job_of(runtime, runtime.ledger.batches.get(batch_id))
     (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
-    shares = [RuleShare(f"rule/{name}", name, ((file.path or "", "0-1"),), 0.4) for name in ("costly-00", "costly-01")]
+    shares = [
+        RuleShare(f"rule/{name}", name, ((file.path or "", "0-1"),), 0.4) for name in ("expensive-00", "expensive-01")
+    ]
 
     def reason(job: RouteJob, share: RuleShare) -> str:
         result = route_share(runtime.store, runtime.rule_set(), job, share, compile_program)
@@ -171,7 +173,7 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
 
 
 def test_a_batch_of_deferred_matches_has_no_total(runtime: Looping) -> None:
-    """It is one rule's alone, and nobody waits for it."""
+    """It is one rule's alone, and no rule waits for it."""
     asked: list[float] = []
 
     class Noting(InProcessRouter):

@@ -87,7 +87,7 @@ def test_events_of_a_queue_are_delivered_and_deleted(
     assert delivered(tmp_path) == sorted([*map(str, range(12)), "binary"])
     assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
     assert audit(site.runtime).differences == ()
-    assert [letter["reason"] for letter in dead_letters(site.runtime)] == ["malformed"]
+    assert [dead_letter["reason"] for dead_letter in dead_letters(site.runtime)] == ["malformed"]
 
 
 def test_a_streaming_task_delivers_what_comes_to_a_queue(

@@ -107,8 +107,8 @@ def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]
     with place.bus() as bus:
         for start in range(0, _EVENTS, 5_000):
             bus.publish([(event(each, _BYTES, f"k{each % 12}"), None) for each in numbers[start : start + 5_000]])
-    _tell(receiver, 400, _REFUSES)
-    _tell(receiver, 503, _UNWELL)
+    _set_response(receiver, 400, _REFUSES)
+    _set_response(receiver, 503, _UNWELL)
     batches = []
     with closing(place.open()) as runtime:
         router = InProcessRouter(runtime.store)
@@ -121,8 +121,8 @@ def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]
 
         batch, counting = _begun("normal, 12 rules", server)
         batches.append(_pushed(runtime, batch, counting, *listened()))
-        _tell(receiver, 200, _REFUSES)
-        _tell(receiver, 200, _UNWELL)
+        _set_response(receiver, 200, _REFUSES)
+        _set_response(receiver, 200, _UNWELL)
         batches += _retries(runtime, server)
         batches += _redrives(runtime, server, router)
         assert audit(runtime).differences == ()
@@ -215,11 +215,11 @@ def _targets(receiver: Receiver, folder: Path) -> dict[str, dict[str, Any]]:
             targets[f"r{number}"] = {"hook": {"type": "http", "url": url, "allow_http": True, "connection": "signed"}}
     soon = {"policy": "custom", "max_retries": 1_000, "initial_delay": "1s", "multiplier": 1, "max_delay": "1s"}
     targets["r5"]["hook"]["retry"] = soon
-    targets["r3"]["hook"]["dead_letter_queue"] = {"type": "file", "path": str(folder / "letters.jsonl")}
+    targets["r3"]["hook"]["dead_letter_queue"] = {"type": "file", "path": str(folder / "dead-letters.jsonl")}
     return targets
 
 
-def _tell(receiver: Receiver, status: int, name: str) -> None:
+def _set_response(receiver: Receiver, status: int, name: str) -> None:
     urlopen(receiver.url(f"/script/{status}/{name}")).close()
 
 
@@ -232,7 +232,7 @@ def _table(batches: Sequence[Counted]) -> Table:
         table.add_column(name.replace("_", " "), justify="left" if name == "batch" else "right")
     for batch in batches:
         cells = [batch.stages.get(name) for name in _STAGES]
-        told = ["" if each is None else f"{each.puts}+{each.listings} ({each.others})" for each in cells]
+        reported = ["" if each is None else f"{each.puts}+{each.listings} ({each.others})" for each in cells]
         numbers = (str(batch.puts), str(len(batch.pushes)), f"{max(batch.pushes):.1f} s", f"{batch.deliveries:,}")
-        table.add_row(batch.what, *told, *numbers)
+        table.add_row(batch.what, *reported, *numbers)
     return table

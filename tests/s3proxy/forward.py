@@ -45,7 +45,7 @@ class Forward:
             headers += [("Content-Length", length)] if length is not None else []
             start_response(f"{response.status} {response.reason}", headers)
             return [text]
-        except ConnectionError:  # werkzeug would say nothing, and go on with the next request of the connection
+        except ConnectionError:  # werkzeug would say nothing, and continue with the next request of the connection
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
             raise
         finally:

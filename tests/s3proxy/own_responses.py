@@ -1,4 +1,4 @@
-"""What a real S3 server says by itself, and moto does not: who may ask, and which of many writers at once was first.
+"""What a real S3 server does and moto does not: access rights, and which of many concurrent writers was first.
 
 Only `make test-s3` runs these: they need a server that is fetched.
 """
@@ -49,22 +49,22 @@ def test_wrong_keys_get_nothing_from_s3(changed: dict[str, str], said: str) -> N
         lambda: asking.delete("a/x"),
     ]
     for call in calls:
-        with pytest.raises(StoreError, match=said) as told:
+        with pytest.raises(StoreError, match=said) as reported:
             call()
-        assert ACCESS_KEY not in str(told.value)
-        assert SECRET_KEY not in str(told.value)
+        assert ACCESS_KEY not in str(reported.value)
+        assert SECRET_KEY not in str(reported.value)
 
 
 @pytest.mark.parametrize("method", ["get", "open", "exists"])
 def test_a_look_with_wrong_keys_is_not_a_missing_file_of_s3(method: str) -> None:
-    """A look gets a response without a word; that nothing may be seen is told, and not that nothing is there."""
+    """A HEAD request gets a response without a body; a refusal is reported as one, and not as a missing file."""
     with pytest.raises(StoreError, match="access is denied"):
         getattr(store(secret_key=SECRET_KEY + "x"), method)("a/x")
 
 
 @pytest.mark.parametrize(("size", "rounds"), [(100, 50), (PART_BYTES + 1, 5)], ids=["one put", "in parts"])
 def test_one_of_many_creators_wins_on_s3(size: int, rounds: int) -> None:
-    """Eight at one moment, each with connections of its own: one is told True, and its bytes are there, whole."""
+    """Eight at one moment, each with connections of its own: one gets True, and its bytes are stored, whole."""
     first = store()
     writers = [S3Store(BUCKET, first._base.rstrip("/"), lambda: ACCESS, connection_id="s3") for _ in range(8)]
     for number in range(rounds):

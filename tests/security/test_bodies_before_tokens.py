@@ -1,4 +1,4 @@
-"""Somebody without a token makes the server work: a call is refused before any of its body is read."""
+"""A caller without a token makes the server work: a call is refused before any of its body is read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def response_to_half_a_call(server: Server, call: str, secret: str) -> bytes:
 @pytest.mark.parametrize("secret", ["", "ebt_wrong", "wrong"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_without_a_right_token_is_refused_unread(server: Server, call: str, secret: str) -> None:
-    """The response is there while the body is still to come."""
+    """The response arrives while the body is still to come."""
     assert response_to_half_a_call(server, call, secret).startswith(b"HTTP/1.1 401 ")
 
 

@@ -1,4 +1,4 @@
-"""Somebody with a token sends a body of a hundred thousand members: other calls do not wait until it is refused."""
+"""A caller with a token sends a body of a hundred thousand members: other calls do not wait until it is refused."""
 
 from __future__ import annotations
 

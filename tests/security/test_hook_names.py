@@ -1,4 +1,4 @@
-"""Somebody without a secret looks for webhooks: a name that exists and one that does not are decided alike."""
+"""A caller without a secret guesses webhook names: an existing and a missing one get the same response."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from api.test_hooks import HOOKS, github, stripe
 from eventbridge.api import hooks
 from eventbridge.policy import webhook_signature
 
-#: Webhooks that are there, whose connections are good, lack a secret, are not defined, or are of another type.
+#: Existing webhooks whose connections are good, lack a secret, are not defined, or are of another type.
 KNOWN = ("code", "money", "bare", "mail", "store")
 
 
@@ -40,7 +40,7 @@ def seen(response: httpx.Response) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("name", KNOWN)
-@pytest.mark.parametrize("signed", ["wrongly", "not at all", "long ago", "as nobody does"])
+@pytest.mark.parametrize("signed", ["wrongly", "not at all", "long ago", "in an unknown format"])
 def test_a_name_that_exists_looks_like_one_that_does_not(hooked: Server, name: str, signed: str) -> None:
     """Status, headers and body are the same, whatever is wrong with the call or with the webhook's connection."""
     body = b'{"id": "evt_2", "type": "invoice.paid", "repository": {"name": "shop"}}'
@@ -48,7 +48,7 @@ def test_a_name_that_exists_looks_like_one_that_does_not(hooked: Server, name: s
         "wrongly": github(body, b"guessed") | stripe(body + b" ", int(time.time())),
         "not at all": {},
         "long ago": stripe(body, 1_000_000_000),
-        "as nobody does": {"x-hub-signature-256": "md5=1", "stripe-signature": "t=x", "webhook-id": "1"},
+        "in an unknown format": {"x-hub-signature-256": "md5=1", "stripe-signature": "t=x", "webhook-id": "1"},
     }[signed]
     with hooked.client() as client:
         known = client.post(f"/hooks/{name}", content=body, headers=headers)

@@ -1,4 +1,4 @@
-"""Somebody with a token learns where the installation lies on its host: no response names its folders."""
+"""A caller with a token asks where the installation lies on its host: no response names its folders."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def clients(server: Server) -> Iterator[httpx.Client]:
 
 
 def addresses(server: Server, client: httpx.Client) -> Iterator[str]:
-    """Yield an address of each route that only looks: of the rule, event, dead letter and batch that are there."""
+    """Yield an address of each route that only reads: of the existing rule, event, dead letter and batch."""
     with server.installation.opened() as runtime:
         routes = [each for each in create_app(runtime).routes if isinstance(each, APIRoute)]
         batch = runtime.ledger.batches.find(limit=1)[0].batch_id
-    letters = client.get("/dead-letters").json()["dead_letters"]
-    letter = letters[0]["name"] if letters else "x"
+    entries = client.get("/dead-letters").json()["dead_letters"]
+    dead_letter = entries[0]["name"] if entries else "x"
     names = {"rule": "numbers", "target": "crm", "bus": "orders", "batch": batch, "batch_id": batch, "event_id": "o1"}
     names |= {"type": "order.placed", "chunk": "0", "hour": "2026-01-01T00"}
     for route in routes:
         if "GET" in route.methods:
             about = {
-                "name": letter if "dead-letters" in route.path else "crm" if "targets" in route.path else "numbers"
+                "name": dead_letter if "dead-letters" in route.path else "crm" if "targets" in route.path else "numbers"
             }
             given = {name: (names | about).get(name, "x") for name in route.param_convertors}
             yield route.path_format.format(**given)
@@ -80,7 +80,7 @@ def addresses(server: Server, client: httpx.Client) -> Iterator[str]:
     yield "/page/request?id=o1&rule=numbers&target=log"
 
 
-def told(server: Server, client: httpx.Client) -> dict[str, str]:
+def reported(server: Server, client: httpx.Client) -> dict[str, str]:
     """Return where a response names a folder of the installation, by address."""
     folder = str(server.installation.folder)
     found = {}
@@ -95,7 +95,7 @@ def told(server: Server, client: httpx.Client) -> dict[str, str]:
 def test_no_response_names_a_folder_of_the_host(tmp_path: Path) -> None:
     """All is well, and each route that only looks is asked."""
     with Server(installed(tmp_path)) as server, clients(server) as client:
-        assert told(server, client) == {}
+        assert reported(server, client) == {}
 
 
 def test_no_response_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
@@ -104,16 +104,16 @@ def test_no_response_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
     for file in (tmp_path / "home").rglob("*.parquet"):
         file.write_bytes(b"PAR1" + b"x" * 100 + b"PAR1")
     with Server(made) as server, clients(server) as client:
-        assert told(server, client) == {}
+        assert reported(server, client) == {}
         assert client.get("/dead-letters").json()["unreadable"] != []
 
 
 def test_errors_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:
-    """Batches go on with the rules before, and `/status` names the file relative to the folder."""
+    """Batches continue with the previous rules, and `/status` names the file relative to the folder."""
     made = installed(tmp_path)
     (tmp_path / "rules" / "orders.yaml").write_text(BROKEN)
     with Server(made) as server, clients(server) as client:
-        assert told(server, client) == {}
+        assert reported(server, client) == {}
         assert {each["file"] for each in client.get("/status").json()["errors"]} == {"orders.yaml"}
 
 

@@ -1,4 +1,4 @@
-"""A Spark Connect server that we start serves who has its token, on this machine alone, and shows no secret."""
+"""A Spark Connect server started by EventBridge serves holders of its token on this host, and shows no secret."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SECRETS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkConnectServer]:
-    """A server that is started by somebody whose environment is full of secrets."""
+    """A server that is started in an environment full of secrets."""
     environ = {**os.environ, **SECRETS}
     with own_server(tmp_path_factory.mktemp("spark"), master="local[1]", environ=environ) as running:
         yield running
@@ -102,7 +102,7 @@ def test_no_environment_of_spark_holds_a_secret(server: SparkConnectServer) -> N
 
 
 def test_a_program_that_spark_runs_finds_no_secret(server: SparkConnectServer) -> None:
-    """Who has the token may run one; what it sees of the environment is not worth stealing."""
+    """The holder of the token may run one; the environment that it sees has no secret."""
 
     def environment(batches):  # type: ignore[no-untyped-def]  # here, so that it travels to Spark's worker by value
         import os
@@ -110,16 +110,16 @@ def test_a_program_that_spark_runs_finds_no_secret(server: SparkConnectServer) -
         import pyarrow as pa
 
         for _ in batches:
-            yield pa.RecordBatch.from_pydict({"told": [str(dict(os.environ))]})
+            yield pa.RecordBatch.from_pydict({"environment": [str(dict(os.environ))]})
 
     spark = connect(server.url, "friend")
     rows = spark.sql("SELECT TRANSFORM(1) USING 'env' AS (line STRING)").collect()
-    (variables,) = spark.range(1).mapInArrow(environment, "told string").collect()
+    (variables,) = spark.range(1).mapInArrow(environment, "environment string").collect()
 
     assert "PATH=" in str(rows)
     assert "hidden" not in str(rows)
-    assert "hidden" not in variables["told"]
-    assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" not in variables["told"]
+    assert "hidden" not in variables["environment"]
+    assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" not in variables["environment"]
 
 
 def test_workers_find_the_stores_connection_in_a_file_of_theirs(server: SparkConnectServer) -> None:
@@ -145,7 +145,7 @@ def test_it_listens_on_this_machine_alone(server: SparkConnectServer) -> None:
 
 
 def test_the_file_of_secrets_follows_no_link(tmp_path: Path) -> None:
-    """What lies there is replaced, not written through, and the new file is nobody else's."""
+    """An existing file is replaced, not written through, and the new file belongs to this user."""
     elsewhere, file = tmp_path / "elsewhere", tmp_path / "secrets"
     elsewhere.write_text("kept")
     file.symlink_to(elsewhere)
@@ -248,7 +248,7 @@ def test_in_production_airflow_has_the_token_of_spark_connect() -> None:
 
 @pytest.mark.parametrize("arguments", [["--spark", "sc://127.0.0.1:1/;token=hidden"]])
 def test_a_token_on_our_own_command_line_is_refused(tmp_path: Path, arguments: list[str]) -> None:
-    """`ps` shows it to everybody: the message names the variable to use, and does not repeat the token."""
+    """`ps` shows it to every user: the message names the variable to use, and does not repeat the token."""
     rule = "{bus: b, pattern: {}, targets: {t: {type: file, path: /x}}}"
     (tmp_path / "rules.yaml").write_text(f"buses: {{b: {{source: {{type: embedded}}}}}}\nrules: {{r: {rule}}}\n")
     environ = {"EVENTBRIDGE_HOME": str(tmp_path), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path)}

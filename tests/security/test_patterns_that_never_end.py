@@ -1,4 +1,4 @@
-"""A pattern that somebody sends costs a bounded amount of work, which ends when the caller leaves."""
+"""A pattern from a caller costs a bounded amount of work, which ends when the caller disconnects."""
 
 from __future__ import annotations
 
@@ -115,14 +115,14 @@ def test_a_replay_takes_no_larger_pattern(kind: str, server: Server) -> None:
 
 
 def test_an_explanation_grows_as_its_pattern_does() -> None:
-    """A sub-pattern is not told whole again at each level above it: what is told per character does not grow."""
-    told = {}
+    """A sub-pattern is not repeated at each level above it: the report per character does not grow."""
+    reported = {}
     for levels in (7, 11):
         text = json.dumps(nested(levels))
         findings = explain(parse_pattern(text), parse_document(json.dumps(order(1))))
-        told[levels] = sum(len(each.condition) + len(each.message) for each in findings) / len(text)
+        reported[levels] = sum(len(each.condition) + len(each.message) for each in findings) / len(text)
 
-    assert told[11] < 1.25 * told[7]
+    assert reported[11] < 1.25 * reported[7]
 
 
 def test_a_response_is_bounded(reading: httpx.Client) -> None:
@@ -178,7 +178,7 @@ def test_the_compiled_matcher_ends_with_its_call() -> None:
 
 
 def test_a_pattern_that_takes_too_long_is_refused(reading: httpx.Client) -> None:
-    """A caller who stays is told so."""
+    """A caller that stays connected gets the reason."""
     pattern, event = endless()
     response = reading.post("/rules/all-orders/test", json={"event": event, "pattern": pattern})
 

@@ -1,4 +1,4 @@
-"""Somebody without the right to payloads has a target repeat one: what it says is hidden as payloads are."""
+"""A caller without the right to payloads has a target repeat one: the response is hidden as payloads are."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.mark.parametrize("payloads", [True, False])
 def test_the_api_hides_what_a_target_says(server: Server, payloads: bool) -> None:
-    """The status and the kind of error are told to everybody who may send."""
+    """The status and the kind of error are shown to every caller with the right to send."""
     scopes = ["operate", *(["payloads"] if payloads else [])]
     with server.client(server.installation.token(f"api-{payloads}", *scopes)) as client:
         response = client.post("/targets/mirror/crm/send", json={"event": EVENT})

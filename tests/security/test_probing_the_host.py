@@ -1,4 +1,4 @@
-"""Somebody who may call the API or start a task looks around on the host: neither files nor their names are told."""
+"""A caller of the API or of a task probes the host: neither files nor their names are revealed."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
     "name", ["/etc/shadow", "/etc/hostname", "../x.yaml", "rules/r.yaml", "{folder}/rules/r.yaml", "nowhere.yml", "a/b"]
 )
 def test_a_candidate_that_is_a_path_is_not_read(runtime: Runtime, tmp_path: Path, name: str) -> None:
-    """Airflow's forms and the API take names and pasted text; a file that is there and one that is not look alike."""
+    """Airflow's forms and the API take names and pasted text; an existing and a missing file get the same response."""
     with pytest.raises(UserError, match=r"is not the name of a rule\. Write a name, RULE@VERSION, or the text"):
         read_candidate(runtime, name.format(folder=tmp_path))
 
 
 def test_a_candidate_may_be_a_name_or_a_text(runtime: Runtime, tmp_path: Path) -> None:
-    """What is left for those who may not read the host's files."""
+    """The limits that remain for callers without the right to read files of the host."""
     text = (tmp_path / "rules" / "r.yaml").read_text().split("\n", 1)[1]
 
     assert list(read_candidate(runtime, "big").rules.rules) == ["big"]
@@ -90,15 +90,15 @@ def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(
     with pytest.raises(UserError) as caught:
         reads[way]()
 
-    told = str(caught.value)
-    assert SECRET not in told
-    assert "PRIVATE" not in told
-    assert "apiVersion" not in told
-    assert "rule file" in told
+    reported = str(caught.value)
+    assert SECRET not in reported
+    assert "PRIVATE" not in reported
+    assert "apiVersion" not in reported
+    assert "rule file" in reported
 
 
 def test_a_misspelt_rule_file_is_reported_what_is_wrong(runtime: Runtime, tmp_path: Path) -> None:
-    """A field that is nearly one of a rule file makes the file one: its errors are told in full."""
+    """A field that is nearly one of a rule file makes the file one: its errors are reported in full."""
     file = tmp_path / "mine.yaml"
     file.write_text("rule: {}\nbuses: {}\n")
 

@@ -34,7 +34,7 @@ SHOWN = frozenset(
         *("type", "source", "since", "until", "reason", "error", "find", "after", "cursor"),
     }
 )
-#: Names of parameters that choose nothing: how much is told, what is done, and what the caller brings along.
+#: Names of parameters that select nothing: how much is returned, what is done, and the caller's own input.
 OTHERS = frozenset(
     {
         *("limit", "batches", "days", "samples", "span", "whole", "failures", "all", "file", "content"),
@@ -136,7 +136,7 @@ def key_of(client: httpx.Client) -> str:
 
 
 def path_of(route: APIRoute) -> str:
-    """Return an address of a route: of a rule and a target that are there."""
+    """Return an address of a route: of an existing rule and target."""
     names = {"rule": "numbers", "name": "numbers", "target": "crm"}
     fields = {name: names.get(name, "x") for name in route.param_convertors}
     return route.path_format.format(**fields)
@@ -187,7 +187,7 @@ def test_a_subject_is_looked_for_with_the_right(blind: httpx.Client, seeing: htt
 
 
 def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Client) -> None:
-    """What somebody sends along is known to them; an event of the archive needs the right."""
+    """A caller knows the event that it sends; an event of the archive needs the right."""
     pattern = {"type": ["order.paid"]}
     own = blind.post("/rules/numbers/test", json={"event": order(7), "pattern": pattern})
     archived = blind.post("/rules/numbers/test", json={"event_id": "o1", "pattern": pattern})
@@ -197,18 +197,19 @@ def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Cli
 
 
 def test_a_dry_run_counts_nothing_by_a_condition(blind: httpx.Client, seeing: httpx.Client) -> None:
-    """Neither an event's own value nor another one is told apart; who may see payloads gets a response."""
+    """An event's own value and another one get the same response; a caller with the right gets the number."""
     call = {"bus": "orders", "since": "1h", "dry_run": True}
     guesses = [{"pattern": {"data": {"card": [card]}}} for card in (CARD, "5500000000000004")]
-    told = {(each.status_code, each.text) for each in (blind.post("/replays", json=call | guess) for guess in guesses)}
+    calls = (blind.post("/replays", json=call | guess) for guess in guesses)
+    reported = {(each.status_code, each.text) for each in calls}
     known = [seeing.post("/replays", json=call | guess).json()["taken"] for guess in guesses]
 
-    assert (len(told), {status for status, _ in told}) == (1, {403})
+    assert (len(reported), {status for status, _ in reported}) == (1, {403})
     assert known == [1, 0]
 
 
 def test_an_error_of_sql_quotes_no_event(seeing: httpx.Client) -> None:
-    """A condition that fails on what an event holds fails in fixed words, also for somebody who may see it."""
+    """A condition that fails on an event's content fails in fixed words, also with the right to payloads."""
     failing = "error(event->>'$.data.card')::boolean"
     casting = "(event->>'$.data.card' || 'x')::INT > 1"
     said = [
@@ -219,7 +220,7 @@ def test_an_error_of_sql_quotes_no_event(seeing: httpx.Client) -> None:
     assert [(CARD in each, "fails on an event" in each) for each in said] == [(False, True), (False, True)]
 
 
-#: What a caller without the right may ask that tells of failed transforms and malformed events.
+#: What a caller without the right may ask that reports failed transforms and malformed events.
 LOOKS = (
     *(
         "/status",
@@ -267,7 +268,7 @@ def test_a_search_of_errors_reveals_no_quoted_payload(blind: httpx.Client, seein
 
 
 def test_a_condition_of_another_user_is_hidden(blind: httpx.Client, seeing: httpx.Client) -> None:
-    """A replay, a redrive and the list of actions show their conditions to who may see payloads only."""
+    """A replay, a redrive and the list of actions show their conditions only to callers with the right to payloads."""
     begun = seeing.post(
         "/replays", json={"bus": "orders", "since": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]}
     )
@@ -290,11 +291,11 @@ def test_the_check_of_an_hour_reveals_no_value_of_an_event() -> None:
     rate, value = Measure(salary, "null_rate", 0.25), Measure(salary, "greatest_value", 987654.0, at_most=1000.0)
     record = QualityRecord(at, at, 1, 0, (rate, value), (value,), "")
 
-    told = json.dumps(plain(visible_quality(_request(payloads=False), record)))
+    reported = json.dumps(plain(visible_quality(_request(payloads=False), record)))
 
-    assert "987654" not in told
-    assert told.count(HIDDEN) == 2
-    assert "0.25" in told
+    assert "987654" not in reported
+    assert reported.count(HIDDEN) == 2
+    assert "0.25" in reported
     assert visible_quality(_request(payloads=True), record) is record
 
 

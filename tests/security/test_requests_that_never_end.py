@@ -33,7 +33,7 @@ SOON = 15.0
 
 
 class Started(Installation):
-    """An installation whose server is a process by itself, not the fork of another one: its children are looked at."""
+    """An installation whose server is a process by itself, not a fork: the test reads its children."""
 
     def command(self, *arguments: str) -> list[str]:
         """Return a call of the command line."""
@@ -104,7 +104,7 @@ def leave(server: Server, headers: dict[str, str], count: int = 1) -> list[threa
 
 
 def test_a_query_ends_when_its_caller_leaves(busy: Server) -> None:
-    """Its process is gone soon after the connection was closed, and the server responds on."""
+    """Its process ends soon after the connection was closed, and the server continues to respond."""
     with seeing(busy) as client:
         with pytest.raises(httpx.ReadTimeout):
             preview(client, ENDLESS, seconds=5)
@@ -131,7 +131,7 @@ def test_a_query_ends_with_the_server(busy: Server) -> None:
 
 
 def test_a_query_ends_when_the_server_is_killed(busy: Server) -> None:
-    """Nobody is there to end its process then: it ends itself."""
+    """No parent exists to end its process then: it ends itself."""
     with seeing(busy) as client:
         headers = dict(client.headers)
     (thread,) = leave(busy, headers)
@@ -145,7 +145,7 @@ def test_a_query_ends_when_the_server_is_killed(busy: Server) -> None:
 
 
 def test_a_query_of_gigabytes_is_refused(busy: Server) -> None:
-    """A string of three gigabytes is too large, and the caller is told so."""
+    """A string of three gigabytes is too large, and the response says so."""
     with seeing(busy) as client:
         response = preview(client, LARGE)
         after = preview(client, "true")
@@ -155,7 +155,7 @@ def test_a_query_of_gigabytes_is_refused(busy: Server) -> None:
 
 
 def test_other_calls_get_a_response_while_expensive_ones_fill_their_places(busy: Server) -> None:
-    """The standing is told at once; one expensive call more is refused with Retry-After."""
+    """The state of the quota is returned at once; one expensive call more is refused with Retry-After."""
     with seeing(busy) as client:
         headers = dict(client.headers)
         threads = leave(busy, headers, MOST_RUNNING)
@@ -179,7 +179,7 @@ def test_other_calls_get_a_response_while_expensive_ones_fill_their_places(busy:
 
 
 def test_a_query_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where nobody leaves and nobody ends anything, time on the clock ends it, and what is said names the limit."""
+    """Without a disconnect and without a kill, the time limit ends it, and the message names the limit."""
     monkeypatch.setattr(sql_sandbox, "SECONDS", 1.0)
     began = time.monotonic()
     with pytest.raises(UserError, match="takes more than 1 s"):

@@ -122,7 +122,7 @@ def leave(client: httpx.Client, call: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_check_ends_when_its_caller_leaves(call: str, busy: Server) -> None:
-    """Its process is gone soon after the connection was closed, and the next check gets its response."""
+    """Its process ends soon after the connection was closed, and the next check gets its response."""
     with reading(busy) as client:
         leave(client, call, 5.0)
         processes = checking(busy)

@@ -1,4 +1,4 @@
-"""A rule file that somebody sends is refused early when it costs too much, and what is wrong with it is said."""
+"""A rule file from a caller is refused early when it costs too much, and the error is named."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_child_process_has_no_secret(start: Callable[[Path], AbstractContextMa
 
 
 def test_java_is_asked_for_its_version_without_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program that JAVA_HOME names gets no secret when it only has to tell its version."""
+    """The program that JAVA_HOME names gets no secret when it only reports its version."""
     java = tmp_path / "bin" / "java"
     java.parent.mkdir()
     java.write_text(f"#!/bin/sh\nenv > {tmp_path}/environ\necho 'openjdk version \"17.0.1\"' >&2\n")

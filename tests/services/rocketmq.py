@@ -103,7 +103,7 @@ class RocketMQ:
 
     There is one broker, unless `ports` has one for a `second` too.
 
-    Both ports take TLS as well as plain connections. `secured`: who comes in must sign as USER.
+    Both ports take TLS as well as plain connections. `secured`: a client must sign as USER.
     `file_bytes`: how large the files are in which all messages lie. `responses_large`: a pull brings up to 512 messages
     or 1 MiB, and not 32 or 256 KiB, as without any setting.
     """
@@ -174,7 +174,7 @@ class RocketMQ:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
     def _is_known(self, client: Client, which: str) -> bool:
-        """Return whether the name server knows a broker, which else tells it of itself every ten seconds."""
+        """Return whether the name server knows a broker, which otherwise registers every ten seconds."""
         client.ask(_address(self, which), 25, {}, body=b"brokerPermission=6")
         return bool(client.queues(BROKERS[which]))
 

@@ -62,7 +62,7 @@ class Landed:
         return structs.replace(self.job, attempt=attempt, **changes)
 
     def routed(self, router: Router, **changes: Any) -> list[dict[str, Any]]:
-        """Route all slices and return what does not depend on who did it: rows and manifests by slice."""
+        """Route all slices and return what does not depend on the router: rows and manifests by slice."""
         return self.comparable(router.route_slices(self.again(**changes), self.slices))
 
     def comparable(self, results: Iterator[SliceResult] | Sequence[SliceResult]) -> list[dict[str, Any]]:

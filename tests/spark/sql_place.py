@@ -15,7 +15,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
 
-#: Stops a delivery that goes on for too long: nobody sets it.
+#: Stops a delivery that runs for too long: never set.
 STOP = Stop()
 
 #: Events with a number each.

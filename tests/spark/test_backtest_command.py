@@ -58,14 +58,14 @@ def test_candidates_are_run_over_the_archive_and_compared(spark_server: SparkCon
 
     run("bus", "publish", "orders", "orders.jsonl")
     run("deliver", "--runner", "orders", "--until-idle")
-    told = run("rules", "backtest", "candidate.yaml", "--from", "1h")
+    output = run("rules", "backtest", "candidate.yaml", "--from", "1h")
     document = json.loads(run("rules", "backtest", "in-sql.yaml", "--from", "1h", "--json", "--keep"))
     compared = json.loads(run("rules", "diff", "large-orders", "candidate.yaml", "--from", "1h", "--json"))
 
-    assert told.startswith("5 archived events of bus orders read\nWould be delivered, times in UTC\n")
-    assert "large-orders/archive        4       1" in told
-    assert "${id}: the event has no $.data.id       1  3" in told
-    assert '{"order": "A-1"}' in told
+    assert output.startswith("5 archived events of bus orders read\nWould be delivered, times in UTC\n")
+    assert "large-orders/archive        4       1" in output
+    assert "${id}: the event has no $.data.id       1  3" in output
+    assert '{"order": "A-1"}' in output
     (rule,) = document["rules"]
     (target,) = rule["targets"]
     assert (document["events"], rule["matched"], rule["left_out"]) == (5, 3, 0)

@@ -32,7 +32,7 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
     run("deliver", "--runner", "orders", "--until-idle")
     chosen = ("orders", "--from", "1h", "--pattern", '{"id": ["1", "3"]}')
     would = json.loads(run("replay", *chosen, "--dry-run", "--json"))
-    told = run("replay", *chosen)
+    output = run("replay", *chosen)
     (listed,) = json.loads(run("replay", "list", "--json"))
     begun = listed["replay_id"][:8]
     shown = json.loads(run("replay", "show", begun, "--json"))
@@ -43,7 +43,7 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
         "taken": 2,
         "deliveries": [{"of": "all-orders/archive", "deliveries": 2, "samples": ["1", "3"]}],
     }
-    assert told == "done: 1 batch, 2 events taken: 2 delivered\n"
+    assert output == "done: 1 batch, 2 events taken: 2 delivered\n"
     assert shown == listed
     assert (listed["state"], listed["looked_at"], listed["taken"]) == ("done", 4, 2)
     assert listed["outcomes"] == {"delivered": 2}

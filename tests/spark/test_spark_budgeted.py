@@ -26,19 +26,19 @@ buses:
   orders: {source: {type: embedded, partitions: 1, start_at: earliest}}
 rules:
   cheap: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/cheap.jsonl}}}
-  costly: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/costly.jsonl}}}
+  expensive: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/expensive.jsonl}}}
   other: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/other.jsonl}}}
 """
 
 
 @dataclass(frozen=True)
-class Costly(Runtime):
-    """A runtime in which `costly` runs the program of a file, and `other` one that does no harm."""
+class ExpensiveRuntime(Runtime):
+    """A runtime in which `expensive` runs the program of a file, and `other` one that does no harm."""
 
     def rule_files(self) -> RuleSet:
         """Return the current rules."""
         rules = super().rule_files()
-        programs = {"costly": (self.settings.home / "program").read_text(), "other": "$.id"}
+        programs = {"expensive": (self.settings.home / "program").read_text(), "other": "$.id"}
         changed = {}
         for name, program in programs.items():
             rule = rules.rules[name]
@@ -49,8 +49,8 @@ class Costly(Runtime):
 
 
 @pytest.fixture
-def deliver(tmp_path: Path) -> Callable[..., Costly]:
-    """Publish eight events, some poisoned, and deliver a batch while `costly` runs a program."""
+def deliver(tmp_path: Path) -> Callable[..., ExpensiveRuntime]:
+    """Publish eight events, some poisoned, and deliver a batch while `expensive` runs a program."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
     environ = {
@@ -60,10 +60,12 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
         "EVENTBRIDGE_ROUTE_SLICE_TIMEOUT": "5",
     }
 
-    def run(router: ConnectRouter, program: str, poisoned: Container[int] = (3,), budget: str = "0.5") -> Costly:
+    def run(
+        router: ConnectRouter, program: str, poisoned: Container[int] = (3,), budget: str = "0.5"
+    ) -> ExpensiveRuntime:
         (tmp_path / "program").write_text(program)
         settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET": budget})
-        runtime = Costly(**vars(Runtime.open(settings, connections_from_environment({}))))
+        runtime = ExpensiveRuntime(**vars(Runtime.open(settings, connections_from_environment({}))))
         source = runtime.open_source(runtime.rule_set().buses["orders"])
         bodies = [
             {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"}
@@ -85,18 +87,18 @@ def lines(runtime: Runtime, name: str) -> list[str]:
 
 
 def test_a_program_that_loops_delays_no_other_rule_on_spark(
-    spark_server: SparkConnectServer, deliver: Callable[..., Costly]
+    spark_server: SparkConnectServer, deliver: Callable[..., ExpensiveRuntime]
 ) -> None:
     """Other rules are delivered in the batch; the rest of its share is a deferred match, routed once it is fixed."""
     router = ConnectRouter(spark_server.url, route_with_poison)
     runtime = deliver(router, "loop")
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
-    assert lines(runtime, "costly") == list("012")
+    assert lines(runtime, "expensive") == list("012")
     assert [(each.reason, each.count) for each in runtime.ledger.deferred_matches.waiting()] == [("budget", 5)]
     (runtime.settings.home / "program").write_text("$.id")
     deliver_deferred_matches(runtime, "orders", router, Stop())
-    assert lines(runtime, "costly") == list("01234567")
+    assert lines(runtime, "expensive") == list("01234567")
     assert audit(runtime).differences == ()
 
 
@@ -122,7 +124,7 @@ JSONATA = (
 
 
 def test_jsonata_that_loops_delays_no_other_rule_on_spark(
-    spark_server: SparkConnectServer, deliver: Callable[..., Costly], tmp_path: Path
+    spark_server: SparkConnectServer, deliver: Callable[..., ExpensiveRuntime], tmp_path: Path
 ) -> None:
     """The evaluator itself, in Spark's workers: cheap rules and another with JSONATA get everything in its batch.
 
@@ -138,23 +140,23 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
     assert (left.rule, left.reason) == ("looping", "budget")
     assert left.count + len(list(dead_letters(runtime))) == 5
     deliver_deferred_matches(runtime, "orders", router, Stop())
-    assert {letter["rule"] for letter in dead_letters(runtime)} == {"looping"}
-    assert {letter["reason"] for letter in dead_letters(runtime)} == {"transform_failed"}
-    assert sorted(letter["event_id"] for letter in dead_letters(runtime)) == list("34567")
+    assert {dead_letter["rule"] for dead_letter in dead_letters(runtime)} == {"looping"}
+    assert {dead_letter["reason"] for dead_letter in dead_letters(runtime)} == {"transform_failed"}
+    assert sorted(dead_letter["event_id"] for dead_letter in dead_letters(runtime)) == list("34567")
     assert lines(runtime, "looping") == list("012")
     assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize("program", ["die", "loop on"])
 def test_a_program_that_takes_its_worker_along_holds_its_rule(
-    spark_server: SparkConnectServer, deliver: Callable[..., Costly], program: str
+    spark_server: SparkConnectServer, deliver: Callable[..., ExpensiveRuntime], program: str
 ) -> None:
     """Its worker dies, or ignores the end of its time: the rule is put on hold, its whole share as a deferred match."""
     runtime = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
-    assert lines(runtime, "costly") == []
+    assert lines(runtime, "expensive") == []
     waiting = runtime.ledger.deferred_matches.waiting()
     assert [(each.reason, each.state, each.count) for each in waiting] == [("route_failed", "on_hold", 8)]
-    assert list(runtime.ledger.rules.on_hold()) == ["costly"]
+    assert list(runtime.ledger.rules.on_hold()) == ["expensive"]
     assert audit(runtime).differences == ()

@@ -44,7 +44,7 @@ def test_old_work_holds_half_of_the_slots_while_live_work_waits(
     meanwhile = [ran for ran in of_old if waiting.began < ran.began < waiting.ended]
     assert most_at_once(of_old) == 2
     assert most_at_once(meanwhile) == 1
-    assert len(meanwhile) > 2  # and it goes on, as fast as its priority lets it on a busy machine
+    assert len(meanwhile) > 2  # and it continues, as fast as its priority lets it on a busy machine
     usual = {ran.niceness for ran in of_live}
     assert {ran.niceness for ran in of_old} == {min(19, niceness + OLD_NICENESS) for niceness in usual}
 

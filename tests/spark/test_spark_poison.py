@@ -89,7 +89,7 @@ def test_poison_is_one_dead_letter(
 def test_a_spark_server_that_has_ended_blames_no_event(
     spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
-    """If the server is gone, the canary fails too: the stage fails, and another Spark routes the batch."""
+    """If the server has ended, the canary fails too: the stage fails, and another Spark routes the batch."""
     runtime, batch_id = land(*["good"] * 8)
 
     with pytest.raises(SparkError):

@@ -33,6 +33,6 @@ def test_a_job_that_fails_keeps_the_finished_slices(tmp_path: Path, land: Callab
 
 def test_the_application_shows_its_usage() -> None:
     """Without its two arguments the application prints its usage and starts no Spark."""
-    told = subprocess.run([sys.executable, APPLICATION], capture_output=True, text=True, check=False)
+    output = subprocess.run([sys.executable, APPLICATION], capture_output=True, text=True, check=False)
 
-    assert (told.returncode, told.stderr) == (2, "usage: route_events.py STORE_URI JOB_FILE\n")
+    assert (output.returncode, output.stderr) == (2, "usage: route_events.py STORE_URI JOB_FILE\n")

@@ -7,7 +7,7 @@ from pipeline.delivering import RunningClock, Sending
 from eventbridge import fault_points
 from eventbridge.repair.audit import Audit, audit
 
-#: Audits of a story, each with one batch more: what is committed is looked at, so that later ones look more often.
+#: Audits of a story, each with one batch more: committed batches are audited, so later audits read more often.
 _MOST = 20
 
 

@@ -21,7 +21,7 @@ HEALTHY = "/healthy/crm"
 def add_pending(sending: Sending, count: int, settings: Mapping[str, object] | None = None, **targets: str) -> Runtime:
     """Add so many pending deliveries of each target, due now, in rows of four."""
     batch = sending.routed(count, settings={"chunk_max_deliveries": 4, **(settings or {})}, **targets)
-    sending.settle(batch)  # nobody has pushed
+    sending.settle(batch)  # before any push
     assert commit(sending.runtime, batch.batch_id)
     return sending.runtime
 

@@ -142,8 +142,8 @@ def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Ca
 
     assert batch_id is not None
     assert (reconciliation(runtime)["delivered"], reconciliation(runtime)["dead"]) == (19, 1)
-    [letter] = dead_letters(runtime)
-    assert (letter["event_id"], letter["reason"]) == ("x", "non_retryable")
+    [dead_letter] = dead_letters(runtime)
+    assert (dead_letter["event_id"], dead_letter["reason"]) == ("x", "non_retryable")
 
 
 @pytest.mark.parametrize(
@@ -198,13 +198,13 @@ def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningC
     runtime = sending.begin(
         40, crm=batching("/scripted/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
     )
-    tell(sending, "/script/503/probed")
+    set_response(sending, "/script/503/probed")
     sending.deliver_batch()
     status = runtime.ledger.targets.statuses()["orders", "crm"]
     assert status.state == "degraded"
     before = len(sending.requests())
 
-    tell(sending, "/script/200/probed")
+    set_response(sending, "/script/200/probed")
     clock.advance(60)
     sending.deliver()
 
@@ -214,8 +214,8 @@ def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningC
     assert set(map(tuple, statuses(sending.requests()[before:], "/scripted/probed").values())) == {(200,)}
 
 
-def tell(sending: Sending, path: str) -> None:
-    """Tell the receiver what to respond with from now on."""
+def set_response(sending: Sending, path: str) -> None:
+    """Set the response of the receiver from now on."""
     with urllib.request.urlopen(urllib.request.Request(sending.receiver.url(path), method="POST")):
         pass
 

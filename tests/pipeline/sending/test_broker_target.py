@@ -87,9 +87,9 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
     publish(shop, order("small"), order("large", subject=large, data={"text": large}), order("small too"))
     deliver(shop)
 
-    (letter,) = dead_letters(shop.runtime)
+    (dead_letter,) = dead_letters(shop.runtime)
     ((copy,),) = messages(broker, "dead-orders")
-    assert (letter["event_id"], letter["reason"]) == ("large", "non_retryable")
+    assert (dead_letter["event_id"], dead_letter["reason"]) == ("large", "non_retryable")
     assert json.loads(copy.body or b"")["event_id"] == "large"
     assert sum(map(len, messages(broker, "placed-orders"))) == 2
     assert audit(shop.runtime).differences == ()
@@ -100,7 +100,7 @@ def test_an_error_that_an_operator_can_fix_is_retried(
     shop: Any, broker: Broker, order: Order, example: str, away: bool
 ) -> None:
     """A missing topic, or brokers that do not respond: deliveries wait, and none is dead-lettered."""
-    connection, reason = broker.nobody if away else (broker.server.connection, "TopicUnknown")
+    connection, reason = broker.unreachable if away else (broker.server.connection, "TopicUnknown")
     topic = "placed-orders" if away else "trains"
     shop.environ[connection_name(broker)] = connection
     more = (

@@ -33,10 +33,10 @@ def test_a_queue_gets_the_dead_letters_whole(sending: Sending, tmp_path: Path) -
     sending.deliver()
 
     copies = [json.loads(line) for line in lines.read_text().splitlines()]
-    letters = list(dead_letters(sending.runtime, whole=True))
-    assert len(copies) == len(letters) == 3
+    entries = list(dead_letters(sending.runtime, whole=True))
+    assert len(copies) == len(entries) == 3
     assert {each["event_id"] for each in copies} == {"1", "2", "3"}
-    assert {each["event"] for each in copies} == {each["event"].decode() for each in letters}
+    assert {each["event"] for each in copies} == {each["event"].decode() for each in entries}
     assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
         ("maximum_retry_attempts", "dead_lettered")
     }

@@ -15,10 +15,10 @@ def questions(runtime: Runtime, name: str) -> int:
     found: list[str] = []
     fault_points.install(lambda point: found.append(point) if point == "ledger.select" else None)
     try:
-        (letter,) = find_dead_letters(runtime, name)
+        (dead_letter,) = find_dead_letters(runtime, name)
     finally:
         fault_points.install(None)
-    assert letter.name == name
+    assert dead_letter.name == name
     return len(found)
 
 
@@ -26,12 +26,12 @@ def test_the_ledger_is_asked_as_often_for_many_batches_as_for_one(sending: Sendi
     """A month has thousands of batches, and few of them have dead letters."""
     runtime = sending.begin(1, crm="/healthy/crm", erp="/status/400")
     sending.deliver_batch()
-    (letter,) = dead_letters(runtime)
-    for_one = questions(runtime, name_of(letter))
+    (dead_letter,) = dead_letters(runtime)
+    for_one = questions(runtime, name_of(dead_letter))
     sending.rules(crm="/healthy/crm")
     for _ in range(5):
         sending.publish(1)
         sending.deliver_batch()
 
     assert len(runtime.ledger.batches.find()) >= 6
-    assert questions(runtime, name_of(letter)) == for_one > 0
+    assert questions(runtime, name_of(dead_letter)) == for_one > 0

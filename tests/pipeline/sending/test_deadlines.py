@@ -25,7 +25,7 @@ OFTEN = "{policy: custom, max_retries: 99, initial_delay: 10m, multiplier: 1, ma
 WITHIN = {"deliver_within": "1h", "retry": OFTEN}
 
 
-def letters(runtime: Runtime) -> list[tuple[str, int]]:
+def entries(runtime: Runtime) -> list[tuple[str, int]]:
     """Return the reason and the number of attempts of each dead letter."""
     return [(record["reason"], len(record["attempts"])) for record in dead_letters(runtime, whole=True)]
 
@@ -44,7 +44,7 @@ def test_a_delivery_that_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(
         sending.deliver()
         clock.advance(601)
 
-    assert letters(runtime) == [("deadline_missed", 6)]
+    assert entries(runtime) == [("deadline_missed", 6)]
     assert audit(runtime).differences == ()
 
 
@@ -56,7 +56,7 @@ def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: Run
     sending.publish(1)
     sending.deliver()
 
-    assert letters(runtime) == [("deadline_missed", 0)] * 2
+    assert entries(runtime) == [("deadline_missed", 0)] * 2
     assert len(sending.requests()) == 1
     assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "pending": 0}
 
@@ -70,7 +70,7 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(runtime) == [("deadline_missed", 1)]
+    assert entries(runtime) == [("deadline_missed", 1)]
     assert [row.held for row in runtime.ledger.pending.find() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
     assert audit(runtime).differences == ()
@@ -85,7 +85,7 @@ def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: Runni
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(sending.runtime) == [("deadline_missed", 0)] * 2
+    assert entries(sending.runtime) == [("deadline_missed", 0)] * 2
     assert sending.runtime.ledger.pending.counts_by_rule() == {}
     assert recorder.asked == []
     assert audit(sending.runtime).differences == ()
@@ -100,7 +100,7 @@ def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(runtime) == [("deadline_missed", 0)]
+    assert entries(runtime) == [("deadline_missed", 0)]
     assert sending.requests() == []
 
 
@@ -116,17 +116,17 @@ def test_an_ordered_target_continues_behind_what_was_late(sending: Sending, cloc
     clock.advance(2)  # behind its key it looks up every second
     sending.deliver()
 
-    assert sorted(reason for reason, _ in letters(runtime)) == ["deadline_missed"] * 3
+    assert sorted(reason for reason, _ in entries(runtime)) == ["deadline_missed"] * 3
     assert len(sending.requests()) == 1
     assert audit(runtime).differences == ()
 
 
 def test_a_redrive_begins_their_time_again(sending: Sending, clock: RunningClock) -> None:
-    """What was too late is sent when somebody redrives it: the deadline counts from the redrive."""
+    """An expired delivery is sent when it is redriven: the deadline counts from the redrive."""
     runtime = sending.begin(1, crm=http("/healthy/crm", **WITHIN))
     clock.advance(3601)
     sending.deliver()
-    assert letters(runtime) == [("deadline_missed", 0)]
+    assert entries(runtime) == [("deadline_missed", 0)]
 
     request = begin_redrive(
         runtime, Selection(reason="deadline_missed"), "run", rate=None, retransform=False, again=False
@@ -161,8 +161,8 @@ def test_the_planner_of_retries_finds_late_rows(sending: Sending, clock: Running
     """A row that is due only later is taken at its deadline and not when it is due."""
     runtime = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
     sending.deliver()
-    assert letters(runtime) == []
+    assert entries(runtime) == []
     assert [row.published_at is not None for row in runtime.ledger.pending.find()] == [True]
     clock.advance(3601)
     sending.deliver()
-    assert letters(runtime) == [("deadline_missed", 0)]
+    assert entries(runtime) == [("deadline_missed", 0)]

@@ -1,4 +1,4 @@
-"""The index of event ids: made by maintenance, joined by day, made again where it is lost, gone with its events."""
+"""The index of event ids: made by maintenance, joined by day, rebuilt if it is lost, removed with its events."""
 
 from __future__ import annotations
 

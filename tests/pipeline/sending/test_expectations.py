@@ -1,4 +1,4 @@
-"""A rule whose matched events violate its expectation goes on hold alone, loses nothing, and continues when
+"""A rule whose matched events violate its expectation is put on hold alone, loses nothing, and continues when
 released.
 """
 

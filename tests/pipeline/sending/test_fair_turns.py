@@ -24,7 +24,7 @@ def small() -> bytes:
     return json.dumps(event).encode()
 
 
-def test_a_backlog_has_its_second_turn_when_everybody_had_the_first(sending: Sending, recorder: Recorder) -> None:
+def test_a_backlog_has_its_second_turn_after_the_first_turn_of_all_others(sending: Sending, recorder: Recorder) -> None:
     """It has waited longest: in each retry run it would get a chunk, while others wait for theirs."""
     targets = "".join(f"      t{number:03}: {_TARGET}\n" for number in range(_SMALL))
     sending.write(f"""
@@ -40,7 +40,7 @@ rules:
     sending.publish(*[keyed(number, "a") for number in range(20)], small())
     runtime = sending.site.reopen(chunk_max_deliveries=4, batch_max_chunks=_TARGETS_A_RUN)
     batch = routed(runtime)
-    sending.settle(batch)  # nobody has pushed: all of it is pending, and due
+    sending.settle(batch)  # before any push: all of it is pending, and due
     assert commit(runtime, batch.batch_id)
 
     plans: list[set[str]] = []

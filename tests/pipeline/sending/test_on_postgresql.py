@@ -52,7 +52,7 @@ A_RULE = """
         type: http
         url: "/status/400/bad-{name}"
         allow_http: true
-        dead_letter_queue: {{type: http, url: "/healthy/letters-{name}", allow_http: true}}
+        dead_letter_queue: {{type: http, url: "/healthy/dead-letters-{name}", allow_http: true}}
 """
 
 

@@ -50,7 +50,7 @@ def delivered(sending: Sending, numbers: Sequence[int]) -> Any:
 
 
 def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: RunningClock) -> None:
-    """Found after the streaming task, an open batch ends where its last segment says; who had it open has lost it."""
+    """Found after the streaming task, an open batch ends where its last segment says; its former task has lost it."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(6)

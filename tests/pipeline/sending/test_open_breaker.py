@@ -104,7 +104,7 @@ def test_a_failed_probe_leaves_what_it_was_taken_with(sending: Sending, clock: R
     waiting = runtime.ledger.pending.find(state="scheduled")
     assert sum(row.attempts * row.count for row in waiting) == tried + 3
     assert sum(row.count for row in waiting) == 300
-    assert max(len(row.lineage) for row in waiting if row.attempts == 0) == 0, "nobody tried these"
+    assert max(len(row.lineage) for row in waiting if row.attempts == 0) == 0, "these are untried"
     assert audit(runtime).differences == ()
 
 
@@ -188,7 +188,7 @@ def test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way(
 
 
 def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: Sending, clock: RunningClock) -> None:
-    """Then its deliveries are on hold until somebody enables it; without the field it would be tried forever."""
+    """Then its deliveries are on hold until an operator enables it; without the field it would be tried forever."""
     runtime = sending.begin(3, crm=http("/status/503", retry=PATIENT, disable_after="1d"), dead=http(REFUSED))
     sending.deliver()
     clock.advance(23 * 3600)

@@ -140,7 +140,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_reported_where_and_when(sending: S
 
 
 def test_dead_letters_are_reported_with_the_time_of_their_decision(sending: Sending, clock: RunningClock) -> None:
-    """When the target refused the last of them: not when its batch was planned, nor when somebody settles it."""
+    """The time is that of the target's last refusal, not of the plan or of the settlement."""
     batch = sending.routed(2, crm="/bad/crm")
     clock.advance(20)
     pushed_at = clock()
@@ -247,7 +247,7 @@ def test_old_events_are_removed_once_every_runner_has_them(sending: Sending, clo
 
     (first,) = die()
     clock.advance(31 * 86_400)
-    assert die()[:1] == [first], "nobody has taken it"
+    assert die()[:1] == [first], "it was not taken"
     deliver_until_idle(runtime, "eventbridge", InProcessRouter(runtime.store))
     assert len([each for each in sending.requests() if each["path"] == "/healthy/pager"]) == 2
 
@@ -261,7 +261,7 @@ def test_old_events_are_removed_once_every_runner_has_them(sending: Sending, clo
 def test_a_rule_that_moved_to_another_runner_keeps_what_its_old_one_left(
     sending: Sending, clock: RunningClock, named: bool
 ) -> None:
-    """The new one will continue there; a runner whose rules are gone keeps nothing."""
+    """The new one will continue there; a runner without rules keeps nothing."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)
     assert listen(sending.runtime, "eventbridge") is None

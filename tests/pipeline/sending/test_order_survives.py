@@ -117,7 +117,7 @@ class Life:
                 other.start()
             try:
                 push(runtime, batch.batch_id, chunk.chunk_id)
-            finally:  # who is killed is not outlived by its threads
+            finally:  # a killed process is not outlived by its threads
                 for other in others:
                     other.join()
 

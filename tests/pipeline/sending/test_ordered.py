@@ -65,7 +65,7 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
 
 
 class Try:
-    """A router of one try, whose files lie in a folder of that name; after so many slices its Spark is gone."""
+    """A router of one try, whose files lie in a folder of that name; after so many slices its Spark ends."""
 
     def __init__(self, runtime: Runtime, name: str, slices: int = 100) -> None:
         self._inner = InProcessRouter(runtime.store)

@@ -16,7 +16,7 @@ from eventbridge.policy.ordering import DEFERRED_MATCH_FIRST, shard_of
 from eventbridge.repair.audit import audit
 
 #: A transform that is budgeted, and gives what the recorder reads.
-_COSTLY = "transform: {form: JSONATA, value: $}, "
+_EXPENSIVE = "transform: {form: JSONATA, value: $}, "
 
 
 def test_a_deferred_match_blocks_later_events_of_its_order(
@@ -24,7 +24,7 @@ def test_a_deferred_match_blocks_later_events_of_its_order(
 ) -> None:
     """A budget that is over at once leaves deferred matches: later batches come behind them, and all comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(6)])
-    sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
+    sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _EXPENSIVE)}))
     runtime = sending.site.reopen(route_rule_cpu_budget=0.001)
     sending.deliver_batch()
     (waiting,) = runtime.ledger.deferred_matches.waiting()

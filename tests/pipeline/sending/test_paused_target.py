@@ -126,13 +126,13 @@ def test_a_delivery_ends_at_its_age_although_its_target_is_paused_for_longer(
 
     assert before == {"matched": 4, "delivered": 0, "dead": 0, "pending": 4}
     assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 0, "dead": 4, "pending": 0}
-    assert {letter["reason"] for letter in dead_letters(runtime)} == {"maximum_event_age"}
+    assert {dead_letter["reason"] for dead_letter in dead_letters(runtime)} == {"maximum_event_age"}
     assert len(sent(sending, "/throttle/3600/aged")) == 1
     assert audit(runtime).differences == ()
 
 
 def test_an_enabled_target_gets_at_once_what_its_pause_deferred(sending: Sending) -> None:
-    """A person who knows better than its Retry-After need not wait for an hour."""
+    """An operator that knows better than its Retry-After need not wait for an hour."""
     runtime = sending.begin(40, crm=http("/throttle/3600/enabled", max_in_flight=1, retry=SOON))
     sending.deliver_batch()
     assert plan_retries(runtime).batch_id is None

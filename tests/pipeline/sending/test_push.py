@@ -120,7 +120,7 @@ def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> Non
 
 
 def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Sending) -> None:
-    """Its process stood still until the claim ran out, and somebody else has the chunk: each request is on record."""
+    """Its process stood still until the claim ran out, and another push has the chunk: each request is on record."""
     batch = sending.routed(100, settings={"segment_interval": 0.1}, crm=http("/slow/crm", max_in_flight=1))
     runtime = sending.runtime
     reports = []
@@ -129,7 +129,7 @@ def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Send
     _until(lambda: len(sending.requests()) >= 2)
     (own,) = runtime.ledger.chunks.live_claims(batch.batch_id)
     assert runtime.ledger.chunks.release_claim(batch.batch_id, own)
-    assert runtime.ledger.chunks.claim(batch.batch_id, 0, "somebody else") is not None
+    assert runtime.ledger.chunks.claim(batch.batch_id, 0, "another process") is not None
     thread.join(60)
 
     assert not thread.is_alive()
@@ -153,7 +153,7 @@ def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
 
 
 def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending, clock: RunningClock) -> None:
-    """The host of that push is gone: its claim runs out after six seconds, and not before."""
+    """The host of that push has failed: its claim runs out after six seconds, and not before."""
     batch = sending.routed(5, crm="/healthy/crm")
     ledger = sending.runtime.ledger
     assert ledger.chunks.claim(batch.batch_id, 0, "another-host:17", ledger.now() + timedelta(seconds=6)) is not None
@@ -279,11 +279,11 @@ def test_a_request_of_a_thread_that_ignores_the_stop_is_recorded_as_sent(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, at_once: bool, timeout: int
 ) -> None:
     """A client library may hold its thread forever: the push waits for the timeout, or ends at once."""
-    asked, goes_on = threading.Event(), threading.Event()
+    asked, released = threading.Event(), threading.Event()
 
     def hold(request: Request) -> Response:
         asked.set()
-        goes_on.wait(60)
+        released.wait(60)
         return accept(request)
 
     monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(hold))
@@ -302,7 +302,7 @@ def test_a_request_of_a_thread_that_ignores_the_stop_is_recorded_as_sent(
         assert found == [(True, "retry_scheduled", "Interrupted", 1)]
         assert rows[0]["due_at"] - rows[0]["started_at"] >= timedelta(seconds=timeout)
     finally:
-        goes_on.set()
+        released.set()
 
 
 def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: Sending) -> None:
@@ -365,12 +365,12 @@ def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending)
 
 
 def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(sending: Sending) -> None:
-    """A connection nobody defined is an error of the task, and the other target has its deliveries."""
-    broken = http("/healthy/x", connection="nobody_defined_it")
+    """An undefined connection is an error of the task, and the other target has its deliveries."""
+    broken = http("/healthy/x", connection="undefined_connection")
     batch = sending.routed(10, broken=broken, crm="/healthy/crm")
     runtime = sending.runtime
 
-    with pytest.raises(EventBridgeError, match="nobody_defined_it"):
+    with pytest.raises(EventBridgeError, match="undefined_connection"):
         push(runtime, batch.batch_id, 0)
 
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
@@ -401,7 +401,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
 
 def test_a_target_that_cannot_be_opened_is_retried_after_a_pause(sending: Sending, clock: RunningClock) -> None:
     """A target that cannot be opened is tried again half a minute later, forever, and no attempt is counted."""
-    runtime = sending.begin(3, broken=http("/healthy/x", connection="nobody_defined_it"))
+    runtime = sending.begin(3, broken=http("/healthy/x", connection="undefined_connection"))
     batch = routed(runtime)
     with pytest.raises(EventBridgeError):
         sending.push(batch)
@@ -445,7 +445,7 @@ def test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_i
 
 def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
     """State, source, execution time and counts of each; of failures the last response and the exception."""
-    broken = http("/healthy/x", connection="nobody_defined_it")
+    broken = http("/healthy/x", connection="undefined_connection")
     runtime = sending.begin(4, crm="/status/503", broken=broken)
     with pytest.raises(EventBridgeError):
         sending.push(routed(runtime))
@@ -458,7 +458,7 @@ def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
     assert chunk.targets == ("orders/broken", "orders/crm")
     assert chunk.seconds is not None
     assert chunk.seconds >= 0
-    assert "nobody_defined_it" in chunk.error
+    assert "undefined_connection" in chunk.error
     assert failure.error == chunk.error
     assert failure.last_failure.startswith("orders/crm: HTTP 503")
 

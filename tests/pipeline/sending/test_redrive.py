@@ -145,8 +145,8 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
         )
     )
     sending.deliver()
-    (letter,) = dead_letters(sending.runtime)
-    assert letter["reason"] == "maximum_event_age"
+    (dead_letter,) = dead_letters(sending.runtime)
+    assert dead_letter["reason"] == "maximum_event_age"
     sending.rules(
         crm=http(
             REFUSED, retry="{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h, maximum_event_age: 2h}"
@@ -257,12 +257,12 @@ def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
 def test_a_deferred_match_of_a_redrive_is_under_way(sending: Sending) -> None:
     """A budgeted rule's share that became a deferred match is not "unmatched"; later its outcome is the mark's."""
     program = "transform: {form: JSONATA, value: data.id}"
-    costly = http(REFUSED, retry=NO_RETRY)[:-1] + f", {program}}}"
-    sending.begin(2, crm=costly)
+    expensive = http(REFUSED, retry=NO_RETRY)[:-1] + f", {program}}}"
+    sending.begin(2, crm=expensive)
     sending.deliver()
-    sending.rules(crm=costly.replace(REFUSED, "/healthy/crm"))
+    sending.rules(crm=expensive.replace(REFUSED, "/healthy/crm"))
     version = sending.runtime.rule_set().rules["orders"].version
-    sending.runtime.ledger.rules.hold("orders", version, "somebody looks at it")
+    sending.runtime.ledger.rules.hold("orders", version, "under investigation")
 
     assert redrive(sending, retransform=True) == 1
 

@@ -98,7 +98,7 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
 def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
-    """Its requests, or its events; who settles says what to do, and then all of it is delivered or pending."""
+    """From its requests, or its events; the settlement says what to do, and then all of it is delivered or pending."""
     sending.begin(3, crm=http(REFUSED, retry="{policy: custom, max_retries: 0}", ordering_key="$.data.id"))
     sending.deliver()
     sending.publish(2)

@@ -1,4 +1,4 @@
-"""Repair of dead letters: they are made again as they were, or nothing is written."""
+"""Repair of dead letters: they are rebuilt as they were, or nothing is written."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
-def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, damage: str) -> None:
+def test_dead_letters_of_a_committed_batch_are_rebuilt(sending: Sending, damage: str) -> None:
     """Row by row as they were: refused and malformed ones, and those of a redrive, with the attempts made before it.
 
     Until then, a search for dead letters names the batch to repair.
@@ -53,8 +53,8 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
     assert audit(runtime).differences == ()
 
 
-def test_a_wrong_dead_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
-    """One that can be read, but holds another row than was dead-lettered, is noticed, and its rows are made again."""
+def test_a_wrong_dead_letter_file_is_rebuilt_before_and_after_the_commit(sending: Sending) -> None:
+    """A readable file with another row than was dead-lettered is noticed, and its rows are rebuilt."""
     batch = settled(sending)
     runtime = sending.runtime
     (path,) = dead_letter_files(runtime)
@@ -73,7 +73,7 @@ def test_a_wrong_dead_letter_file_is_made_again_before_commit_and_after(sending:
 
 
 def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> None:
-    """Both files of a committed batch are gone: first deliveries are routed again, then their dead letters written."""
+    """Both files of a committed batch are missing: deliveries are routed again, then dead letters written."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches.find(limit=None)
@@ -94,7 +94,7 @@ def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> No
 
 
 @pytest.mark.parametrize("kind", ["outcome", "settlement"])
-def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind: FileKind) -> None:
+def test_dead_letters_are_not_rebuilt_from_lost_files(sending: Sending, kind: FileKind) -> None:
     """Then nothing is written, and the files to put back are named."""
     runtime = sending.begin(2, b"no event", crm="/bad/crm")
     sending.deliver()
@@ -111,7 +111,7 @@ def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind:
     assert not any(runtime.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
 
 
-def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending: Sending) -> None:
+def test_dead_letters_that_a_redrive_took_are_rebuilt_in_place(sending: Sending) -> None:
     """Also those of a batch that is not committed yet: the redrive continues, and takes none of them twice."""
     batch = settled(sending)
     runtime = sending.runtime
@@ -140,8 +140,8 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
     (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     rows = read_rows(runtime.store, str(settlement.path), "0,0")
     write_table(runtime.store, str(settlement.path), rows)
-    (letters,) = dead_letter_files(runtime)
-    runtime.store.delete(letters)
+    (entries,) = dead_letter_files(runtime)
+    runtime.store.delete(entries)
 
     with pytest.raises(ReconciliationError, match="not reconciled"):
         repair(sending, batch)
@@ -155,11 +155,11 @@ def test_an_audit_reports_missing_dead_letters_that_another_batch_took(sending: 
     request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=False, again=False)
     deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
     redrive, first = (batch.batch_id for batch in runtime.ledger.batches.find(limit=None))
-    (letters,) = dead_letter_files(runtime)
-    runtime.store.delete(letters)
+    (entries,) = dead_letter_files(runtime)
+    runtime.store.delete(entries)
 
     found = audit(runtime)
 
     assert found.batches == 2
-    assert any(each.startswith(f"batch {first}: ") and letters in each for each in found.differences)
+    assert any(each.startswith(f"batch {first}: ") and entries in each for each in found.differences)
     assert any(each.startswith(f"batch {redrive}: ") and f"repair {first}" in each for each in found.differences)

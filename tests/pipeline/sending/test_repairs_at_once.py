@@ -64,9 +64,9 @@ def _finish(sending: Sending, batch: Batch) -> None:
 
 @pytest.mark.parametrize("other_dies_at", [1, 2, 3, 4, None])  # record, settlement, dead letters, manifest
 @pytest.mark.parametrize("at", [1, 2, 3, 4])
-@pytest.mark.parametrize("who", [_repair, _finish])
+@pytest.mark.parametrize("action", [_repair, _finish])
 def test_a_repair_in_between_loses_nothing(
-    sending: Sending, who: Callable[[Sending, Batch], None], at: int, other_dies_at: int | None
+    sending: Sending, action: Callable[[Sending, Batch], None], at: int, other_dies_at: int | None
 ) -> None:
     """Wherever the other one comes, and dies: what was made of the old settlement counts for nothing."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
@@ -83,15 +83,15 @@ def test_a_repair_in_between_loses_nothing(
         with suppress(_Died):
             _repair(sending, batch)
         fault_points.install(None)
-        if who is _finish:
-            runtime.store.put(segment, whole)  # what the other one could not read is there again
+        if action is _finish:
+            runtime.store.put(segment, whole)  # the other one can read it again
 
-    if who is _repair:
+    if action is _repair:
         sending.settle(batch)
         runtime.store.delete(segment)
     _at_create(at, other)
     with suppress(ReconciliationError, SettledAgainError):
-        who(sending, batch)
+        action(sending, batch)
     fault_points.install(None)
 
     if runtime.ledger.batches.get(batch.batch_id).state != "committed":

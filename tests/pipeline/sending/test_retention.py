@@ -295,7 +295,7 @@ def test_unreferenced_files_are_removed(sending: Sending) -> None:
     other = new_batch_id(first.planned_at)
     foreign = [layout.settlement(first.planned_at, other), layout.manifest(first.planned_at, other)]
     for path in foreign:
-        store.put(path, b"of another ledger, which an audit tells of")
+        store.put(path, b"of another ledger, which an audit reports")
     whole = {path for path in store.list("") if not path.startswith("index/")} - set(lost)
 
     assert maintain(sending.runtime).lost_files == 3
@@ -306,9 +306,9 @@ def test_unreferenced_files_are_removed(sending: Sending) -> None:
 def test_a_file_set_aside_by_a_repair_stays(sending: Sending) -> None:
     """Its record names the damaged file, which is in the store as long as the record is."""
     batch = delivered(sending)
-    (letter,) = (file.path for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"))
-    assert letter is not None
-    sending.runtime.store.put(letter, b"damaged")
+    (dead_letter,) = (file.path for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"))
+    assert dead_letter is not None
+    sending.runtime.store.put(dead_letter, b"damaged")
     repair_batch(sending.runtime, batch.batch_id, InProcessRouter(sending.runtime.store), dry_run=False)
     blocking_call = layout.deliveries(batch.planned_at, batch.batch_id, "old", "0")
     sending.runtime.store.put(blocking_call, b"set aside")

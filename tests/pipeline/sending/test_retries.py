@@ -203,7 +203,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
 
 
 def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending: Sending, clock: RunningClock) -> None:
-    """Nobody will enable the target of a rule that is gone: an hour is enough, not the deliveries' age."""
+    """No operator will enable the target of a removed rule: an hour is enough, not the deliveries' age."""
     runtime = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     sending.remove()

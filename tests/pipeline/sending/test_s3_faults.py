@@ -81,6 +81,6 @@ def test_the_proxy_passes_on_that_a_server_is_done_with_a_connection() -> None:
         threading.Thread(target=response, daemon=True).start()
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as client:
             client.sendall(b"PUT /a/b HTTP/1.1\r\nHost: s3\r\nContent-Length: 0\r\n\r\n")
-            heard = b"".join(iter(lambda: client.recv(1_000), b""))
+            received = b"".join(iter(lambda: client.recv(1_000), b""))
 
-    assert heard == b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    assert received == b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

@@ -124,9 +124,9 @@ def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket)
     sending.deliver()
 
     (key,) = bucket.store.list("")
-    letters = [json.loads(line) for line in bucket.store.get(key).splitlines()]
-    assert sorted(letter["event_id"] for letter in letters) == numbers(1, 8)
-    assert {letter["reason"] for letter in letters} == {"non_retryable"}
+    entries = [json.loads(line) for line in bucket.store.get(key).splitlines()]
+    assert sorted(dead_letter["event_id"] for dead_letter in entries) == numbers(1, 8)
+    assert {dead_letter["reason"] for dead_letter in entries} == {"non_retryable"}
     assert audit(sending.runtime).differences == ()
 
 
@@ -137,10 +137,10 @@ def test_a_permanent_error_dead_letters_the_span(sending: Sending, bucket: Bucke
     sending.begin(3, lake=bucket.target + "}")
     sending.deliver()
 
-    letters = list(dead_letters(sending.runtime))
-    assert [letter["reason"] for letter in letters] == ["non_retryable"] * 3
-    assert all(f"HTTP 403: {code}: " in letter["detail"] for letter in letters)
-    assert not any("Signature=" in letter["detail"] for letter in letters)
+    entries = list(dead_letters(sending.runtime))
+    assert [dead_letter["reason"] for dead_letter in entries] == ["non_retryable"] * 3
+    assert all(f"HTTP 403: {code}: " in dead_letter["detail"] for dead_letter in entries)
+    assert not any("Signature=" in dead_letter["detail"] for dead_letter in entries)
     assert len(bucket.tried()) == QUEUES
     assert audit(sending.runtime).differences == ()
 
@@ -150,8 +150,8 @@ def test_a_bucket_that_does_not_exist_is_reported(sending: Sending, bucket: Buck
     sending.begin(2, lake=bucket.target.replace("bucket: tests", "bucket: nowhere") + "}")
     sending.deliver()
 
-    letters = list(dead_letters(sending.runtime))
-    assert ["NoSuchBucket: the bucket does not exist" in letter["detail"] for letter in letters] == [True] * 2
+    entries = list(dead_letters(sending.runtime))
+    assert ["NoSuchBucket: the bucket does not exist" in dead_letter["detail"] for dead_letter in entries] == [True] * 2
 
 
 @pytest.mark.parametrize("code", ["SlowDown", "InternalError", "ConditionalRequestConflict"])

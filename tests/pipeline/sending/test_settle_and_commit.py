@@ -1,4 +1,4 @@
-"""Settlement, dead letters, retries and commit: one frozen verdict per delivery, reconciliation before offsets."""
+"""Settlement, dead letters, retries and commit: one frozen status per delivery, reconciliation before offsets."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_settling_again_changes_no_status(sending: Sending) -> None:
 def test_the_loser_of_two_settlements_takes_the_winners_statuses(
     sending: Sending, site: Any, clock: RunningClock
 ) -> None:
-    """A process with other verdicts discards them when the file appears; pending rows follow the file."""
+    """A process with other statuses discards them when the file appears; pending rows follow the file."""
     batch = sending.routed(2, crm=REFUSED)
     runtime = sending.runtime
     winner = site.reopen()
@@ -174,7 +174,7 @@ def test_the_loser_of_two_settlements_takes_the_winners_statuses(
     def overtake(point: str) -> None:
         if point in ("store.create", "store.put"):
             fault_points.install(None)
-            clock.advance(5)  # what nobody tried is due when it is settled
+            clock.advance(5)  # untried deliveries are due when they are settled
             write_dead_letters(winner, batch.batch_id)
             schedule_retries(winner, batch.batch_id)
             first.append(winner.store.get(path))

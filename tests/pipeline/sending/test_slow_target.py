@@ -183,18 +183,18 @@ def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, b
 def test_a_run_that_waits_for_a_retry_is_woken_when_the_others_are_done(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A push ends with the last target at work, not at the end of somebody's nap: the slow lane makes the retry."""
+    """A push ends with the last target at work, not at the end of a pause: the slow lane makes the retry."""
     monkeypatch.setattr(run, "SLEEP_SECONDS", 3_600.0)
     policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
-    sending.begin(12, crm=http("/flaky/told", retry=policy), note="/delay/200")
+    sending.begin(12, crm=http("/flaky/answered", retry=policy), note="/delay/200")
 
     sending.deliver_batch()
 
-    assert set(received(sending, "/flaky/told").values()) == {1}
+    assert set(received(sending, "/flaky/answered").values()) == {1}
 
 
 def test_the_idle_time_of_a_target_is_not_counted_as_slowness(sending: Sending) -> None:
-    """Half of the others are done at once, one takes longer than the two seconds of its retries: nobody waited."""
+    """Half of the others are done at once, one takes longer than the two seconds of its retries: no target waited."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     late = http("/delay/3500", timeout="10s")
     runtime = sending.begin(12, crm=http("/flaky/rests", retry=policy), late=late, note="/healthy/note")

@@ -98,7 +98,7 @@ def test_redeliveries_are_distinguished_from_matches(sending: Sending) -> None:
     """A redriven dead letter and a copy for a dead letter queue are delivered without being matched."""
     queue = "dead_letter_queue: {type: file, path: /tmp/never}"
     refused = f'{{type: http, url: "/status/400", allow_http: true, {queue}}}'.replace(
-        "/tmp/never", str(sending.site.folder / "letters.jsonl")
+        "/tmp/never", str(sending.site.folder / "dead-letters.jsonl")
     )
     sending.begin(3, bad=refused)
     runtime = sending.runtime

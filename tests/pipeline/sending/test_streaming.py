@@ -205,7 +205,7 @@ def test_a_streaming_task_is_taken_once_the_matcher_is_compiled(sending: Sending
 
 
 def test_the_streaming_task_of_an_ended_process_is_ended_at_once(sending: Sending) -> None:
-    """On the same host; nobody waits for a lease that nobody renews."""
+    """On the same host: no task waits for a lease that is not renewed."""
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
     gone = subprocess.Popen([sys.executable, "-c", ""])

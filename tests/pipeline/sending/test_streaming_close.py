@@ -56,14 +56,14 @@ def _recorded(sending: Sending) -> int:
 def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
     """They are the next batch's, which is recorded, and is the runner's once the former is committed."""
     quick_batches(sending, crm="/healthy/crm")
-    with a_close_that_waits(_while_reconciling) as (closes, goes_on), a_streaming_task(sending):
+    with a_close_that_waits(_while_reconciling) as (closes, resume), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
         until(lambda: len(sending.requests()) == 42)
         batch, former = sending.runtime.ledger.batches.find()
         assert (batch.state, batch.follows) == ("open", former.batch_id)
-        goes_on.set()
+        resume.set()
         until(lambda: sending.runtime.ledger.batches.unfinished(RUNNER) == replace(batch, follows=None))
         sending.publish(1)
         until(lambda: len(sending.requests()) == 43)
@@ -81,14 +81,14 @@ def test_a_batch_that_is_full_continues_while_the_former_is_closed(
     """To end it would be to wait for that close, and to deliver nothing until then."""
     monkeypatch.setattr(streaming_batch, "_BATCH_EVENTS", 40)
     quick_batches(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_streaming_task(sending):
+    with a_close_that_waits() as (closes, resume), a_streaming_task(sending):
         sending.publish(40)
         until(closes.is_set)
         sending.publish(45)
         until(lambda: len(sending.requests()) == 85)
         sending.publish(5)
         until(lambda: len(sending.requests()) == 90)
-        goes_on.set()
+        resume.set()
 
     assert [batch.state for batch in sending.runtime.ledger.batches.find()] == ["committed"] * 2
     assert set(ids(sending).values()) == {1}
@@ -98,13 +98,13 @@ def test_a_batch_that_is_full_continues_while_the_former_is_closed(
 def test_rules_that_change_while_a_batch_is_closed_hold_from_the_next_but_one_on(sending: Sending) -> None:
     """What came meanwhile was delivered by those that its batch began with, and nothing comes twice."""
     quick_batches(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_streaming_task(sending):
+    with a_close_that_waits() as (closes, resume), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
         until(lambda: len(sending.requests()) == 42)
         quick_batches(sending, crm="/healthy/crm", erp="/healthy/erp")
-        goes_on.set()
+        resume.set()
         until(lambda: len(sending.runtime.ledger.batches.find(state="committed")) == 2)
         sending.publish(5)
         until(lambda: len(sending.requests()) == 42 + 10)
@@ -274,7 +274,7 @@ def test_a_committer_lets_events_go_before_it_from_its_beginning(sending: Sendin
 
 
 def test_a_committer_that_hangs_is_abandoned(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reconciliation is left to who asked for it, its process is ended, and for a while there is no other."""
+    """The reconciliation is left to its requester, its process is ended, and for a while there is no other."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     batch_id = sending.deliver_batch()

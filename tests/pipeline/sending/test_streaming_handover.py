@@ -67,7 +67,7 @@ def test_the_standby_delivers_while_the_former_streaming_task_closes_its_batch(s
         passed = first and point.startswith("store.") and holder(sending) != first
         return bool(passed) and threading.current_thread().name == "streaming task under test"
 
-    with a_close_that_waits(of_former) as (closes, goes_on), a_streaming_task(sending):
+    with a_close_that_waits(of_former) as (closes, resume), a_streaming_task(sending):
         first = holder(sending)
         sending.publish(5)
         until(lambda: len(sending.requests()) == 5)
@@ -77,7 +77,7 @@ def test_the_standby_delivers_while_the_former_streaming_task_closes_its_batch(s
             until(lambda: len(sending.requests()) == 12)
             assert holder(sending) not in ("", first)
             assert sending.runtime.ledger.batches.find(state="committed") == []
-            goes_on.set()
+            resume.set()
             until(lambda: sending.runtime.ledger.batches.find(state="open"))
             sending.publish(1)
             until(lambda: len(sending.requests()) == 13)
@@ -117,7 +117,7 @@ def test_one_is_the_standby_and_a_second_is_refused(sending: Sending) -> None:
 
 
 def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sending) -> None:
-    """At once, as its process is gone: nothing is lost."""
+    """At once, as its process has ended: nothing is lost."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending) as child:
         sending.publish(3)
@@ -177,7 +177,7 @@ def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> No
 def test_near_its_end_a_streaming_task_asks_for_the_next_and_waits_for_it_a_while(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So that a busy machine has time to start one; with nobody it ends by itself."""
+    """So that a busy machine has time to start one; without a successor it ends by itself."""
     monkeypatch.setattr(streaming_lease, "_LEAD_SECONDS", 0.5)
     sending.rules(crm="/healthy/crm")
     asked = threading.Event()

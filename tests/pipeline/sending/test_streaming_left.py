@@ -21,7 +21,7 @@ from eventbridge.streaming.routing import left_to_close
 #: Batches so short that a test sees the next one.
 SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}}}\n"
 
-COSTLY = """  costly:
+EXPENSIVE = """  expensive:
     bus: orders
     pattern: {type: [order.placed], data: {customer: [a]}}
     targets: {lines: {type: file, path: FILE, transform: {form: JSONATA, value: '{"n": data.number}'}}}
@@ -83,7 +83,7 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
         "later": f"{{type: file, path: {tmp_path}/later.jsonl, not_before: 2s}}",
         "mirror": '{type: http, url: "/healthy/mirror", allow_http: true, shadow_of: crm}',
     }
-    sending.write(SHORT + rules(targets) + COSTLY.replace("FILE", f"{tmp_path}/costly.jsonl"))
+    sending.write(SHORT + rules(targets) + EXPENSIVE.replace("FILE", f"{tmp_path}/expensive.jsonl"))
     events = [(customer, number) for number in range(15) for customer in "ab"]
     with a_streaming_task(sending):
         for number in range(15):
@@ -93,14 +93,14 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
                 before = len(sending.runtime.ledger.batches.find())
                 until(lambda before=before: len(sending.runtime.ledger.batches.find()) > before)
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) >= 30)
-        until(lambda: len(lines_of(tmp_path / "costly.jsonl")) >= 15)
+        until(lambda: len(lines_of(tmp_path / "expensive.jsonl")) >= 15)
         until(lambda: len(lines_of(tmp_path / "later.jsonl")) >= 30)
 
     turns = [(each["data"]["customer"], each["data"]["number"]) for each in lines_of(tmp_path / "turns.jsonl")]
     assert sorted(turns) == sorted(events)
     for customer in "ab":
         assert [number for other, number in turns if other == customer] == list(range(15))
-    assert sorted(each["n"] for each in lines_of(tmp_path / "costly.jsonl")) == list(range(15))
+    assert sorted(each["n"] for each in lines_of(tmp_path / "expensive.jsonl")) == list(range(15))
     batches = [each.batch_id for each in sending.runtime.ledger.batches.find() if each.kind == "normal"]
     by_close = {row["target"] for each in batches for row in segment_rows(sending.runtime, each)} & {"turns", "bucket"}
     assert by_close == {"turns", "bucket"}, "it is not left to the retries"

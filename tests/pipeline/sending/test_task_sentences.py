@@ -86,19 +86,19 @@ def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: S
     runtime = sending.runtime
     push(runtime, batch.batch_id, 0)
     write_dead_letters(runtime, batch.batch_id)
-    letters = sentences.of_dead_letters(runtime, batch.batch_id)
+    entries = sentences.of_dead_letters(runtime, batch.batch_id)
     schedule_retries(runtime, batch.batch_id)
     pending = sentences.of_pending(runtime, batch.batch_id)
     assert commit(runtime, batch.batch_id)
     note = sentences.of_commit(runtime, batch.batch_id)
 
-    assert letters.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
+    assert entries.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
     assert pending.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
     assert note.text.startswith(
         f"batch {batch.batch_id} is committed. 2 dead-lettered: orders/crm: 2 of 2 dead-lettered"
     )
     assert "2 wait for another attempt: orders/shop: 2 of 2" in note.text
-    assert letters.is_warning
+    assert entries.is_warning
     assert pending.is_warning
     assert note.is_warning
 

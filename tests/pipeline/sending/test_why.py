@@ -192,7 +192,7 @@ def test_a_pending_delivery_is_reported_with_its_reason(sending: Sending) -> Non
 
 def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None:
     """The dead letter, its copy in the dead letter queue, and the delivery that a redrive made."""
-    queue = http("/healthy/letters")
+    queue = http("/healthy/dead-letters")
     sending.begin(1, crm=http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
@@ -374,13 +374,16 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
         for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter")
         if file.path is not None
     ]
-    letters = [
-        letter
+    entries = [
+        dead_letter
         for path in files
-        for letter in read_dead_letters(runtime.store, path, None, ["target", "attempts"]).to_pylist()
+        for dead_letter in read_dead_letters(runtime.store, path, None, ["target", "attempts"]).to_pylist()
     ]
 
-    assert sorted((letter["target"], len(letter["attempts"])) for letter in letters) == [("harsh", 1), ("strict", 1)]
+    assert sorted((dead_letter["target"], len(dead_letter["attempts"])) for dead_letter in entries) == [
+        ("harsh", 1),
+        ("strict", 1),
+    ]
 
 
 def test_an_unrecorded_attempt_is_not_denied(sending: Sending) -> None:

@@ -171,13 +171,13 @@ def test_other_names_and_connections_are_left_alone() -> None:
     ],
 )
 def test_rule_error(name: str, written: str, said: str) -> None:
-    """A value or a name that cannot be used is told with its name."""
+    """An unusable value or name is reported with its name."""
     assert [said] == errors(**{name: written})
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
 def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
-    """It is told that this is a folder, and how the URL of a file in it is written."""
+    """The error says that this is a folder, and how the URL of a file in it is written."""
     assert errors(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
         f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, but a ledger is a file. "
         f"Name one in it, such as sqlite:///{tmp_path}/ledger.sqlite"
@@ -269,8 +269,8 @@ def test_a_failing_command_for_the_ledgers_url_is_reported_without_its_output(gi
     assert "hunter2" not in error
 
 
-def _told_defaults() -> list[tuple[str, str]]:
-    """Return sentences of other pages that tell defaults, as (page, sentence with the numbers of the code)."""
+def _stated_defaults() -> list[tuple[str, str]]:
+    """Return sentences of other pages that state defaults, as (page, sentence with the numbers of the code)."""
     disk, bucket = Settings(), Settings.from_mapping({f"{PREFIX}STORE_URI": "s3://shop@bucket/prefix"})
     return [
         (
@@ -296,7 +296,7 @@ def _told_defaults() -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("page", "sentence"), _told_defaults())
+@pytest.mark.parametrize(("page", "sentence"), _stated_defaults())
 def test_other_pages_state_the_defaults_of_the_code(page: str, sentence: str) -> None:
     """Where a page names a default beside its setting, the number is that of the code."""
     assert sentence in (PAGE.parent / page).read_text()

@@ -73,7 +73,7 @@ def test_one_row_wakes_no_thread_enough_rows_do() -> None:
     waiting.join()
     began = time.monotonic()
     rows.wait(30)
-    assert time.monotonic() - began < 10, "as long as there are enough, nobody waits"
+    assert time.monotonic() - began < 10, "with enough rows no thread waits"
 
 
 def test_the_last_run_that_ends_wakes() -> None:

@@ -91,7 +91,7 @@ def test_a_run_does_not_wait_for_a_retry_that_would_be_too_old() -> None:
 
 
 def test_everything_is_reported_once() -> None:
-    """What was told is not reported again; without news there is nothing to tell."""
+    """A reported count is not reported again; without news there is nothing to report."""
     breaker = RunBreaker("late", "crm")
     breaker.record_response(name(1), NOW, failed=False)
     first = breaker.take()

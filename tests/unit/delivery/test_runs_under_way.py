@@ -37,7 +37,7 @@ def _run(target: str) -> TargetRun:
 
 
 def test_a_run_is_seen_from_its_begin_until_once_after_its_end() -> None:
-    """So the ledger is reported of every attempt, and nobody asks thousands that rest."""
+    """So the ledger gets every attempt, and thousands of resting runs are not asked."""
     runs = [_run("a"), _run("b"), _run("c")]
     under_way = RunsUnderWay(BegunRuns(runs))
 

@@ -68,10 +68,10 @@ def test_targets_of_one_disk_are_flushed_together_and_each_hears_what_it_lost() 
 
 def test_a_disk_that_hangs_holds_up_no_other_disk() -> None:
     """The threads that wait make room for one that works."""
-    flushes, goes_on = SharedFlushes(), threading.Event()
+    flushes, resumed = SharedFlushes(), threading.Event()
 
     def flushed(disk: str, count: int) -> list[str | None]:
-        assert disk == "good" or goes_on.wait(30)
+        assert disk == "good" or resumed.wait(30)
         return [None] * count
 
     runs = [run for _, run in runs_on("bad", "good", "good", flushed=flushed)]
@@ -79,7 +79,7 @@ def test_a_disk_that_hangs_holds_up_no_other_disk() -> None:
     threads.add_all(map(flushes.job, runs))
     until_ended(threads, runs[1:])
     assert not runs[0].has_ended
-    goes_on.set()
+    resumed.set()
     until_ended(threads, runs)
 
     assert [run.report.delivered for run in runs] == [2, 2, 2]

@@ -125,7 +125,7 @@ class Together(InMemoryTarget):
 
 @pytest.mark.parametrize("reason", ["stop", "gone"])
 def test_a_response_that_has_come_is_taken_whole(reason: str) -> None:
-    """Also if the push is stopped meanwhile, or one of its deliveries says that the target is gone."""
+    """Also if the push is stopped meanwhile, or one of its deliveries gets a 410."""
     stop = Stop()
 
     def response(request: Request) -> Response:

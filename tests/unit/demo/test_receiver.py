@@ -37,7 +37,7 @@ def seen(receiver: Receiver, path: str) -> list[dict[str, object]]:
 
 
 def test_a_request_is_recorded_before_it_gets_a_response(receiver: Receiver) -> None:
-    """When the response is there, so is the record: time, path, webhook-id, status, headers, body."""
+    """Before the response is sent, the record is written: time, path, webhook-id, status, headers, body."""
     talk(receiver, post("/bad/crm?x=1", "hello", "webhook-id: w1"), until=b"customer")
 
     [request] = seen(receiver, "/bad/crm?x=1")
@@ -177,7 +177,7 @@ def test_it_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_it_ends_on_sigterm(tmp_path: Path) -> None:
-    """Alone it serves until it is told to end, also with nothing on its standard input."""
+    """Alone it serves until it is stopped, also with nothing on its standard input."""
     command = [sys.executable, "-m", "demo.receiver", "--log", str(tmp_path / "log.jsonl")]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -194,7 +194,7 @@ def test_it_ends_on_sigterm(tmp_path: Path) -> None:
 
 
 def test_injected_responses(receiver: Receiver) -> None:
-    """A name that was told nothing is taken; then what was told last counts, for that name alone."""
+    """A name without a setting is accepted; then the last setting counts, for that name alone."""
     responses = []
     for path in (
         "/scripted/crm",
@@ -210,7 +210,7 @@ def test_injected_responses(receiver: Receiver) -> None:
 
 
 def test_deliveries_of_one_request_get_responses_and_are_recorded_one_by_one(receiver: Receiver) -> None:
-    """Every second is refused once; the record has each one's id and what it was told."""
+    """Every second is refused once; the record has each one's id and its response."""
     path = "/each/503/2/1/crm"
     first = talk(receiver, post(path, "[1,2,3]", "webhook-ids: a,b,c"), until=b"]}")
     again = talk(receiver, post(path, "[2]", "webhook-ids: b"), until=b"]}")
@@ -218,8 +218,8 @@ def test_deliveries_of_one_request_get_responses_and_are_recorded_one_by_one(rec
     assert b"Content-Type: application/json" in first
     assert b'{"id": "b", "status": 503}' in first
     assert b'{"id": "b", "status": 200}' in again
-    told = [(request["webhook_ids"], request["item_statuses"]) for request in seen(receiver, path)]
-    assert told == [(["a", "b", "c"], [200, 503, 200]), (["b"], [200])]
+    reported = [(request["webhook_ids"], request["item_statuses"]) for request in seen(receiver, path)]
+    assert reported == [(["a", "b", "c"], [200, 503, 200]), (["b"], [200])]
 
 
 def test_throttle_says_how_long_and_keeps_to_it(receiver: Receiver) -> None:

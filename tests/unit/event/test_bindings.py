@@ -175,7 +175,7 @@ def test_a_mapping_reads_its_value_whatever_lies_beside_it(written: str, text: s
 
 
 def test_a_mapping_may_name_headers() -> None:
-    """The first of a name that has a value; one that is not there, or no UTF-8, is told."""
+    """The first of a name that has a value; a missing one, or invalid UTF-8, is reported."""
     mapping = {"type": "$header.TAGS", "source": "/s", "id": "$header.KEYS"}
     headers: Headers = [("TAGS", None), ("TAGS", b"late"), ("TAGS", b"later"), ("KEYS", "ü".encode())]
     made = json.loads(of_plain(mapping, b"{}", PLACE, headers))

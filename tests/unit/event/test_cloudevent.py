@@ -288,7 +288,7 @@ def test_a_large_event_is_refused_before_it_is_read() -> None:
 
 
 def test_a_long_value_is_cut_in_the_reason() -> None:
-    """A reason is a line for people, whatever somebody put into an attribute."""
+    """A reason is a readable line, whatever an attribute contains."""
     text = reason(time="x" * 100_000)
 
     assert len(text) < 200

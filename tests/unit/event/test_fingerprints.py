@@ -25,7 +25,7 @@ def test_a_set_has_the_same_fingerprint() -> None:
 
 @pytest.mark.parametrize("mixed", [True, False])
 def test_each_group_has_its_own(mixed: bool) -> None:
-    """Whether ids of a group lie side by side or anywhere, and also if one is there twice."""
+    """Whether ids of a group lie side by side or anywhere, and also if one occurs twice."""
     raws, ids = _ids(500)
     chance = random.Random(3)
     groups = [chance.choice([0, 3, 7_000_000_000]) for _ in raws]

@@ -17,7 +17,7 @@ from eventbridge.event.json_document import parse_document
 EVENT = {"specversion": "1.0", "id": "a1", "source": "/shop", "type": "order.placed", "data": {"amount": 1.5, "to": []}}
 MAXIMUM = 2_000
 
-#: Members that, added to an event, are there twice; the first is refused by name.
+#: Members that, added to an event, occur twice; the first is refused by name.
 TWICE = [
     ('"id":"other"', "id"),
     ('"id":"a1"', "id"),
@@ -160,7 +160,7 @@ def test_a_repeated_member_is_found(
 
 
 def test_members_inside_data_may_have_any_name() -> None:
-    """What is looked at is the top; an everyday event is told at once."""
+    """Only the top level is read; an everyday event is decided at once."""
     body = json.dumps(EVENT | {"data": {"id": 1, "type": ['"', {"id": "data"}], "data": "\\"}}).encode()
 
     assert has_each_once(body)

@@ -61,7 +61,7 @@ def test_an_invalid_trace_state_is_not_passed_on(brought: object) -> None:
 
 
 def test_a_long_state_is_cut_between_members() -> None:
-    """At most 512 characters go on: members of more than 128 go first, then the last ones."""
+    """At most 512 characters are passed on: members of more than 128 are dropped first, then the last ones."""
     long = "long=" + "x" * 200
     short = [f"k{number}={'v' * 40}" for number in range(20)]
 

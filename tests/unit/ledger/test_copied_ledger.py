@@ -100,8 +100,8 @@ def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgre
     other = Ledger.open(server_url, Clock())
     pending: list[str] = []
 
-    def add_pending(*told: Any) -> None:
-        statement: str = told[2]
+    def add_pending(*reported: Any) -> None:
+        statement: str = reported[2]
         if statement.startswith("SELECT pending.") and statement.endswith("FROM pending") and not pending:
             pending.append("meanwhile")
             other.pending.add([a_pending(9)])

@@ -106,7 +106,7 @@ def test_only_its_engine_knows_a_database(file: Path) -> None:
 
 
 def test_times_are_compared_by_the_databases_clock(server: type[ServerClock], tmp_path: Path) -> None:
-    """However the clocks of two hosts differ, they agree on who has a lease: both ask the database for the time."""
+    """Two hosts with different clocks agree on the holder of a lease: both ask the database for the time."""
     one, other = (Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite") for _ in range(2))
     until = one.now() + timedelta(seconds=30)
 

@@ -199,7 +199,7 @@ def empty_ledger(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=CHANGES)
 def case(request: pytest.FixtureRequest, empty_ledger: Path, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """Return each change in turn."""
+    """Return each change, one by one."""
     return Case(CHANGES[request.param], empty_ledger, tmp_path_factory.mktemp(request.param))
 
 
@@ -242,7 +242,7 @@ def test_an_error_anywhere_undoes_the_change(case: Case) -> None:
 
 
 def test_a_process_killed_anywhere_leaves_before_or_after(case: Case) -> None:
-    """The end of the process at the n-th point, for every n, likewise; nobody has to clean up or to wait."""
+    """The end of the process at the n-th point, for every n, likewise; no clean-up and no wait is needed."""
     for number, point in enumerate(case.points):
         file = case.folder / "killed.sqlite"
         child = os.fork()

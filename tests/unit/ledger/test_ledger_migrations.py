@@ -97,7 +97,7 @@ def columns_of(file: Path, table: str) -> list[str]:
 
 
 def test_a_newer_ledger_is_refused(file: Path) -> None:
-    """A revision that this version does not know is told with the remedy, and the ledger is left as it is."""
+    """An unknown revision is reported with the remedy, and the ledger is left as it is."""
     connection = sqlite3.connect(file)
     connection.execute("UPDATE ledger_revision SET version_num = '0999'")
     connection.commit()

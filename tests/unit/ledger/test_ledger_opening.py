@@ -61,14 +61,14 @@ def test_another_programs_database_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_two_ledgers_have_two_ids(tmp_path: Path) -> None:
-    """A ledger made again is not taken for the one that was lost."""
+    """A recreated ledger is not taken for the lost one."""
     ids = {Ledger.open(url(tmp_path / name)).id for name in ("a.sqlite", "b.sqlite")}
 
     assert len(ids) == 2
 
 
 def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that changes its folder goes on with the ledger it opened."""
+    """A process that changes its folder continues with the ledger it opened."""
     (tmp_path / "later").mkdir()
     monkeypatch.chdir(tmp_path)
     ledger = Ledger.open("sqlite:///ledger.sqlite")
@@ -83,7 +83,7 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("bad", "told"),
+    ("bad", "reported"),
     [
         pytest.param("nonsense", "cannot be read as one", id="no-url"),
         pytest.param("postgresql://me:secret@host:port/db", "cannot be read as one", id="bad-port"),
@@ -92,9 +92,9 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
         pytest.param("sqlite:///:memory:", "in memory is lost", id="memory-by-name"),
     ],
 )
-def test_an_invalid_ledger_url_is_reported(bad: str, told: str) -> None:
+def test_an_invalid_ledger_url_is_reported(bad: str, reported: str) -> None:
     """What is not a URL, no supported database or no durable one is refused, without showing its password."""
-    with pytest.raises(SettingsError, match=told) as refused:
+    with pytest.raises(SettingsError, match=reported) as refused:
         Ledger.open(bad)
 
     assert "secret" not in str(refused.value)

@@ -110,7 +110,7 @@ def pending_by(ledger: Ledger) -> list[int]:
 
 @pytest.mark.parametrize("run", [in_processes, in_threads], ids=["processes", "threads"])
 def test_of_rivals_at_every_step_one_wins(url: str, run: Callable[[Callable[[int], Any]], list[Any]]) -> None:
-    """Several that make each step of several batches at the same moment: one is told it did, the others that not."""
+    """Several processes make each step of several batches at once: one gets True, the others False."""
     rounds = 4
     gate: Any = (FORK if run is in_processes else threading).Barrier(RIVALS)
 
@@ -153,7 +153,7 @@ def test_every_claim_is_a_number_of_its_own(url: str) -> None:
 
 
 def test_no_segment_slips_past_settlement(url: str) -> None:
-    """While workers record segments another begins settlement: each segment told as recorded is among those frozen."""
+    """While workers record segments another begins settlement: each recorded segment is among those frozen."""
     ledger = Ledger.open(url, Clock())
     route(ledger, chunks=RIVALS)
 
@@ -234,7 +234,7 @@ def test_many_may_make_one_ledger(tmp_path: Path) -> None:
 
 
 def test_threads_may_share_a_ledger(url: str) -> None:
-    """One opening serves several threads: what each has written is there, and no transaction sees half of another."""
+    """One opening serves several threads: the rows of each are stored, and no transaction sees half of another."""
     ledger = Ledger.open(url, Clock())
     route(ledger, chunks=RIVALS)
 
@@ -252,7 +252,7 @@ def test_threads_may_share_a_ledger(url: str) -> None:
 
 
 def test_a_child_loses_nothing_when_its_parent_closes(url: str) -> None:
-    """What a forked child commits after its parent has closed the ledger is there.
+    """Rows that a forked child commits after its parent has closed the ledger are stored.
 
     SQLite counts the locks of a file by process in memory that a fork copies: with the parent's connection open
     across the fork the child took no lock of its own, so the parent, taking itself for the last one, threw away
@@ -345,7 +345,7 @@ def test_no_commit_runs_beside_a_checkpoint(file_url: str, tmp_path: Path) -> No
 
 
 def is_taken(turn: Path) -> bool:
-    """Return whether somebody has the turn to write."""
+    """Return whether a writer holds the lock."""
     with turn.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

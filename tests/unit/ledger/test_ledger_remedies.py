@@ -1,4 +1,4 @@
-"""What a person is told when a ledger cannot be used: the cause, and the remedy."""
+"""The errors of an unusable ledger name the cause, and the remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.remedies import explain
 from eventbridge.model.file_detail import UnroutableEvent
 
-NOBODY = 65534
+UNPRIVILEGED_USER = 65534
 
 
 def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
@@ -45,10 +45,10 @@ def test_a_file_that_is_no_database_is_reported_and_kept(tmp_path: Path) -> None
 
 @contextmanager
 def without_privileges() -> Iterator[None]:
-    """Run as a user who is not root, who may write anywhere."""
+    """Run as a user other than root, which may write anywhere."""
     was = os.geteuid()
     if was == 0:
-        os.seteuid(NOBODY)
+        os.seteuid(UNPRIVILEGED_USER)
     try:
         yield
     finally:
@@ -57,7 +57,7 @@ def without_privileges() -> Iterator[None]:
 
 @pytest.fixture
 def others_folder() -> Iterator[Path]:
-    """Return a folder with a ledger that everybody may read and nobody may write to."""
+    """Return a folder with a ledger that every user may read and none may write to."""
     folder = Path(tempfile.mkdtemp())
     Ledger.open(url(folder / "ledger.sqlite")).close()
     for path in (*folder.iterdir(), folder):
@@ -68,7 +68,7 @@ def others_folder() -> Iterator[Path]:
 
 
 def test_a_read_only_folder_is_reported(others_folder: Path) -> None:
-    """The remedy names file and folder, for a ledger that is there and for one that would be made."""
+    """The remedy names file and folder, for an existing ledger and for a new one."""
     with without_privileges():
         for name in ("ledger.sqlite", "new.sqlite"):
             with pytest.raises(LedgerError, match=rf"Ledger .*{name}: .*write.*ls -ld {others_folder}"):
@@ -77,7 +77,7 @@ def test_a_read_only_folder_is_reported(others_folder: Path) -> None:
 
 @pytest.mark.parametrize("holder", ["another program", "another ledger"])
 def test_a_locked_ledger_is_reported_after_the_timeout(file: Path, holder: str) -> None:
-    """Who cannot write in time is told how to find who holds it; reading goes on all the while."""
+    """The error of a timed-out write says how to find the lock holder; reading continues meanwhile."""
     ledger = Ledger.open(url(file), busy_timeout_seconds=0.2)
     other = Ledger.open(url(file))
     connection = sqlite3.connect(file, isolation_level=None)
@@ -118,7 +118,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(file: Path) -> None:
 
 
 def test_an_io_error_of_a_full_disk_is_reported_as_a_full_disk(file: Path) -> None:
-    """SQLite's "disk I/O error" is told as a full disk where nothing is free, and as a fault where there is room."""
+    """SQLite's "disk I/O error" is reported as a full disk if nothing is free, and as a fault if space is left."""
     full = explain("disk I/O error", engine_of("sqlite:////proc/ledger.sqlite"))
     fault = explain("disk I/O error", engine_of(url(file)))
 

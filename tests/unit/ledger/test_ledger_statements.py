@@ -291,8 +291,8 @@ def test_rows_that_are_not_due_cost_nothing(backlog: Backlog, query: ClauseEleme
 def test_due_rows_cost_nothing(backlog: Backlog, query: ClauseElement, case: str) -> None:
     """Ten thousand due rows more, whatever their target's state, do not make SQLite execute more.
 
-    So the watcher looks five times a second whether a thousand or a million rows are due. Those that are looked at one
-    by one, and those of which the smallest are sought, are there before.
+    So the watcher checks five times a second whether a thousand or a million rows are due. The rows that are read one
+    by one, and those of which the smallest are sought, exist before.
     """
     changes = {"order_shard": 3} if case == "ordered" else {}
     backlog.add_pending(due.FIRST_ROWS, -2_000, **changes)

@@ -74,7 +74,7 @@ def taken(ledger: Ledger) -> bool:
 def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
     """Sessions are ended at the n-th point of a change, for every n: it is made once, and the caller notices nothing.
 
-    Only at the commit itself, whose response is lost, is the caller told; then the change is there, or it is not.
+    Only at the commit itself, whose response is lost, does the caller get an error; the change may be stored or not.
     """
     ledger = Ledger.open(url, Clock())
     prepared(ledger)

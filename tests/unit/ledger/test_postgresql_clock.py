@@ -1,4 +1,4 @@
-"""The clock of a server that is away goes on by its last measurement."""
+"""The clock of an unreachable server continues by its last measurement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 class Waited(Exception):
-    """Somebody waits for the server to come back."""
+    """A thread waits for the server to come back."""
 
 
 @pytest.fixture
@@ -44,6 +44,6 @@ def test_a_known_time_is_returned_without_the_server(away: PostgresqlEngine) -> 
 
 
 def test_an_unmeasured_clock_waits_for_the_server(away: PostgresqlEngine) -> None:
-    """There is no other time to go on by."""
+    """No other time exists to continue by."""
     with pytest.raises((Waited, LedgerError)):
         PostgresqlClock(away).now()

@@ -1,4 +1,4 @@
-"""A ledger on a PostgreSQL server: who may migrate it, what it sets by itself, and what a person is told."""
+"""A ledger on a PostgreSQL server: rights to migrate it, its own settings, and its error messages."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_plan_waits_for_the_commit_before_it_and_sees_its_offsets(url: str) ->
 
 
 def test_the_time_is_the_servers(url: str) -> None:
-    """It is near the host's here, aware and in UTC, and goes on without a question to the server."""
+    """It is near the host's here, aware and in UTC, and continues without a question to the server."""
     ledger = Ledger.open(url)
     first = ledger.now()
     ledger.close()
@@ -244,7 +244,7 @@ def test_a_statement_that_takes_too_long_is_reported(url: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (("/t", "/no-such-t"), "does not exist. Make the database on its server"),
         (("postgres@", "nobody:secret@"), 'role "nobody" does not exist. Make the user on the server'),
@@ -252,10 +252,10 @@ def test_a_statement_that_takes_too_long_is_reported(url: str, monkeypatch: pyte
     ],
     ids=["database", "user", "host"],
 )
-def test_a_failed_connection_is_reported_at_once(url: str, change: tuple[str, str], told: str) -> None:
+def test_a_failed_connection_is_reported_at_once(url: str, change: tuple[str, str], reported: str) -> None:
     """Each error has its remedy, and no password is shown."""
     begun = time.monotonic()
-    with pytest.raises(LedgerError, match=re.escape(told)) as refused:
+    with pytest.raises(LedgerError, match=re.escape(reported)) as refused:
         Ledger.open(url.replace(*change))
 
     assert "secret" not in str(refused.value)

@@ -81,7 +81,7 @@ def test_few_keys_need_no_anchors() -> None:
 
 
 def test_a_changed_rule_set_matches_as_one_that_was_compiled_from_nothing() -> None:
-    """Rules that stay, go, come, and change places; the previous matcher goes on with its own."""
+    """Rules that stay, go, come, and change places; the previous matcher continues with its own."""
     patterns, events = many(8, rules=120, keys=40)
     before, after = patterns[:100], [*patterns[60:], *patterns[:10], patterns[0]]
     previous = compile_rules(before)

@@ -1,4 +1,4 @@
-"""A process that is forked while another thread matches: the child's matcher works, and the parent's goes on."""
+"""A process that is forked while another thread matches: the child's matcher works, and the parent's continues."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORKS, SECONDS = 5, 60.0
 
 
 def ends_well(child: int) -> bool:
-    """Wait for a child for as long as it may take; tell whether it exited with 0."""
+    """Wait for a child for as long as it may take; return whether it exited with 0."""
     deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         ended, status = os.waitpid(child, os.WNOHANG)

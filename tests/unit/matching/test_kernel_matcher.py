@@ -78,7 +78,7 @@ def test_only_an_existing_rule_is_explained() -> None:
 
 @pytest.mark.parametrize("form", [str, str.encode, json.loads], ids=["text", "bytes", "document"])
 def test_an_event_is_explained_by_the_rule_that_is_asked(form: Callable[[str], Any]) -> None:
-    """Each condition that fails is told, with what the event has there; for a rule that matches there is nothing."""
+    """Each condition that fails is named, with the event's value; for a rule that matches the list is empty."""
     matcher = compile_rules([parse_pattern({"a": [1]}), parse_pattern({"a": [2], "b": ["x"], "c": [{"exists": True}]})])
     event = form('{"a": 1, "b": "x"}')
 

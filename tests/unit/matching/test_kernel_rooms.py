@@ -71,7 +71,7 @@ def test_room_does_not_add_up_from_call_to_call() -> None:
 
 
 def test_freed_memory_is_not_read() -> None:
-    """Which leaves lie in one element is told from the new room's, though both are of one size."""
+    """The leaves of one element are read from the new memory, though both are of one size."""
     patterns = [parse_pattern({"a": [{"exists": True}]})] * 2_500 + [parse_pattern({"b": {"c": [1], "d": [1]}})]
     matcher = compile_rules(patterns)
     matcher.match(pa.array(['{"a": 1}']))

@@ -58,7 +58,7 @@ HARD = {
 }
 
 
-@pytest.mark.timeout(120)  # what it guards against would go on for ever
+@pytest.mark.timeout(120)  # without the guarded bound it would never end
 @pytest.mark.parametrize("name", HARD)
 def test_hard_patterns_take_no_time(name: str) -> None:
     """A second of CPU is a hundred times what they take, and nothing to what trying all choices would."""

@@ -29,7 +29,7 @@ def test_an_invalid_document_raises_an_error_of_events(event: str | bytes | dict
 
 
 def test_an_invalid_pattern_raises_an_error_of_patterns() -> None:
-    """Before the event is looked at."""
+    """Before the event is read."""
     with pytest.raises(PatternError):
         matches({"a": 1}, "no event")
 
@@ -52,7 +52,7 @@ def test_an_event_without_containers_in_arrays_is_flat() -> None:
 
 
 def test_a_pattern_is_compiled_once_and_forgotten_with_it() -> None:
-    """Equal patterns share what was compiled; nothing stays when they are gone."""
+    """Equal patterns share the compiled form; nothing stays when they are deleted."""
     gc.collect()
     before = len(compiled._known)
     one, other = parse_pattern({"once": ["upon"]}), parse_pattern({"once": ["upon"]})

@@ -42,7 +42,7 @@ def test_files_of_others_give_what_its_own_do_not_have() -> None:
 
 
 def test_every_offset_is_taken_once() -> None:
-    """Whatever was landed by whom, in whatever pieces: all offsets that any file has, each from one file."""
+    """However it was landed, in whatever pieces: all offsets that any file has, each from one file."""
     dice = random.Random(1)
     for _ in range(200):
         files = []

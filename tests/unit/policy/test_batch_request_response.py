@@ -47,7 +47,7 @@ def outcome(response: Response | None) -> Outcome:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reported",
     [
         ResponseContent(b""),
         ResponseContent(b"ok\n", "text/plain"),
@@ -60,9 +60,9 @@ def outcome(response: Response | None) -> Outcome:
         said(None),
     ],
 )
-def test_a_2xx_that_says_no_more_is_everybodys(told: ResponseContent) -> None:
-    """A body matters only by two members that nobody has by chance."""
-    assert read_response(taken(202), told, IDS).responses == (taken(202),) * 4
+def test_a_2xx_that_says_no_more_is_everybodys(reported: ResponseContent) -> None:
+    """A body matters only by two members that no response has by chance."""
+    assert read_response(taken(202), reported, IDS).responses == (taken(202),) * 4
 
 
 def test_each_is_judged_by_its_own_status() -> None:
@@ -101,7 +101,7 @@ def test_an_error_quotes_nothing_of_a_response(member: str) -> None:
 
 
 def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
-    """Who is not named was not acknowledged."""
+    """An item that is not named was not acknowledged."""
     body = {RESULTS: [{"id": IDS[3].upper(), "status": 201}, {"id": IDS[0], "status": 500}]}
     responses = [each for each in read(body, "text/plain") if each is not None]
 
@@ -114,7 +114,7 @@ def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
 
 
 def test_an_acknowledge_index_judges_the_first_that_was_not_taken() -> None:
-    """Those behind it were not looked at, and go again as if they had not been sent."""
+    """Later items were not processed, and go again as if they had not been sent."""
     responses = read({INDEX: 2})
 
     assert responses[:2] == [taken(), taken()]
@@ -178,12 +178,12 @@ def test_nonsense_counts_for_nothing(body: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"ok", {"status": "fine"}, []])
 def test_207_promises_results(body: Any) -> None:
-    """Without them nobody knows."""
+    """Without them the result is unknown."""
     assert {each.error_class for each in read(body, "text/plain", code=207) if each} == {"UnclearResults"}
 
 
 def test_results_count_whatever_they_are_declared_as() -> None:
-    """Who forgets the content type means them all the same; a body that breaks off among them is unclear."""
+    """Results without a content type count all the same; a body that breaks off among them is unclear."""
     whole = json.dumps(results(200, 200, 503, 200)).encode()
 
     assert [each.accepted for each in read(whole, "") if each] == [True, True, False, True]
@@ -192,7 +192,7 @@ def test_results_count_whatever_they_are_declared_as() -> None:
 
 @pytest.mark.parametrize("code", [400, 413, 422, 431])
 def test_a_refusal_that_one_item_may_cause_is_retried_in_halves(code: int) -> None:
-    """A batch request is our making: nobody pays for its neighbour. One alone is judged."""
+    """EventBridge makes the batch request: no item is penalised for its neighbour. A single item is judged."""
     assert read_response(refused(code), ResponseContent(b""), IDS) == ((None,) * 4, 2)
     assert read_response(refused(code), ResponseContent(b""), IDS[:3]) == ((None,) * 3, 2)
     assert read_response(refused(code), ResponseContent(b""), IDS[:1]) == ((refused(code),), None)

@@ -172,7 +172,7 @@ def test_bytes_bound_the_events_as_far_as_is_known() -> None:
 
 
 def test_the_target_served_longest_ago_comes_next() -> None:
-    """Never before by batch; of two served together, or never, the one that waits longer; one that is gone is not."""
+    """Never before by batch; of two served together, or never, the one that waits longer; a removed one is not."""
     first = datetime(2026, 3, 1, tzinfo=UTC)
     waiting = {name: first + timedelta(seconds=number) for number, name in enumerate("abcdef")}
     served = {"a": "batch-3", "b": "batch-1", "c": "batch-2", "e": "batch-2", "gone": "batch-1"}

@@ -1,4 +1,4 @@
-"""The breaker's decisions: what opens it, what closes it, who may send meanwhile, when a target is disabled."""
+"""The breaker's decisions: what opens it, what closes it, what is sent meanwhile, when a target is disabled."""
 
 from __future__ import annotations
 
@@ -75,12 +75,12 @@ def test_the_window_is_thirty_seconds() -> None:
     ],
 )
 def test_the_state_of_the_breaker_decides_about_sending(status: TargetStatus | None, admitted: str) -> None:
-    """Everybody to a target that is well, nobody while it is open, then one who probes; the slow lane to a slow one."""
+    """A healthy target gets all pushes, an open one none, then one probe; a slow one gets the slow lane."""
     assert admits(status, NOW) == admitted
 
 
 def test_five_good_probes_close_it() -> None:
-    """Told at once or one by one; it is then ok, and ramped for 30 s."""
+    """In one report or several; it is then ok, and ramped for 30 s."""
     one_by_one = OPENED
     for _ in range(4):
         one_by_one = after(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
@@ -160,7 +160,7 @@ def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
 
 
 def test_a_disabled_target_stays_so() -> None:
-    """Whatever a push that was under way still tells."""
+    """Whatever a push that was under way still reports."""
     gone = disabled(OK, "the target responded with 410", NOW)
 
     assert after(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone

@@ -24,7 +24,7 @@ LINES = Watermarks(low=100, high=200)
 def test_a_bus_is_full_below_its_watermark_or_beyond_its_backlog(
     free: int | None, backlog: int | None, most: int | None, refused: bool
 ) -> None:
-    """What cannot be told, or has no limit, refuses nothing."""
+    """An unknown size, or no limit, refuses nothing."""
     assert (refusal(BusLoad(free, backlog), LINES, most, None) is not None) == refused
 
 

@@ -253,7 +253,7 @@ def test_a_full_chunk_has_room_for_exactly_what_it_may_hold() -> None:
 
 
 def test_withheld_deliveries_are_in_small_chunks() -> None:
-    """A degraded target, and what is too much for the batch: who takes it up again may want little of it."""
+    """A degraded target, and deliveries beyond the batch's limit: a later batch may want few of them."""
     pieces = [bulk(piece(target, 100, file=str(number))) for target in "abc" for number in range(4)]
 
     chunks = cut_chunks(pieces, limits(max_handed_out=1), {("rule-a", "a"): "degraded"})
@@ -285,7 +285,7 @@ def test_rows_that_lie_side_by_side_are_one_piece() -> None:
 
 
 def test_joined_pieces_name_the_same_rows() -> None:
-    """Whatever is joined, each row is there once."""
+    """Whatever is joined, each row occurs once."""
     dice = random.Random(3)
     pieces, row = [], 0
     for number in range(200):
@@ -304,7 +304,7 @@ def test_joined_pieces_name_the_same_rows() -> None:
 
 
 def test_a_batch_hands_a_pool_twice_its_free_slots() -> None:
-    """As many as it is told at the most; a pool that nobody knows does not bound it."""
+    """At most the given number; an unknown pool does not bound it."""
     assert chunks_for(PoolSlots(8, 5), 64) == 10
     assert chunks_for(PoolSlots(8, 0), 64) == 0
     assert chunks_for(PoolSlots(100, 100), 64) == 64

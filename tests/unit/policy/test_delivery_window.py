@@ -58,7 +58,7 @@ def at(text: str) -> datetime:
         # clocks are put forward at 02:00: the first moment after, or the next day if nothing is left
         (window("02:30-05:00"), "2026-03-29T01:59:00+01:00", "2026-03-29T03:00:00+02:00"),
         (window("02:10-02:50"), "2026-03-29T01:59:00+01:00", "2026-03-30T02:10:00+02:00"),
-        # clocks are put back at 03:00: the hour is there twice
+        # clocks are put back at 03:00: the hour occurs twice
         (window("02:10-02:50"), "2026-10-25T02:50:00+02:00", "2026-10-25T02:10:00+01:00"),
         (window("01:00-02:30"), "2026-10-25T02:30:00+02:00", "2026-10-25T02:00:00+01:00"),
     ],

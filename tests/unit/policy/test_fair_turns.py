@@ -22,5 +22,5 @@ from eventbridge.policy.batch_size import fair_shares
     ],
 )
 def test_room_is_shared_fairly(room: int, wants: list[int], shares: list[int]) -> None:
-    """Nobody gets more than it wants, and what one does not want the others share."""
+    """No target gets more than it wants, and the others share the rest."""
     assert fair_shares(room, wants) == shares

@@ -47,7 +47,7 @@ def test_the_lag_is_zero_when_capacity_has_outrun_publishing() -> None:
 def test_a_forecast_says_what_it_knows(
     moves: list[Move], published: int, lag: int, forecast: tuple[float | None, bool]
 ) -> None:
-    """No lag is gone at once; without a capacity nobody knows; a lag that grows is never gone."""
+    """Zero lag needs no time; without a capacity the time is unknown; a growing lag never ends."""
     found = flow(moves, published, lag, NOW)
 
     assert (found.drains_in_seconds, found.grows) == forecast

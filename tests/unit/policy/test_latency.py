@@ -51,7 +51,7 @@ def test_a_higher_quantile_is_no_shorter(times: list[int]) -> None:
 
 
 def test_a_wide_bucket_ends_where_its_times_do() -> None:
-    """Of times from 290 to 430 s p99 is about 430 s, and not 1,785: their bucket goes on to 1,800 s."""
+    """Of times from 290 to 430 s p99 is about 430 s, and not 1,785: their bucket ends at 1,800 s."""
     buckets, total = counted([290_000 + 1_400 * number for number in range(101)])
 
     assert quantile_seconds(buckets, 0.5, total) == pytest.approx(365, abs=15)

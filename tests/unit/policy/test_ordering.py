@@ -99,7 +99,7 @@ def test_a_key_waits_for_its_head_in_another_partition() -> None:
 
 
 def test_events_that_are_not_routed_come_first() -> None:
-    """Nobody knows their keys yet: all that lies behind them in their partition waits, what lies before goes."""
+    """Their keys are unknown yet: later events of their partition wait, earlier ones go."""
     found = Open()
     found.add_deferred_match(Position(ONE, 9))
     found.add_deferred_match(Position(ONE, 5))

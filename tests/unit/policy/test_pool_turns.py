@@ -11,14 +11,14 @@ POOLS = {
 
 
 def test_pools_of_their_own_bound_a_streaming_task_and_shared_ones_do_not() -> None:
-    """Who else is at work in a pool is not asked: each streaming task has its slots for itself."""
+    """Other work in a pool is not counted: each streaming task has its slots for itself."""
     assert bounding_slots(POOLS) == {"eventbridge.rule.orders": 2, "night": 0}
     assert closed_pools(POOLS) == {"night"}
     assert (bounding_slots(None), closed_pools(None)) == ({}, frozenset())
 
 
 def test_as_many_targets_begin_as_there_are_slots_left() -> None:
-    """Who waits longest comes first, and a pool that is not known bounds nothing."""
+    """The longest wait comes first, and an unknown pool bounds nothing."""
     waiting = {name: QueuedTarget("crm", 500) for name in "abc"} | {"free": QueuedTarget("eventbridge.low", 250)}
 
     assert may_begin(waiting, {}, {"crm": 2}) == (["a", "b", "free"], {"crm"})
@@ -27,12 +27,12 @@ def test_as_many_targets_begin_as_there_are_slots_left() -> None:
 
 
 def test_a_heavier_task_has_its_turn_first() -> None:
-    """As in Airflow; among equals who waits longest."""
+    """As in Airflow; among equals the longest wait."""
     waiting = {"low": QueuedTarget("crm", 250), "high": QueuedTarget("crm", 750), "later": QueuedTarget("crm", 750)}
 
     assert may_begin(waiting, {}, {"crm": 1}) == (["high"], {"crm"})
 
 
 def test_fewer_slots_than_running_tasks_let_no_task_begin() -> None:
-    """Slots that were taken away: who is at work ends, and nobody comes after it until there are few enough."""
+    """After slots were taken away, running tasks end, and none begins until few enough run."""
     assert may_begin({"a": QueuedTarget("crm", 500)}, {"crm": 5}, {"crm": 2}) == ([], {"crm"})

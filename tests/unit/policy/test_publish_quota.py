@@ -29,7 +29,7 @@ def test_a_call_is_taken_whole_while_there_is_a_balance() -> None:
 
 
 def test_a_server_is_granted_some_ahead() -> None:
-    """Of what is there as much as comes in a fifth of a second, beside the call's own events."""
+    """Of the waiting bytes as much as comes in a fifth of a second, beside the call's own events."""
     much = grant(None, 100.0, 3, START)
     little = grant(Balance(5.0, START), 100.0, 3, START)
 

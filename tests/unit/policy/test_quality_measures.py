@@ -45,7 +45,7 @@ def test_rates_are_shares_of_what_they_are_about() -> None:
 
 
 def test_a_field_without_a_number_has_no_range() -> None:
-    """Its null rate is measured, and that nothing of what is there is another type; there is no least value."""
+    """Its null rate is measured, and that no value is of another type; there is no least value."""
     expected = FieldExpectation(null_rate=Bounds(at_most=0.5), value=Bounds(at_least=1))
     found = measures_of({}, {}, {("r", "$.a"): (expected, FieldCounts(4, 3, 0))}, {}, LIMITS)
 
@@ -56,7 +56,7 @@ def test_a_field_without_a_number_has_no_range() -> None:
 
 
 def test_only_what_a_rule_expects_holds_it() -> None:
-    """A failed field holds its rule, with all that failed of it; what fails of a bus or a target is only told."""
+    """A failed field holds its rule, with all its failures; a failure of a bus or a target is only reported."""
     of_bus = Measure(BUS, "events", 2, 5, 30)
     of_field = [Measure(FIELD, "null_rate", 0.75, None, 0.5), Measure(FIELD, "least_value", 0.5, 1)]
 

@@ -30,18 +30,18 @@ def after_chunks(status: TargetStatus, *tallies: Tally, now: datetime = NOW) -> 
     [(9, 9, False), (10, 4, False), (10, 5, True), (500, 249, False), (500, 250, True), (0, 0, False)],
 )
 def test_a_target_is_slow_when_half_of_ten_responses_are(attempts: int, slow: int, found: bool) -> None:
-    """Of fewer than ten nobody can say."""
+    """Fewer than ten decide nothing."""
     assert is_slow(Count(attempts, 0, slow)) is found
 
 
 def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why() -> None:
-    """All pushes within 30 s count together, whatever this one tells."""
-    told = Tally("late", "crm", {int(NOW.timestamp()): Count(1, 0, 1)})
+    """All pushes within 30 s count together, whatever this one reports."""
+    reported = Tally("late", "crm", {int(NOW.timestamp()): Count(1, 0, 1)})
 
-    assert after(OK, told, Count(20, 0, 9), NOW) == OK
-    status = after(OK, told, Count(20, 0, 10), NOW)
+    assert after(OK, reported, Count(20, 0, 9), NOW) == OK
+    status = after(OK, reported, Count(20, 0, 10), NOW)
 
-    assert told.is_word_against
+    assert reported.is_word_against
     assert (status.state, status.slow, status.since, status.until) == ("degraded", True, NOW, NOW)
     assert status.reason == "10 of 20 responses within 30 s took a fifth of the timeout or longer"
 
@@ -52,12 +52,12 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
 )
 def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
     """The next batch does not wait for a timeout again; nor for one of an ordered target, which has no breaker."""
-    told = Tally("late", "crm", no_response=count)
-    status = after(OK, told, Count(100, 1, 1), NOW)
+    reported = Tally("late", "crm", no_response=count)
+    status = after(OK, reported, Count(100, 1, 1), NOW)
 
-    assert (status.state, status.slow, status.until, told.is_word_against) == ("degraded", True, NOW, True)
+    assert (status.state, status.slow, status.until, reported.is_word_against) == ("degraded", True, NOW, True)
     assert status.reason == reason
-    assert after(OK, replace(told, opens=False), Count(100, 100, 100), NOW) == status
+    assert after(OK, replace(reported, opens=False), Count(100, 100, 100), NOW) == status
 
 
 def test_one_that_fails_is_left_alone() -> None:
@@ -86,13 +86,13 @@ def test_a_chunk_that_was_not_quick_begins_the_count_again(other: Tally) -> None
 
 def test_an_ordered_target_heals_by_quick_chunks_and_nothing_else_of_its_pushes_changes_it() -> None:
     """What it does not settle within a budget waits by key."""
-    in_turn = replace(tally(), opens=False)
+    tried_one_by_one = replace(tally(), opens=False)
     unsettled = replace(tally(settled=0, spent=True, apart=False), opens=False)
 
     assert after_chunks(OK, unsettled) == OK
     assert after_chunks(SLOW, unsettled) == SLOW
-    assert after_chunks(SLOW, *[in_turn] * 4).good == 4
-    assert after_chunks(SLOW, *[in_turn] * 5).state == "ok"
+    assert after_chunks(SLOW, *[tried_one_by_one] * 4).good == 4
+    assert after_chunks(SLOW, *[tried_one_by_one] * 5).state == "ok"
 
 
 def test_it_is_slow_for_half_a_minute_at_least() -> None:
@@ -111,7 +111,7 @@ def test_a_push_under_way_at_the_slow_decision_heals_nothing() -> None:
 
 
 def test_one_whose_chunks_do_not_fit_the_budget_stays_slow() -> None:
-    """It delivers at its own speed, and may go on at once."""
+    """It delivers at its own speed, and may continue at once."""
     status = after_chunks(replace(SLOW, good=4), tally(settled=4, spent=True))
 
     assert (status.state, status.slow, status.good, status.until) == ("degraded", True, 0, NOW)

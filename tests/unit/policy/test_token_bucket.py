@@ -1,4 +1,4 @@
-"""Tokens: how many a lease gives, when the next is there, and what a ramp allows."""
+"""Tokens: how many a lease gives, when the next is available, and what a ramp allows."""
 
 from __future__ import annotations
 

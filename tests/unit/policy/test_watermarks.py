@@ -9,21 +9,21 @@ from eventbridge.policy.capacity import FreeSpace, Watermarks, is_ingestion_stop
     ("was_stopped", "free", "stopped"),
     [
         pytest.param(False, 99, True, id="below the low line it stops"),
-        pytest.param(False, 100, False, id="at the low line it goes on"),
+        pytest.param(False, 100, False, id="at the low watermark it continues"),
         pytest.param(True, 199, True, id="between both it stays stopped"),
         pytest.param(True, 200, False, id="at the high line it resumes"),
         pytest.param(True, None, False, id="a store that cannot say is never short"),
     ],
 )
 def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | None, stopped: bool) -> None:
-    """What was stopped needs more free space than what goes on."""
+    """Stopped work needs more free space than running work."""
     assert is_ingestion_stopped(was_stopped, free, Watermarks(100, 200)) is stopped
 
 
 @pytest.mark.parametrize(
     ("was_stopped", "held", "stopped"),
     [
-        pytest.param(False, 99, False, id="below the quota it goes on"),
+        pytest.param(False, 99, False, id="below the quota it continues"),
         pytest.param(False, 100, True, id="at the quota it stops"),
         pytest.param(True, 91, True, id="between both it stays stopped"),
         pytest.param(True, 90, False, id="at the line to resume at it resumes"),

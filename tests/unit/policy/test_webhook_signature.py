@@ -85,7 +85,7 @@ def test_a_signature_by_any_of_the_secrets_is_accepted(kind: str, secrets: str, 
     ],
 )
 def test_a_rejected_signature_has_a_reason(kind: str, headers: dict[str, str], said: str) -> None:
-    """A header that is missing or none, a time that is too far, a signature of somebody else."""
+    """A header that is missing or invalid, a time that is too far, a foreign signature."""
     keys = keys_of(kind, {"standard": SECRET}.get(kind, "key"))  # type: ignore[arg-type]
 
     assert said in signature_problem(kind, keys, headers, BODY, NOW)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_a_rejected_signature_has_a_reason(kind: str, headers: dict[str, str], s
 
 @pytest.mark.parametrize("secret", ["key", "whsec_", "whsec_a"])
 def test_a_secret_of_standard_webhooks_is_base64(secret: str) -> None:
-    """What is none is told without being shown."""
+    """An invalid secret is reported without being shown."""
     with pytest.raises(ValueError, match=r"secret|base64|padding|data") as caught:
         keys_of("standard", secret)
 

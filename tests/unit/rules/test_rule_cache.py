@@ -186,7 +186,7 @@ def test_processes_at_once_read_the_same(places: tuple[Path, Path]) -> None:
 
 
 def test_changed_code_reads_files_again(places: tuple[Path, Path], tmp_path: Path) -> None:
-    """What a file means is decided by our sources: an entry of others is not looked at."""
+    """The meaning of a file depends on our sources: an entry of other sources is not read."""
     folder, cache = places
     package = Path(eventbridge.__file__).parent
     copy = tmp_path / "include" / "eventbridge"
@@ -242,7 +242,7 @@ def test_where_no_cache_can_be_there_is_none(tmp_path: Path, place: str) -> None
 
 
 def test_entries_of_removed_files_are_removed(places: tuple[Path, Path]) -> None:
-    """When something new is kept, what nobody asked for is removed if it is old; what is not ours is left alone."""
+    """When a new entry is kept, an old unused one is removed; foreign files are left alone."""
     folder, cache = places
     (cache / ".died.rules").write_bytes(b"half")
     (cache / "notes.txt").write_text("mine")
@@ -255,11 +255,11 @@ def test_entries_of_removed_files_are_removed(places: tuple[Path, Path]) -> None
     (folder / "a.yaml").write_text(A)
     load_rules(folder, cache=cache)
 
-    assert len(list(cache.iterdir())) == 4  # the one before is too new: somebody may be reading in turns
+    assert len(list(cache.iterdir())) == 4  # the one before is too new: a process may be reading both
 
 
 def test_cache_entries_are_private(places: tuple[Path, Path]) -> None:
-    """Nobody else can read an entry, and of a file with an error, a secret by its looks, there is none."""
+    """No other user can read an entry, and a file with an error, a secret by its looks, has none."""
     folder, cache = places
     entries = set(cache.iterdir())
     (folder / "c.yaml").write_text(BUS.replace("orders", "more") + "    password: hunter2\n")

@@ -50,7 +50,7 @@ def said_about(folder: Path, content: str) -> list[str]:
 
 @pytest.mark.parametrize(("where", "written", "said"), cases(), ids=[written for _, written, _ in cases()])
 def test_rule_error(tmp_path: Path, where: str, written: str, said: list[str]) -> None:
-    """Each error is told with line, column, path and remedy, and without consequences of its own."""
+    """Each error is reported with line, column, path and remedy, and without consequences of its own."""
     assert said == said_about(tmp_path, AROUND[where] % written)
 
 
@@ -119,7 +119,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
 
 
 def test_all_errors_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
-    """One run tells everything, in the order of files and lines, a file that is not YAML included."""
+    """One run reports everything, in the order of files and lines, a file that is not YAML included."""
     (tmp_path / "a.yaml").write_text(
         f"{BUS}rules:\n  r: {{bus: b, pattern: {{}}, targets: {{t: {{type: fil}}}}, x: 1}}\n"
     )

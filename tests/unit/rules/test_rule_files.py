@@ -265,7 +265,7 @@ def test_rules_agree_on_the_slots_of_a_shared_pool(tmp_path: Path) -> None:
 
 
 def test_bus_of_a_file_that_is_no_yaml_is_not_missed(tmp_path: Path) -> None:
-    """A file that cannot be read may define the bus: no error is told that would vanish with the first."""
+    """A file that cannot be read may define the bus: no error is reported that would vanish with the first."""
     write(tmp_path, a="buses: {b: [", b="rules:\n" + rule("r"))
 
     assert len(said_about(tmp_path)) == 1
@@ -289,7 +289,7 @@ def test_folder_without_rule_files(tmp_path: Path) -> None:
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A file that is there and cannot be read is an error: its rules must not vanish."""
+    """An existing file that cannot be read is an error: its rules must not vanish."""
     (tmp_path / "r.yaml").symlink_to("/proc/self/mem")
 
     assert said_about(tmp_path) == ["r.yaml:1:1: $: the file cannot be read: Input/output error. Make it readable."]

@@ -45,18 +45,18 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     code = (
         "import os\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
-        "def told():\n    try:\n        load_rules(Path())\n        return ''\n"
+        "def load_error():\n    try:\n        load_rules(Path())\n        return ''\n"
         "    except Exception as error:\n        return str(error)\n"
-        "told()\n"  # whatever is imported on the way is imported with all rights
+        "load_error()\n"  # whatever is imported on the way is imported with all rights
         "if os.getuid() == 0: os.setuid(65534)\n"
-        "print(told())\n"
+        "print(load_error())\n"
     )
 
-    told = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
+    output = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
 
     hidden.chmod(0o755)
-    assert "team" in told.stdout
-    assert "cannot be read" in told.stdout
+    assert "team" in output.stdout
+    assert "cannot be read" in output.stdout
 
 
 def test_a_file_in_place_of_the_folder_is_reported_as_such(tmp_path: Path) -> None:

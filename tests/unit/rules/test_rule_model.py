@@ -60,7 +60,7 @@ def test_version_changes_with_anything_in_the_rule(changes: dict[str, Any]) -> N
 
 
 def test_rules_of_owners_are_theirs_with_the_buses_that_they_need() -> None:
-    """A rule that names no owner is its bus's; what nobody owns is of no owner, read from lines as from models."""
+    """A rule that names no owner has its bus's; without either it has none, read from lines as from models."""
     buses = {"shop": Bus(name="shop", owner="a"), "open": Bus(name="open"), "own": Bus(name="own", owner="b")}
     pattern = {"data": {"owner": ["b"]}}  # is no owner
     given = [
@@ -120,7 +120,7 @@ def test_of_a_changed_rule_set_only_what_changed_is_read() -> None:
 
 
 def test_a_rule_is_read_when_it_is_asked_for() -> None:
-    """Who wants one of 10,000 rules does not read the others: here they could not be."""
+    """Reading one of 10,000 rules does not read the others: here they could not be."""
     frozen = rule_set(rule("a"), rule("b")).to_json()
     read = RuleSet.from_json(frozen.replace('"enabled":true', '"enabled":?', 1))
 
@@ -144,7 +144,7 @@ def test_rules_that_are_not_read_are_frozen_as_they_were() -> None:
 
 @pytest.mark.parametrize("rules", [(), ("a",), ("a", "b")])
 def test_a_rule_set_of_one_line_is_read_too(rules: tuple[str, ...]) -> None:
-    """Somebody may have frozen, or written, the same JSON without a line for each rule."""
+    """The same JSON may have been frozen, or written, without a line for each rule."""
     frozen = rule_set(*(rule(name) for name in rules))
 
     assert RuleSet.from_json(frozen.to_json().replace("\n", "")) == RuleSet.from_json(frozen.to_json()) == frozen

@@ -1,4 +1,4 @@
-"""The traps of YAML: each is told with its place, none is guessed."""
+"""The traps of YAML: each is reported with its place, none is guessed."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_a_failing_test_of_a_rule_is_an_error_with_its_place(
 
 
 def test_an_event_that_does_not_match_is_explained_by_the_condition(tmp_path: Path) -> None:
-    """And with the value seen; what targets would get is not told then."""
+    """The error has the value seen; what targets would get is not shown then."""
     (one,) = said(tmp_path, "enabled: true", "true\n      - event: {type: order.paid}", "A1", "A1", "1000")
 
     assert "the pattern does not match this event: $.type: " in one

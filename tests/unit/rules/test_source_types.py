@@ -1,4 +1,4 @@
-"""Types of sources: those of a package are read, told about, frozen and opened as the built-in one."""
+"""Types of sources: those of a package are read, described, frozen and opened as the built-in one."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_log_of_a_package_is_read_from_and_published_to(tmp_path: Path) -> Non
 
 
 def test_a_queue_is_no_log(tmp_path: Path) -> None:
-    """It has no offsets: who would read it by ranges is told so."""
+    """It has no offsets: a read by ranges gets an error that says so."""
     bus = opening(tmp_path, {"type": "pond"})
 
     with closing(open_source(*bus)) as source:  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def test_a_queue_is_no_log(tmp_path: Path) -> None:
 
 
 def test_a_bus_that_is_only_read_from_is_not_published_to(tmp_path: Path) -> None:
-    """Who would publish is told how."""
+    """A publisher gets an error that says how."""
     with pytest.raises(UserError, match=r"the type canal, which EventBridge only reads\. Publish with the broker"):
         open_publisher(*opening(tmp_path, {"type": "canal", "depth": 2}))  # type: ignore[arg-type]
 

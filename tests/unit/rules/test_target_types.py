@@ -1,4 +1,4 @@
-"""Types of targets: those of a package are read, told about, frozen and opened as the built-in ones."""
+"""Types of targets: those of a package are read, described, frozen and opened as the built-in ones."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_its_errors_are_reported_at_their_place(tmp_path: Path, target: str, sai
 
 @pytest.mark.usefixtures("listed")
 def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> None:
-    """Who mistypes a package's type is told it."""
+    """A misspelt type of a package gets it as the suggestion."""
     assert said_about(tmp_path / "rules", "type: listd, list_name: a, timeout: 5s") == [
         "7:20: $.rules.r.targets.t.type: unknown type 'listd' of a target. Did you mean listed?",
     ]
@@ -122,7 +122,7 @@ def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> N
 def test_a_broken_package_is_an_error_at_the_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, part: str
 ) -> None:
-    """Only rules that name its type are concerned, and they are told why."""
+    """Only rules that name its type are concerned, and their error has the reason."""
     install(tmp_path / "site", monkeypatch, "acme_lists", module, {"eventbridge.targets": "listed = acme_lists:LISTED"})
 
     (error,) = said_about(tmp_path / "rules", "type: listed")
@@ -132,7 +132,7 @@ def test_a_broken_package_is_an_error_at_the_type(
 
 
 def test_a_type_of_two_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which of the two would be taken nobody could know."""
+    """The choice between the two would be undefined."""
     for package in ("acme_lists", "other_lists"):
         install(tmp_path / package, monkeypatch, package, LISTED, {"eventbridge.targets": f"listed = {package}:LISTED"})
 

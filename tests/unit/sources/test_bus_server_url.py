@@ -1,4 +1,4 @@
-"""The embedded bus on a server reads the ledger's URL as the ledger does, and tells nobody the password in it."""
+"""The embedded bus on a server reads the ledger's URL as the ledger does, and reveals the password in it to no one."""
 
 from __future__ import annotations
 

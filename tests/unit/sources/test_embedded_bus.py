@@ -73,7 +73,7 @@ def test_the_file_and_its_name_are_on_disk_before_the_bus_is_used(
 
 
 def test_another_opener_syncs_the_folder_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who finds the file there cannot know that its maker has synced the folder already."""
+    """A process that finds the file cannot know that its maker has synced the folder already."""
     EmbeddedBus(tmp_path, "shop", clock=at_start).close()
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(path_of(descriptor)))
@@ -93,7 +93,7 @@ def test_it_is_all_there_when_opened_again(tmp_path: Path) -> None:
 
 
 def test_a_bus_is_known_by_its_file(tmp_path: Path) -> None:
-    """Opened again, under another name or from a copy it is the same bus; a file made again under its name is not."""
+    """Opened again, under another name or from a copy it is the same bus; a recreated file under its name is not."""
     with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
         identity = bus.identities()
     shutil.copy(bus.path, tmp_path / "copy.sqlite")
@@ -152,7 +152,7 @@ def test_only_the_topics_asked_for_are_seen(tmp_path: Path) -> None:
 
 
 def test_a_topic_may_come_later(tmp_path: Path) -> None:
-    """A topic that is new to a bus is made when the bus is opened with it; what is there stays."""
+    """A topic that is new to a bus is made when the bus is opened with it; existing ones stay."""
     with EmbeddedBus(tmp_path, "shop", topics=["orders"], partitions=1, clock=at_start) as bus:
         bus.publish([(b"1", None)])
     with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=3, clock=at_start) as bus:
@@ -160,7 +160,7 @@ def test_a_topic_may_come_later(tmp_path: Path) -> None:
 
 
 def test_a_publish_that_fails_leaves_nothing(bus: EmbeddedBus) -> None:
-    """All records of a call are there or none is."""
+    """All records of a call are stored or none is."""
     with pytest.raises(BusError):
         bus.publish([(b"1", None), ("text", None)])  # type: ignore[list-item]
 
@@ -287,17 +287,17 @@ def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
 
 def test_a_listener_gets_one_signal_per_publish(bus: EmbeddedBus) -> None:
     """Any publisher's messages are announced once, as soon as they can be read; a closed bus announces nothing."""
-    told = bus.announcements()
-    assert told is not None
-    assert bus.announcements() is told
-    assert not told.take_signal()
+    reported = bus.announcements()
+    assert reported is not None
+    assert bus.announcements() is reported
+    assert not reported.take_signal()
     with EmbeddedBus(bus.path.parent, bus.bus, clock=at_start) as another:
         another.publish([(b"{}", None)] * 2)
         another.publish([(b"{}", None)])
 
-    assert select.select([told], [], [], 10)[0] == [told]
-    assert told.take_signal()
-    assert not told.take_signal()
+    assert select.select([reported], [], [], 10)[0] == [reported]
+    assert reported.take_signal()
+    assert not reported.take_signal()
 
 
 def test_a_rule_files_bus_is_opened(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_a_bus_has_topics_and_partitions(tmp_path: Path) -> None:
 
 
 def test_a_locked_bus_says_so(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A writer that somebody else keeps out gives up after its time, with a remedy; reading goes on."""
+    """A writer that waits for another one's lock gives up after its time, with a remedy; reading continues."""
     monkeypatch.setattr(bus_file, "BUSY_SECONDS", 0.05)
     with Path(f"{bus.path}.lock").open("w") as holder:
         fcntl.flock(holder, fcntl.LOCK_EX)
@@ -122,14 +122,14 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "told"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Check")]
+    ("folder", "reported"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Check")]
 )
-def test_an_io_error_of_a_full_disk_is_reported_as_one(folder: str, told: str) -> None:
+def test_an_io_error_of_a_full_disk_is_reported_as_one(folder: str, reported: str) -> None:
     """SQLite calls a full disk an I/O error too; where there is room it is a fault of the disk."""
     error = sqlite3.OperationalError("disk I/O error")
     error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
 
-    with pytest.raises(BusError, match=told), bus_file.bus_errors(Path(folder) / "shop.sqlite"):
+    with pytest.raises(BusError, match=reported), bus_file.bus_errors(Path(folder) / "shop.sqlite"):
         raise error
 
 

@@ -1,4 +1,4 @@
-"""A range that is read file by file: who stops within it goes on by the same pulls."""
+"""A range that is read file by file: a reader that stops within it continues by the same pulls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PARTITION = Partition("flights", "broker-a", 0)
 
 
 class Pulls:
-    """Blocks of ten messages, and how often somebody began to pull them, and ended it."""
+    """Blocks of ten messages, and how often a pull of them began, and ended."""
 
     def __init__(self) -> None:
         self.begun: list[tuple[Partition, int, int]] = []

@@ -33,7 +33,7 @@ ValueError: a later one
     ],
 )
 def test_the_line_that_matters_is_found(text: str, expected: str) -> None:
-    """Of Spark's pages of text the first Python error is told, else the first line."""
+    """Of Spark's pages of text the first Python error is reported, else the first line."""
     assert first_error(text) == expected
 
 
@@ -51,5 +51,5 @@ def test_the_line_that_matters_is_found(text: str, expected: str) -> None:
     ],
 )
 def test_the_line_that_matters_of_a_log_is_found(text: str, expected: str | None) -> None:
-    """A log's first lines say nothing: the first error in it is told."""
+    """A log's first lines say nothing: the first error in it is reported."""
     assert first_error_of_log(text) == (expected or text.splitlines()[0])

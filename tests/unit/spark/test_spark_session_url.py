@@ -17,7 +17,7 @@ from eventbridge.spark.session import session_id, session_url
     ],
 )
 def test_a_url_gets_its_session(url: str, expected: str) -> None:
-    """The session id is appended to what the connection says, in place of one that is there."""
+    """The session id is appended to the connection's URL, in place of an existing one."""
     assert session_url(url, "S") == expected
 
 

@@ -49,7 +49,7 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_an_id_is_found_in_every_file_that_has_it(store: Store) -> None:
-    """Over many row groups, and over indexes that were joined; what nobody has is nowhere."""
+    """Over many row groups, and over joined indexes; an unknown id is found nowhere."""
     some = [land(store, f"a{number}", *(f"{number}-{row}" for row in range(9_000))) for number in range(3)]
     twice = land(store, "b", "0-17", "é", bodies=(b'{"id": "claimed"', b"{}"))
     write_index(

@@ -45,7 +45,7 @@ class CountingFile(io.BytesIO):
 
 
 class CountingStore(InMemoryStore):
-    """A store whose last opened file is there to be asked what was read of it."""
+    """A store that keeps its last opened file, to be asked what was read of it."""
 
     opened: CountingFile
 
@@ -168,7 +168,7 @@ def test_a_missing_table_is_missing() -> None:
 
 
 def test_create_writes_once() -> None:
-    """With `create` the second writer is told that it lost, and changes nothing."""
+    """With `create` the second writer gets an error, and changes nothing."""
     store = InMemoryStore()
 
     assert write_table(store, "x", small(1), create=True, schema=SMALL)
@@ -275,7 +275,7 @@ def test_a_span_of_rows_is_read(first: int, last: int) -> None:
 
 
 def test_a_span_behind_the_end_is_damage() -> None:
-    """A file with fewer rows than somebody knows of is not the file that was written."""
+    """A file with fewer rows than recorded is not the file that was written."""
     with pytest.raises(StoreFileDamaged, match="25 rows; row 25"):
         read_span(stored(25), "x", 20, 26, ["n"])
 
@@ -332,7 +332,7 @@ def test_a_file_names_its_format(by_parts: bool) -> None:
 
 
 def test_a_file_of_a_newer_format_is_refused() -> None:
-    """However it is read, with the remedy; it is not taken for a damaged one, which would be made again."""
+    """However it is read, with the remedy; it is not taken for a damaged one, which would be rebuilt."""
     store = InMemoryStore()
     store.put("x", of_format("2"))
 

@@ -53,9 +53,9 @@ def dead_letter(number: int, **changes: Any) -> dict[str, Any]:
 def written(store: Store) -> Callable[..., str]:
     """Write letters into a file of the store and return its path."""
 
-    def write(name: str, *letters: dict[str, Any]) -> str:
+    def write(name: str, *entries: dict[str, Any]) -> str:
         path = f"dead_letters/date=2026-03-01/{name}.parquet"
-        write_table(store, path, pa.Table.from_pylist(list(letters), schema=schemas.DEAD_LETTER))
+        write_table(store, path, pa.Table.from_pylist(list(entries), schema=schemas.DEAD_LETTER))
         return path
 
     return write
@@ -122,7 +122,7 @@ def test_an_interrupt_ends_it_wherever_it_is(late: str, store: Store, written: C
 
 
 def busy_seconds() -> float:
-    """Return the processor time that the processes took which ask DuckDB for this one, and are there."""
+    """Return the processor time of the running child processes that query DuckDB for this one."""
     found = 0.0
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

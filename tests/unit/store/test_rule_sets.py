@@ -1,4 +1,4 @@
-"""Frozen rule sets: written once, read once by a process, told when they are damaged."""
+"""Frozen rule sets: written once, read once by a process, reported when they are damaged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def a_set(number: int) -> RuleSet:
 
 
 def test_a_rule_set_is_read_once(store: FileStore) -> None:
-    """Its name is its content: who asks again gets what was read, and the store is not asked."""
+    """Its name is its content: a second read returns the first one's result, and the store is not asked."""
     name = freeze_rules(store, a_set(1))
     first = frozen_rules(store, name)
     store.delete(layout.rule_set(name))
@@ -60,7 +60,7 @@ def test_few_rule_sets_are_kept(store: FileStore) -> None:
 
 
 def is_kept(store: FileStore, name: str) -> bool:
-    """Return whether a set is known though its file is gone."""
+    """Return whether a set is known though its file is missing."""
     try:
         frozen_rules(store, name)
     except StoreFileMissing:

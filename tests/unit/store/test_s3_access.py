@@ -53,14 +53,14 @@ def test_aws_own_variables_are_used(s3_server: S3Server, monkeypatch: pytest.Mon
     ],
 )
 def test_a_connection_that_cannot_be_used(text: str, said: str) -> None:
-    """What is wrong with a connection is told without what it holds."""
-    with pytest.raises(ConnectionUnusable, match=f"Connection 's3' cannot be used for S3: .*{said}") as told:
+    """An invalid connection is reported without its secrets."""
+    with pytest.raises(ConnectionUnusable, match=f"Connection 's3' cannot be used for S3: .*{said}") as reported:
         S3Access.from_connection(Connection.from_text("s3", text))
-    assert not re.search("hush|hu.*sh@", str(told.value))
+    assert not re.search("hush|hu.*sh@", str(reported.value))
 
 
 def test_the_connection_is_looked_up_with_the_first_call(s3_server: S3Server) -> None:
-    """Opening asks nobody; the uri names the connection and leads back to the same store."""
+    """Opening makes no request; the uri names the connection and leads back to the same store."""
     asked = []
 
     def connections(connection_id: str) -> Connection:
@@ -100,7 +100,7 @@ def test_secrets_are_not_in_what_is_printed(s3_server: S3Server) -> None:
     ],
 )
 def test_a_uri_of_no_bucket_is_refused_without_showing_it(uri: str) -> None:
-    """Somebody may have written a key into it."""
-    with pytest.raises(UserError, match=r"The store's URI.*s3://connection@bucket/prefix") as told:
+    """A user may have written a key into it."""
+    with pytest.raises(UserError, match=r"The store's URI.*s3://connection@bucket/prefix") as reported:
         open_store(uri)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(reported.value)

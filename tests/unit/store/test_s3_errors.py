@@ -1,4 +1,4 @@
-"""What servers say in words of their own is told in ours."""
+"""The servers' own messages are reported in EventBridge's words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eventbridge.clients.s3.errors import arrow_error
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "told"),
+    ("code", "text", "reported"),
     [
         ("SLOW_DOWN", "Please reduce", "too many requests (SlowDown)"),
         ("UNKNOWN (HTTP status 301)", "", "the bucket is in another region"),
@@ -25,9 +25,9 @@ from eventbridge.clients.s3.errors import arrow_error
     ],
 )
 def test_an_error_of_pyarrow_is_identified_by_its_code_or_by_the_name_in_its_text(
-    code: str, text: str, told: str
+    code: str, text: str, reported: str
 ) -> None:
     """A name that is not known leaves what the status says."""
     said, _ = arrow_error(OSError(f"When writing: AWS Error {code} during PutObject operation: {text}"))
 
-    assert said == told
+    assert said == reported

@@ -1,4 +1,4 @@
-"""The local store's own promises: what is synced, what is swept up, and what a full disk is told as."""
+"""The local store's own promises: what is synced, what is swept up, and how a full disk is reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_later_write_syncs_twice(tmp_path: Path, synced: list[str]) -> None:
 
 
 def test_folders_made_by_other_processes_are_synced_too(tmp_path: Path, synced: list[str]) -> None:
-    """A folder that is there need not be durable: its maker may have died before syncing it."""
+    """An existing folder need not be durable: its maker may have died before syncing it."""
     (tmp_path / "a" / "b").mkdir(parents=True)
     FileStore(tmp_path).put("a/b/x", b"1")
 
@@ -77,7 +77,7 @@ def test_folders_made_by_other_processes_are_synced_too(tmp_path: Path, synced: 
 
 
 def test_the_loser_of_a_create_syncs_the_winners_name(tmp_path: Path, synced: list[str]) -> None:
-    """Who is told that a file exists may rely on it, so it must be durable by then."""
+    """A caller that learns that a file exists may rely on it, so it must be durable by then."""
     store = FileStore(tmp_path)
     store.create("a/x", b"1")
     synced.clear()
@@ -179,7 +179,7 @@ def test_a_file_where_a_folder_is_needed_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_name_too_long_says_so(tmp_path: Path) -> None:
-    """A file name that the file system cannot hold is told as that."""
+    """A file name that the file system cannot hold is reported as that."""
     with pytest.raises(StoreError, match="too long"):
         FileStore(tmp_path).put("a/" + "x" * 300, b"")
 
@@ -215,7 +215,7 @@ def test_a_relative_folder_is_fixed_when_it_is_opened(tmp_path: Path, monkeypatc
     ],
 )
 def test_a_uri_that_is_no_store_is_refused_with_the_remedy(uri: str, message: str) -> None:
-    """What cannot be opened is a user error, told with what to write."""
+    """An unusable URI is a user error, reported with what to write."""
     with pytest.raises(UserError, match=message):
         open_store(uri)
 

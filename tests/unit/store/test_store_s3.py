@@ -1,4 +1,4 @@
-"""The S3 store's own promises: who wins, what is sent, what a server's or a connection's fault is told as."""
+"""The S3 store's own promises: the winner of a create, the requests, and how an error is reported."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_lost_response_to_the_end_of_an_upload_in_parts(store: S3Store, s3_ser
 
 
 def test_a_conflict_is_tried_again(store: S3Store, s3_server: S3Server) -> None:
-    """409 says that the server cannot tell yet who is first."""
+    """409 says that the server has not decided yet which writer is first."""
     numbers = count(1)
     s3_server.refuse = lambda request: "ConditionalRequestConflict" if next(numbers) == 1 else None
 
@@ -230,10 +230,10 @@ def test_a_refusal_of_the_server_is_reported_in_one_line(s3_server: S3Server, co
         "delete": lambda: store.delete("a/x"),
     }
     for verb, call in calls.items():
-        with pytest.raises(StoreError) as told:
+        with pytest.raises(StoreError) as output:
             call()
 
-        text = str(told.value)
+        text = str(output.value)
         assert f"{verb} 'a/x' in the bucket 'tests' at http://127.0.0.1:" in text
         assert said in text
         assert "\n" not in text
@@ -243,18 +243,18 @@ def test_a_refusal_of_the_server_is_reported_in_one_line(s3_server: S3Server, co
 
 @pytest.mark.parametrize("call", ["get", "open", "exists"])
 def test_a_look_that_is_refused_is_not_a_missing_file(s3_server: S3Server, call: str) -> None:
-    """Where a server says 403 or 503 without a word, as it does to HEAD, that is told and not taken for 404."""
+    """If a server sends 403 or 503 without a body, as it does to HEAD, that is reported and not taken for 404."""
     store = store_of(s3_server, attempts=1)
     for code, said in (("AccessDenied", "access is denied"), ("SlowDown", "too many requests|not available")):
         s3_server.refuse = lambda request, code=code: code
 
-        with pytest.raises(StoreError, match=said) as told:
+        with pytest.raises(StoreError, match=said) as output:
             getattr(store, call)("a/x")
-        assert not isinstance(told.value, StoreFileMissing)
+        assert not isinstance(output.value, StoreFileMissing)
 
 
 def test_a_fault_while_reading_is_no_damaged_file(s3_server: S3Server) -> None:
-    """A server that fails in the middle of a file: trying again helps, so it must not be told as damage."""
+    """A server that fails in the middle of a file: trying again helps, so it must not be reported as damage."""
     store = store_of(s3_server, attempts=1)
     write_table(store, "a/t", TABLE, schema=TABLE.schema)
     s3_server.refuse = lambda request: "SlowDown" if request.method == "GET" else None
@@ -262,9 +262,9 @@ def test_a_fault_while_reading_is_no_damaged_file(s3_server: S3Server) -> None:
     with pytest.raises(
         StoreError,
         match=r"Cannot read 'a/t'.*(the service is not available|an internal error of the server|too many requests)",
-    ) as told:
+    ) as output:
         read_rows(store, "a/t", "0-9")
-    assert not isinstance(told.value, StoreFileDamaged)
+    assert not isinstance(output.value, StoreFileDamaged)
 
 
 @pytest.mark.parametrize(
@@ -284,13 +284,13 @@ def test_a_bucket_that_is_not_there(s3_server: S3Server, call: Callable[[S3Store
     """Every call says that the bucket is missing, those for one file too: it is not the file that is missing."""
     store = store_of(s3_server, bucket="nobodys", attempts=1)
 
-    with pytest.raises(StoreError, match=r"'nobodys'.*the bucket does not exist. Create it.*STORE_URI") as told:
+    with pytest.raises(StoreError, match=r"'nobodys'.*the bucket does not exist. Create it.*STORE_URI") as output:
         call(store)
-    assert not isinstance(told.value, StoreFileMissing)
+    assert not isinstance(output.value, StoreFileMissing)
 
 
 def test_a_server_that_is_down() -> None:
-    """Nobody listens: one line with the address and what to do, from either library."""
+    """No server listens: one line with the address and what to do, from either library."""
     access = S3Access(endpoint="http://127.0.0.1:9", access_key="a", secret_key="b")
     store = S3Store("tests", "x", lambda: access, attempts=1)
     for call in (lambda: store.list(""), lambda: store.get("x"), lambda: store.put("x", b"")):
@@ -313,12 +313,12 @@ def test_a_fork_uses_clients_of_its_own(store: S3Store) -> None:
 
 
 def test_a_file_store_imports_no_client_of_s3() -> None:
-    """boto3 costs a third of a second: who has a folder as store does not pay it."""
+    """boto3 costs a third of a second: a store in a folder does not pay it."""
     code = (
         "import sys; from eventbridge.runtime.runtime import Runtime;"
         "from eventbridge.store.open import open_store;"
         "open_store('file:///tmp/x'); print(sorted({'boto3', 'botocore'} & set(sys.modules)))"
     )
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
-    assert told.stdout == "[]\n"
+    assert output.stdout == "[]\n"

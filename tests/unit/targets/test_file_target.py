@@ -68,7 +68,7 @@ def test_a_path_that_cannot_be_written(tmp_path: Path, kind: str) -> None:
 
 
 def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
-    """An obstacle that is removed is gone for the same target too."""
+    """An obstacle that is removed no longer stops the same target either."""
     path = tmp_path / "out.jsonl"
     path.mkdir()
     with closing(FileTarget(place(path), clock=now)) as target:
@@ -186,5 +186,5 @@ def _descriptor_of(path: Path) -> int:
 def _leads_to(entry: Path, path: Path) -> bool:
     try:
         return entry.readlink() == path
-    except OSError:  # the descriptor that lists the folder is gone by now
+    except OSError:  # the descriptor that lists the folder is closed by now
         return False

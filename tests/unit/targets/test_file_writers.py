@@ -62,7 +62,7 @@ def test_several_processes_share_a_file(tmp_path: Path) -> None:
 
 
 def test_writers_take_turns(tmp_path: Path) -> None:
-    """A target that stays open keeps nobody out between its blocks."""
+    """A target that stays open blocks no other writer between its blocks."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
     with closing(FileTarget(place(path), clock=now)) as one, closing(FileTarget(place(path), clock=now)) as other:

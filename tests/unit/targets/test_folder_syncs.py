@@ -1,4 +1,4 @@
-"""Syncs of a folder that many files were made in: who is served by one, and who hears that it failed."""
+"""Syncs of a folder that many files were made in: which callers one serves, and which get its error."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.targets.file.target import FolderSyncs
 
 
 class Disk:
-    """`os.fsync`, which waits until it may go on, counts, and can fail."""
+    """`os.fsync`, which waits until it is released, counts, and can fail."""
 
     def __init__(self) -> None:
         self.begun = threading.Semaphore(0)

@@ -57,7 +57,7 @@ def some(number: int, content_type: str = "application/json", **fields: Any) -> 
 
 
 def responses_of(target: Target, requests: list[Request]) -> dict[int, Response]:
-    """Deliver as a run does: what nobody judged goes again."""
+    """Deliver as a run does: an undecided delivery goes again."""
     found: dict[int, Response] = {}
     for _ in range(20):
         left = [each for each in requests if each.index not in found]
@@ -207,7 +207,7 @@ def test_requests_in_flight_are_counted_not_deliveries(receiver: Receiver) -> No
 
 
 def test_nothing_is_taken_that_is_not_sent() -> None:
-    """What is next is looked at by index: who counts what is taken, a rate say, counts what goes out."""
+    """The next item is checked by index: a caller that counts taken items, for a rate, counts sent ones."""
     asked: list[int] = []
 
     def may_send(request: Request, _left: int) -> bool:
@@ -316,7 +316,7 @@ def test_when_time_is_over_all_of_a_batch_request_is_given_up(receiver: Receiver
 
 
 def test_it_says_how_many_its_last_response_still_holds_for(receiver: Receiver) -> None:
-    """Who ends early takes these first: they are delivered."""
+    """A caller that ends early takes these first: they are delivered."""
     with closing(target_of(receiver.url("/healthy/more"), 4, max_in_flight=1)) as target:
         more = [target.more_of_response for _ in target.deliver(some(6), later())]
 

@@ -40,8 +40,8 @@ def headers_of(receiver: Receiver, path: str) -> list[dict[str, str]]:
     return [request["headers"] for request in receiver.requests() if request["path"] == path]
 
 
-def responses_in_turn(*connections: Connection) -> tuple[Callable[[str], Connection], list[str]]:
-    """Return a look-up that gives the connections one after the other, the last one for ever, and who asked."""
+def successive_responses(*connections: Connection) -> tuple[Callable[[str], Connection], list[str]]:
+    """Return a look-up that gives the connections one by one, the last one forever, and the names asked for."""
     left = list(connections)
     asked: list[str] = []
 
@@ -109,9 +109,9 @@ def test_an_api_key_is_sent_in_the_query(receiver: Receiver, url: str, sent: str
 
 
 def test_a_new_api_key_in_the_query_replaces_the_old_one(receiver: Receiver) -> None:
-    """After 401 the URL is made again: the old key is in it no more."""
+    """After 401 the URL is rebuilt: the old key is in it no more."""
     extra = {"api_key_query": "key"}
-    look_up, _ = responses_in_turn(
+    look_up, _ = successive_responses(
         connection(extra | {"api_key": "old-key"}), connection(extra | {"api_key": "new-key"})
     )
     with closing(target_of(receiver.url("/status/401"), look_up, max_in_flight=1)) as target:
@@ -142,7 +142,7 @@ def test_a_response_that_repeats_a_secret_is_kept_without_it(receiver: Receiver)
 
 def test_after_401_new_credentials_are_used_once(receiver: Receiver) -> None:
     """A token that was renewed meanwhile: the request is sent once more with it, and the next ones at once."""
-    look_up, asked = responses_in_turn(connection({"token": "old"}), connection({"token": "new"}))
+    look_up, asked = successive_responses(connection({"token": "old"}), connection({"token": "new"}))
     with closing(target_of(receiver.url("/guarded/new"), look_up, max_in_flight=1)) as target:
         [(_, first)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
         second = codes(target, 3)
@@ -155,7 +155,7 @@ def test_after_401_new_credentials_are_used_once(receiver: Receiver) -> None:
 
 def test_many_in_flight_share_one_question(receiver: Receiver) -> None:
     """20 requests that meet 401 together ask for the connection once; each is sent once more."""
-    look_up, asked = responses_in_turn(connection({"token": "old"}), connection({"token": "shared"}))
+    look_up, asked = successive_responses(connection({"token": "old"}), connection({"token": "shared"}))
     with closing(target_of(receiver.url("/guarded/shared"), look_up, max_in_flight=20)) as target:
         responded = codes(target, 20)
 
@@ -166,7 +166,7 @@ def test_many_in_flight_share_one_question(receiver: Receiver) -> None:
 
 def test_after_401_the_same_credentials_are_not_sent_again(receiver: Receiver) -> None:
     """Nothing changed: 401 is the response, for every request, and the connection is asked once per delivery."""
-    look_up, asked = responses_in_turn(connection({"token": "old"}))
+    look_up, asked = successive_responses(connection({"token": "old"}))
     with closing(target_of(receiver.url("/guarded/never"), look_up)) as target:
         responded = codes(target, 5)
         asked_first = len(asked)
@@ -179,7 +179,7 @@ def test_after_401_the_same_credentials_are_not_sent_again(receiver: Receiver) -
 
 def test_new_credentials_that_fail_too_are_the_response(receiver: Receiver) -> None:
     """A request is sent twice at most."""
-    look_up, _ = responses_in_turn(connection({"token": "old"}), connection({"token": "newer"}))
+    look_up, _ = successive_responses(connection({"token": "old"}), connection({"token": "newer"}))
     with closing(target_of(receiver.url("/guarded/newest"), look_up)) as target:
         responded = codes(target)
 

@@ -114,7 +114,7 @@ def test_any_thread_may_wake_it_also_when_it_is_closed() -> None:
 
 
 def _no_connection(connection_id: str) -> Connection:
-    raise AssertionError(f"nobody asked for {connection_id}")
+    raise AssertionError(f"unexpected look-up of {connection_id}")
 
 
 def test_a_socket_with_the_number_of_a_closed_one_is_polled(engine: HttpEngine) -> None:
@@ -144,7 +144,7 @@ def test_a_socket_with_the_number_of_a_closed_one_is_polled(engine: HttpEngine) 
 
 
 def test_a_response_that_came_in_time_counts_however_late_it_is_read(engine: HttpEngine) -> None:
-    """Who drives the engine stood still for longer than a request may take; only what has no response is a timeout."""
+    """The engine's caller stood still for longer than a timeout; only a request without a response times out."""
     response = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
     asked, still, responded = threading.Event(), threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -175,18 +175,18 @@ def test_a_response_that_came_in_time_counts_however_late_it_is_read(engine: Htt
         assert responded.wait(20.0)
         while time.monotonic() < began + 1.1:
             thread.join(0.1)
-        told = []
+        ends = []
         for step in steps:
             if isinstance(step, tuple):
-                told.append(step[1])
+                ends.append(step[1])
             else:
                 engine.wait(1.0)
         thread.join()
 
-    assert [each.error_class for each in told] == [None, "Timeout"]
-    assert told[0].accepted
-    assert 1000 <= told[1].duration_ms < 60_000
-    assert re.fullmatch(r"Operation timed out after \d{4,5} milliseconds with 0 bytes received", told[1].error or "")
+    assert [each.error_class for each in ends] == [None, "Timeout"]
+    assert ends[0].accepted
+    assert 1000 <= ends[1].duration_ms < 60_000
+    assert re.fullmatch(r"Operation timed out after \d{4,5} milliseconds with 0 bytes received", ends[1].error or "")
 
 
 def test_a_request_without_a_response_is_given_up_by_the_first_look_after_its_time(
@@ -199,15 +199,15 @@ def test_a_request_without_a_response_is_given_up_by_the_first_look_after_its_ti
     while not engine.wait(0.0) and not receiver.requests():
         pass
     over_at = time.monotonic() + 1.0  # at the latest: it went out before
-    looks, told = [0.0], []
+    looks, reported = [0.0], []
     for step in steps:
         if isinstance(step, tuple):
-            told.append(step[1].error_class)
+            reported.append(step[1].error_class)
         else:
             looks.append(time.monotonic())
             engine.wait(0.05)
 
-    assert told == ["Timeout"]
+    assert reported == ["Timeout"]
     assert looks[-2] <= over_at
 
 
@@ -239,13 +239,13 @@ def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_gets_a_resp
 
         stuck = hanging.steps(requests(1), later(), TransferSlot(engine))
         assert next(stuck) is None
-        told = []
+        reported = []
         for step in stuck:
             if isinstance(step, tuple):
-                told.append(step[1])
+                reported.append(step[1])
             else:
                 engine.wait(0.05)
         assert responses_of(engine, quick) == [0]
 
-    assert [each.error_class for each in told] == ["Timeout"]
-    assert told[0].duration_ms - told[0].stalled_ms < 1_500
+    assert [each.error_class for each in reported] == ["Timeout"]
+    assert reported[0].duration_ms - reported[0].stalled_ms < 1_500

@@ -64,7 +64,7 @@ def test_a_connection_that_does_not_come_about_costs_what_connect_says() -> None
         address = listener.getsockname()
         silent = response_of(f"https://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
         while _connects(taken.enter_context(socket.socket()), address):
-            pass  # until the kernel takes no more, as nobody accepts them
+            pass  # until the kernel takes no more, as no server accepts them
         dropped = response_of(f"http://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
 
     for response in (silent, dropped):
@@ -84,4 +84,4 @@ def test_a_response_may_take_longer_than_connecting(receiver: Receiver) -> None:
 
 
 def _no_connection(connection_id: str) -> Connection:
-    raise AssertionError(f"nobody asked for {connection_id}")
+    raise AssertionError(f"unexpected look-up of {connection_id}")

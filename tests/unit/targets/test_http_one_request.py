@@ -182,7 +182,7 @@ def test_the_next_request_has_a_connection_of_its_own() -> None:
 
 
 def test_a_target_that_stops_after_it_took_a_request_is_not_said_to_refuse_the_connection() -> None:
-    """The request went out: that nobody listens any more is not what happened to it."""
+    """The request went out: that its caller no longer listens does not change its outcome."""
     with closing(Server("close", good=1, stops=True)) as server, closing(target_of(server)) as target:
         responses = responses_of(target, 2)
 

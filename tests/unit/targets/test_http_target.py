@@ -24,7 +24,7 @@ from eventbridge.targets.protocol import Request, Target
 
 
 def no_connection(connection_id: str) -> Connection:
-    raise AssertionError(f"nobody asked for {connection_id}")
+    raise AssertionError(f"unexpected look-up of {connection_id}")
 
 
 def target_of(url: str, *, timeout_seconds: float = 10.0, max_in_flight: int = 8) -> Target:
@@ -197,7 +197,7 @@ def test_only_the_final_responses_headers_count(receiver: Receiver) -> None:
 
 
 def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
-    """A 302 is a response; nobody goes where it points."""
+    """A 302 is a response; it is not followed."""
     response = response_of(receiver.url("/redirect/elsewhere"))
 
     assert response.code == 302
@@ -210,7 +210,7 @@ def test_the_responses_beginning_is_kept(receiver: Receiver) -> None:
 
 
 def test_a_huge_body_is_cut_off(receiver: Receiver) -> None:
-    """Of a body that would take hours 1 MB is read and 20 KB are kept; its code counts, and the target goes on."""
+    """Of a body that would take hours 1 MB is read and 20 KB are kept; its code counts, and the target continues."""
     with closing(target_of(receiver.url("/huge"), max_in_flight=2, timeout_seconds=5.0)) as target:
         responses = [response for _, response in target.deliver([a_request(n) for n in range(5)], later())]
 
@@ -257,7 +257,7 @@ def test_a_connection_that_breaks_off_is_no_response(receiver: Receiver) -> None
 def test_nothing_listens() -> None:
     """A port without a listener is ConnectionRefused."""
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take it meanwhile
         response = response_of(f"http://127.0.0.1:{taken.getsockname()[1]}/")
 
     assert (response.accepted, response.code, response.error_class) == (False, None, "ConnectionRefused")
@@ -365,7 +365,7 @@ def test_descriptors_above_1023_are_no_limit(receiver: Receiver) -> None:
 
 
 def test_one_delivery_at_a_time(receiver: Receiver) -> None:
-    """A second `deliver` while the first is open is a programming error, told as such."""
+    """A second `deliver` while the first is open is a programming error, and is reported as such."""
     with closing(target_of(receiver.url("/slow"), max_in_flight=1)) as target:
         first = target.deliver([a_request(0), a_request(1)], later())
         next(first)

@@ -1,4 +1,4 @@
-"""TLS of the HTTP target: who is trusted, what we show of ourselves, and what is spoken inside."""
+"""TLS of the HTTP target: trusted servers, client certificates, and the protocol inside."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def outcome(response: Response) -> tuple[bool, int | None, str | None]:
 
 
 def test_a_self_signed_server_is_refused(receiver: Receiver) -> None:
-    """Nothing is sent to a server that nobody vouches for."""
+    """Nothing is sent to a server that no CA vouches for."""
     response = response_of(receiver.url("/healthy/unknown"))
 
     assert outcome(response) == (False, None, "TlsError")
@@ -93,7 +93,7 @@ def test_a_connection_names_its_ca(receiver: Receiver, own: Path, form: str) -> 
 
 
 def test_the_ca_of_a_connection_is_the_only_one(receiver: Receiver, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whom the system trusts does not count for a connection that names its own CA."""
+    """The system's CAs do not count for a connection that names its own CA."""
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     other = certificates.ca().certificate.decode()
 

@@ -155,7 +155,7 @@ def test_other_requests_have_their_response_before_a_token_is_got_again(receiver
     ],
 )
 def test_a_token_endpoint_that_gives_none(receiver: Receiver, path: str, said: str) -> None:
-    """Nothing is sent to the target; every delivery is to be tried again, and is told why; it is asked once."""
+    """Nothing is sent to the target; every delivery is to be tried again, with the reason; it is asked once."""
     connection = client(receiver.url(path))
     with closing(opened(receiver, "/with-token/9/none", connection, timeout_seconds=1.0)) as target:
         responses = responses_of(target, 5)
@@ -204,7 +204,7 @@ print(response.error_class, response.error, flush=True)
 def test_a_name_that_cannot_be_looked_up_costs_the_time_out(tmp_path: Path) -> None:
     """What looks up a token endpoint's name for ever is left at it when the target's timeout of 1 s is over.
 
-    The resolver's file of aliases, which it reads first for a name without dots, is a pipe that nobody writes to.
+    The resolver's file of aliases, which it reads first for a name without dots, is a pipe without a writer.
     """
     os.mkfifo(tmp_path / "aliases")
     environ = os.environ | {"HOSTALIASES": str(tmp_path / "aliases")}
@@ -231,7 +231,7 @@ def test_a_token_endpoint_is_verified_as_its_target_is(tmp_path: Path) -> None:
 
 
 def test_a_token_endpoint_without_tls_must_be_allowed() -> None:
-    """The secret would go in the clear; it is told before anything is sent."""
+    """The secret would go in the clear; the error comes before anything is sent."""
     rule = HttpFields(name="crm", url="https://crm.example/", connection="crm")
     with pytest.raises(ConnectionUnusable, match="`token_url` is http:, which anyone on the network path can read"):
         open_target("r", rule, lambda _: client("http://login.example/token"), now)
@@ -269,7 +269,7 @@ def test_a_token_is_kept_until_shortly_before_its_end(seconds: float, until_seco
 
 
 def test_a_refused_token_is_not_given_again() -> None:
-    """Another that somebody has got meanwhile is."""
+    """Another token that a concurrent request has got is used."""
     tokens = AccessTokens()
     until = NOON + timedelta(seconds=9)
     first = tokens.token(CLIENT, ticket("t0"), NOON, until)
@@ -382,15 +382,16 @@ def test_how_long_a_token_is_good(said: object, seconds: float) -> None:
 
 def test_the_text_of_a_refusal_is_bounded() -> None:
     """Error and description of RFC 6749, on one line and not without end; nothing where there is no such JSON."""
-    told = why_refused(json.dumps({"error": "invalid_scope", "error_description": "no\n such  scope"}).encode(), bytes)
+    refusal = {"error": "invalid_scope", "error_description": "no\n such  scope"}
+    reason = why_refused(json.dumps(refusal).encode(), bytes)
     long = why_refused(json.dumps({"error": "e" * 5000}).encode(), bytes)
 
-    assert (told, len(long)) == ("invalid_scope: no such scope", 200)
+    assert (reason, len(long)) == ("invalid_scope: no such scope", 200)
     assert [why_refused(each, bytes) for each in (b"<html>", b"[1]", b"{}", b'{"error": 5}')] == [""] * 4
 
 
 def test_a_refusal_shows_no_secret_and_no_piece_of_one() -> None:
-    """Neither one that JSON hides from who looks at the bytes, nor the beginning of one where the text is cut."""
+    """Neither one that JSON escapes hide from a reader of the bytes, nor the beginning of one where the text is cut."""
 
     def veil(text: bytes) -> bytes:
         return veiled(text, forms_of(["hushhush"]))

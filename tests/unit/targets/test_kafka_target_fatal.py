@@ -13,7 +13,7 @@ from eventbridge.targets.protocol import Request
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
-#: Nobody listens there: what is sent stays in flight.
+#: No server listens there: requests stay in flight.
 _SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
 
 _OF_CODE = KafkaError(KafkaError._FATAL)
@@ -33,7 +33,7 @@ class TickingClock:
 
 @pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
 def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
-    """Else the others wait for a producer that is gone until the push has to stop."""
+    """Else the others wait for a failed producer until the push has to stop."""
     target = KafkaTarget(_SETTINGS, "orders", max_in_flight=3, clock=TickingClock())
     target._opened()
     first = target._producer

@@ -107,7 +107,7 @@ def test_the_trace_is_made_of_the_delivery_id() -> None:
 
 
 def test_an_events_own_trace_is_continued() -> None:
-    """A trace that the event brought goes on."""
+    """A trace that the event brought continues."""
     brought = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
     assert traceparent(DELIVERY_ID, {"traceparent": brought}) == brought

@@ -1,4 +1,4 @@
-"""Which addresses an HTTP target connects to: looked at when it connects, whatever name led there."""
+"""The addresses that an HTTP target connects to are checked when it connects, whatever name led there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def now() -> datetime:
 
 def response_of(url: str, *blocks: str) -> Response:
     def no_connection(connection_id: str) -> Connection:
-        raise AssertionError(f"nobody asked for {connection_id}")
+        raise AssertionError(f"unexpected look-up of {connection_id}")
 
     rule = HttpFields(name="crm", url=url, allow_http=True, timeout_seconds=5.0)
     with closing(open_target("r", rule, no_connection, now, [ip_network(block) for block in blocks])) as target:

@@ -160,20 +160,20 @@ def test_credentials_go_to_the_host_of_their_connection(connection: str, url: st
     ],
 )
 def test_credentials_do_not_go_to_another_host(connection: str, url: str, sends_to: str, is_for: str) -> None:
-    """A rule file cannot send what a connection holds elsewhere: told when the target is opened, nothing is sent."""
+    """A rule file cannot send a connection's secrets elsewhere: the error comes when the target is opened."""
     held = Connection.from_text("hooks", connection)
     with pytest.raises(ConnectionUnusable) as caught:
         open_target("r", target_rule(url=url, allow_http=True), lambda _: held, now)
 
-    told = (
+    reported = (
         f"Connection 'hooks' of type '{held.type}' is for {is_for}, and target 'crm' of rule 'r' sends to {sends_to}."
     )
-    assert str(caught.value).startswith(told)
+    assert str(caught.value).startswith(reported)
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_secret_url_goes_to_the_host_of_its_connection() -> None:
-    """The same for a URL that the connection holds, of which nothing but the host is told."""
+    """The same for a URL that the connection holds, of which only the host is shown."""
     assert address_of("r", target_rule(), holding(SECRET, host="hooks.example")) == SECRET
     with pytest.raises(
         ConnectionUnusable, match=r"is for https://other\.example, and .* sends to https://hooks\.example\."

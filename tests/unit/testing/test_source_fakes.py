@@ -71,7 +71,7 @@ def test_a_truncated_log_refuses_its_old_ranges() -> None:
 
 
 def test_a_replaced_log_is_empty_and_another() -> None:
-    """Offsets begin again, and only the identity tells it from a log that was never used."""
+    """Offsets begin again, and only the identity differs from a log that was never used."""
     log = filled(2)
     identities = log.identities()
     log.replace()

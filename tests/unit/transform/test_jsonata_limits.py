@@ -70,7 +70,7 @@ def test_a_budget_counts_cpu_time_and_stops_when_it_is_spent() -> None:
 
 
 def test_nothing_is_kept_from_one_event_to_the_next() -> None:
-    """A variable assigned at the top of an expression is gone with its event."""
+    """A variable assigned at the top of an expression is removed with its event."""
     assert evaluated("$x := data.n") == "1"
     assert evaluated("$x") == "null"
     assert evaluated("($exists($x) ? 0 : ($x := 5; data.n))", 3) == "3"

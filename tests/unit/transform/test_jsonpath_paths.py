@@ -106,7 +106,7 @@ def test_the_root_is_the_data() -> None:
     ],
 )
 def test_a_path_that_leads_nowhere_is_missing(path: str) -> None:
-    """No member, no element, or no object or list where one is needed: nothing is there, which is not null."""
+    """No member, no element, or no object or list where one is needed: the result is missing, which is not null."""
     assert parse_path(path).find(EVENT) is MISSING
 
 

@@ -116,7 +116,7 @@ def test_many_targets_are_rendered_in_groups(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_arrivals_differ_by_event() -> None:
-    """Each event's own time is told, also before 1970 and to the microsecond."""
+    """Each event's own time is used, also before 1970 and to the microsecond."""
     program = compile_program(*template("at ${eb.ingested_at}"), "r", "b", "t")
     times = np.array([0, -1, 1_777_636_800_000_007], np.int64)
     events = Events(padded_texts(pa.array([event()] * 3)), times)

@@ -194,7 +194,7 @@ def test_all_errors_are_reported_at_once() -> None:
 
 
 def test_a_name_with_a_wrong_path_is_defined_all_the_same() -> None:
-    """One error is told once: what uses the name is not at fault."""
+    """One error is reported once: the use of the name is not at fault."""
     errors = transform_errors({"form": "TEMPLATE", "value": {"a": "$.data..x"}, "template": "${a}"})
 
     assert [error.path for error in errors] == ["$.value.a"]
@@ -214,7 +214,7 @@ def test_a_placeholder_of_another_language_is_named_with_the_right_one(foreign: 
 
 
 def test_a_name_that_nothing_inserts_is_an_error() -> None:
-    """Each unused name is told at its own line, with what to write; other errors of the template are told too."""
+    """Each unused name is reported at its own line, with what to write; so are other errors of the template."""
     value = {"id": "$.data.id", "at": "$.time", "used": "constant"}
 
     errors = transform_errors({"form": "TEMPLATE", "value": value, "template": "${used} ${user}"})

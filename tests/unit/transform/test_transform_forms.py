@@ -178,7 +178,7 @@ def test_a_name_may_stand_for_a_constant(constant: Any, output: str) -> None:
 
 
 def test_predefined_names_need_no_definition() -> None:
-    """Rule, bus, target, delivery id, arrival and the whole event are there without a definition."""
+    """Rule, bus, target, delivery id, arrival and the whole event need no definition."""
     template = '["${eb.rule}", ${eb.bus}, "${eb.target}", "${eb.delivery_id}", "${eb.ingested_at}"]'
 
     assert json.loads(filled(template)) == [

@@ -124,8 +124,8 @@ def test_the_page_has_a_section_for_each_operation() -> None:
     assert list(sections) == list(OPERATIONS)
     assert all("```yaml target" in section for section in sections.values())
     for operation, (_, options) in OPERATIONS.items():
-        told = sections[operation] + fields.split("\n### ")[0]
-        assert [option for option in options if option not in told] == []
+        reported = sections[operation] + fields.split("\n### ")[0]
+        assert [option for option in options if option not in reported] == []
 
 
 def test_every_block_of_the_page_is_an_example() -> None:

@@ -86,7 +86,7 @@ def speak_http(client: socket.socket, opaque: int) -> None:
     client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def respond_to_somebody_else(client: socket.socket, opaque: int) -> None:
+def respond_to_another_request(client: socket.socket, opaque: int) -> None:
     client.sendall(frame(opaque + 1_000, route("127.0.0.1:1")))
 
 
@@ -110,7 +110,7 @@ def asking(*servers: str) -> Iterator[Client]:
         (say_half, Unreachable),
         (say_nothing, TimedOut),
         (say_half_and_no_more, TimedOut),
-        (respond_to_somebody_else, TimedOut),
+        (respond_to_another_request, TimedOut),
         (speak_http, Malformed),
         (say(b"no JSON"), Malformed),
         (say(b"[]"), Malformed),
@@ -227,8 +227,8 @@ def pulled_responses(*said: tuple[int, int, bytes]) -> Say:
     left = list(said)
 
     def response(client: socket.socket, opaque: int) -> None:
-        code, goes_on, body = left.pop(0) if len(left) > 1 else left[0]
-        header = {"code": code, "flag": 1, "opaque": opaque, "extFields": {"nextBeginOffset": str(goes_on)}}
+        code, next_offset, body = left.pop(0) if len(left) > 1 else left[0]
+        header = {"code": code, "flag": 1, "opaque": opaque, "extFields": {"nextBeginOffset": str(next_offset)}}
         text = json.dumps(header).encode()
         client.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
 
@@ -243,7 +243,7 @@ def a_message(offset: int) -> bytes:
 
 
 def test_a_hole_is_believed_once_it_is_said_several_times() -> None:
-    """A broker whose index is not built yet names an offset far behind: what is asked for again is there."""
+    """A broker whose index is not built yet names an offset far behind: the requested messages are found."""
     responses = pulled_responses((19, 300_000, b""), (19, 300_000, b""), (0, 1, a_message(0)))
     with server(responses) as broker, server(say(route(broker))) as names, asking(names) as client:
         (queue,) = client.queues("flights")

@@ -45,7 +45,7 @@ def test_responses_are_found_however_they_are_cut(bodies: list[bytes], step: int
     ],
 )
 def test_an_invalid_frame_is_refused(data: bytes) -> None:
-    """Another protocol, lengths that do not fit, headers that are none, or of the kind that nobody asked for."""
+    """Another protocol, lengths that do not fit, invalid headers, and headers of an unrequested kind."""
     with pytest.raises(Malformed):
         take_frames(bytearray(data))
 

@@ -109,7 +109,7 @@ def test_invalid_bytes_are_refused(data: bytes) -> None:
 
 @given(st.integers(0, 3), st.integers(1, 0xFFFF_FFFF))
 def test_a_message_that_says_another_length_is_refused(place: int, more: int) -> None:
-    """Its length, and those of its body, topic and properties, are looked at: one that is too long is an error."""
+    """Its length, and those of its body, topic and properties, are checked: one that is too long is an error."""
     whole = stored(0, b"x" * 50, {"KEYS": "a"})
     at, width = [(0, 4), (84, 4), (88 + 50, 1), (88 + 50 + 1 + 7, 2)][place]
     said = int.from_bytes(whole[at : at + width], "big")
@@ -147,7 +147,7 @@ def test_compressed_bodies_are_decompressed(codec: str, kind: int) -> None:
 
 @pytest.mark.parametrize("kind", range(8))
 def test_a_body_that_cannot_be_decompressed_is_left_as_it_is(kind: int) -> None:
-    """So it becomes a dead letter of its own, and stops nobody."""
+    """So it becomes a dead letter of its own, and stops no runner."""
     (found,) = decoded(stored(0, b"neither of them", flags=1 | kind << 8))
     assert found.body == b"neither of them"
 

@@ -54,12 +54,12 @@ def test_an_attribute_that_no_cloudevent_has_is_an_error(pattern: dict[str, Any]
 
 
 def test_errors_of_both_kinds_are_reported_together() -> None:
-    """Nobody wants to correct a file twice."""
+    """A user corrects a file once."""
     errors = rule_pattern_errors({"Type": "a", "data": {"x": []}})
 
     assert sorted(error.path for error in errors) == ["$.Type", "$.Type", "$.data.x"]
 
 
 def test_a_pattern_that_is_no_object_is_one_error() -> None:
-    """A list for a pattern is told once."""
+    """A list for a pattern is reported once."""
     assert [error.path for error in rule_pattern_errors(["a"])] == ["$"]  # type: ignore[arg-type]

@@ -113,7 +113,7 @@ def test_a_pattern_is_a_value() -> None:
 
 
 def test_values_of_yaml_that_json_lacks_are_errors_with_a_place() -> None:
-    """YAML reads dates, keys that are no strings, and NaN: each is told, none is guessed."""
+    """YAML reads dates, keys that are no strings, and NaN: each is reported, none is guessed."""
     pattern = {"time": [datetime.date(2013, 1, 1)], "data": {1: ["x"], "a": [float("nan")], False: ["y"]}}
 
     assert [(error.path, error.message) for error in find_errors(pattern)] == [

@@ -34,16 +34,16 @@ def test_compiling_is_reported_and_a_cached_function_is_not(tmp_path: Path) -> N
 def test_a_compilation_under_way_is_reported() -> None:
     """As soon as the first function is compiled, with how many there are."""
     progress = CompileProgress(functions=3)
-    told = threading.Event()
+    reported = threading.Event()
     said: list[str] = []
 
     def say(text: str) -> None:
         said.append(text)
-        told.set()
+        reported.set()
 
     with telling_progress(say, progress):
         progress.compiled.add("one")
-        assert told.wait(30)
+        assert reported.wait(30)
 
     assert said[0].startswith("compiling the matcher, once for each installation: 1 of 3 functions after ")
     assert sentence(1, 3, 12.4).endswith("1 of 3 functions after 12 s")

@@ -51,7 +51,7 @@ def test_kept_code_is_used_only_while_all_compiled_sources_are_the_same() -> Non
 def test_kept_code_that_names_a_class_of_another_version_is_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Numba reads the kept index with its classes before it compares stamps: a class that is gone is no error."""
+    """Numba reads the kept index with its classes before it compares stamps: a missing class is no error."""
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("Before", "Afterwards"):
         (tmp_path / "measured.py").write_text(_MODULE.format(name=name))

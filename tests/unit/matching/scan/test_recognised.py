@@ -101,7 +101,7 @@ def test_an_event_with_a_member_twice_is_left_to_the_strict_parser(members: str,
 
 @pytest.mark.parametrize(("count", "recognised"), [(16, True), (17, False)])
 def test_events_with_many_extensions_are_left_to_the_strict_parser(count: int, recognised: bool) -> None:
-    """Names of one length, and of several, are told apart."""
+    """Names of one length, and of several, are distinguished."""
     body = json.dumps(EVENT | {f"x{'y' * (number % 3)}{number:02}": "" for number in range(count)}).encode()
 
     assert (_recognised([body]) != [None]) == recognised
@@ -202,7 +202,7 @@ def test_no_messages_come_to_nothing() -> None:
 
 
 def test_texts_at_the_end_of_the_memory_are_read_in_a_copy() -> None:
-    """No byte behind a block is needed that may belong to nobody."""
+    """No byte behind a block is needed, as it may be unallocated."""
     body = json.dumps(EVENT).encode()
     memory = np.frombuffer(body, np.uint8)
     array = pa.Array.from_buffers(

@@ -79,7 +79,7 @@ def test_leaves_are_those_of_the_reference(seed: int) -> None:
 @pytest.mark.parametrize("depth", [127, 128])
 @pytest.mark.parametrize("wanted", [True, False])
 def test_the_128th_level_is_the_last(depth: int, wanted: bool) -> None:
-    """Whether somebody wants what is there or not: 127 arrays in the event are read, 128 refused."""
+    """Requested or not: 127 arrays in the event are read, 128 refused."""
     text = b'{"a":' + b"[" * depth + b"1" + b"]" * depth + b"}"
     status, found = scanned(text, [("a",)] if wanted else [("b",)])
 
@@ -88,7 +88,7 @@ def test_the_128th_level_is_the_last(depth: int, wanted: bool) -> None:
 
 
 def test_a_scan_without_room_is_taken_up_again() -> None:
-    """It stops before the event for which there is no room, and goes on with more."""
+    """It stops before the event that does not fit, and continues with more space."""
     texts = [b'{"a":[1,2]}', b'{"a":[3,4,5]}', b"{", b'{"a":6}']
     raw, tables = Raw(b"".join(texts)), tree_tables(tree := path_tree([("a",)]))
     ends = np.cumsum([len(text) for text in texts])

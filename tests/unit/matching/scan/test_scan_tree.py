@@ -28,7 +28,7 @@ def test_a_key_leads_to_the_node_of_its_path(more: int) -> None:
 
 
 def test_nodes_below_a_node_follow_it() -> None:
-    """What lies below node n is n + 1 to last[n]; a path may end where another goes on."""
+    """The nodes n + 1 to last[n] lie below node n; a path may end where another continues."""
     paths = [("a", "b"), ("a",), ("c", "d", "e"), ("a", "f")]
     tree = path_tree(paths)
     ends = {int(path): node for node, path in enumerate(tree.path) if path >= 0}
@@ -40,7 +40,7 @@ def test_nodes_below_a_node_follow_it() -> None:
 
 
 def test_no_path_is_a_tree_of_the_event_alone() -> None:
-    """Where nobody wants anything, no key is found."""
+    """Without a requested path, no key is found."""
     tables, raw = tree_tables(path_tree([])), Raw(b"a")
 
     assert find_edge(tables, 0, raw.address, 0, 1) == -1
