@@ -108,9 +108,7 @@ BATCHES_BETWEEN = sa.select(batch).where(in_period(batch.c.planned_at)).order_by
 _newest_committed = (
     sa.select(batch)
     .where(
-        batch.c.runner == sa.bindparam("of_runner"),
-        batch.c.kind == word("normal"),
-        batch.c.state == word("committed"),
+        batch.c.runner == sa.bindparam("of_runner"), batch.c.kind == word("normal"), batch.c.state == word("committed")
     )
     .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
     .limit(sa.bindparam("most"))
@@ -323,12 +321,7 @@ class Batches(Aggregate):
             return connection.execute(NEWEST_RETRY).scalar()
 
     def overdue(
-        self,
-        now: datetime,
-        kinds: Collection[BatchKind],
-        runner: str | None = None,
-        *,
-        grace_seconds: float = 20.0,
+        self, now: datetime, kinds: Collection[BatchKind], runner: str | None = None, *, grace_seconds: float = 20.0
     ) -> list[Batch]:
         """Return uncommitted batches of these kinds whose deadline passed more than `grace_seconds` before `now`.
 

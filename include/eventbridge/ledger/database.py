@@ -95,12 +95,7 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """Run a read-only transaction: it sees one moment of the ledger, waits for no other and blocks no other."""
-        with (
-            self._lock,
-            ledger_errors(self.engine),
-            self._connected() as connection,
-            connection.begin() as transaction,
-        ):
+        with self._lock, ledger_errors(self.engine), self._connected() as connection, connection.begin() as transaction:
             connection.exec_driver_sql(self.engine.begin_reading)
             yield connection
             transaction.rollback()

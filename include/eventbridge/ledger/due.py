@@ -98,10 +98,7 @@ def select_targets(runner: str | None) -> sa.Select[Any]:
         .where(*of_target, on(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
         .order_by(same.c.expires_at)
     )
-    due_at = sa.case(
-        (_left_alone(pending) & (pending.c.held == ""), _value(past_age)),
-        else_=_value(first),
-    )
+    due_at = sa.case((_left_alone(pending) & (pending.c.held == ""), _value(past_age)), else_=_value(first))
     found = sa.select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
         pending.c.pending_id == one.c.pending_id
     )

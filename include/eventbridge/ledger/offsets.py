@@ -111,13 +111,7 @@ def offsets_of(connection: sa.Connection, group: str | None = None) -> list[Cons
     """Return the committed offsets of a group, or of all, in order of group and partition."""
     return [
         ConsumerOffset(
-            row.consumer_group,
-            row.bus,
-            to_partition(row),
-            row.offset,
-            row.message_id,
-            row.ctime,
-            row.bus_identity,
+            row.consumer_group, row.bus, to_partition(row), row.offset, row.message_id, row.ctime, row.bus_identity
         )
         for row in connection.execute(select_offsets(group))
     ]

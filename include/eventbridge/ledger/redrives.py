@@ -129,12 +129,7 @@ class Redrives(Aggregate):
         return self._change(END_REDRIVE, change) == 1
 
     def take(
-        self,
-        batch: Batch,
-        file: BatchFile,
-        chunks: Sequence[Chunk],
-        taken: Sequence[Redriven],
-        next_at: datetime,
+        self, batch: Batch, file: BatchFile, chunks: Sequence[Chunk], taken: Sequence[Redriven], next_at: datetime
     ) -> bool:
         """Add a batch with its file and chunks and record the dead letters it takes: all, or nothing and return False.
 

@@ -78,9 +78,7 @@ MOVE_REPLAY = (
     sa.update(replay)
     .where(_REPLAY, replay.c.state == "running", replay.c.turn == sa.bindparam("expected"))
     .values(
-        turn=replay.c.turn + 1,
-        position=sa.bindparam("to", type_=JsonText),
-        next_at=sa.bindparam("at", type_=UtcTime),
+        turn=replay.c.turn + 1, position=sa.bindparam("to", type_=JsonText), next_at=sa.bindparam("at", type_=UtcTime)
     )
 )
 

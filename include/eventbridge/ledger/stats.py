@@ -72,11 +72,7 @@ ROWS = sa.select(sa.func.count()).select_from(stat).where(_c.scope == sa.bindpar
 _DAY = 86_400_000_000
 
 #: Stats of targets, from `since` to before `until`.
-_OF_TARGETS = (
-    _c.scope == sa.literal("target"),
-    in_period(_c.at),
-    _c.grain.in_(["minute", "hour", "day"]),
-)
+_OF_TARGETS = (_c.scope == sa.literal("target"), in_period(_c.at), _c.grain.in_(["minute", "hour", "day"]))
 
 #: The names of the first rules after one that have stats in a period.
 RULES_BEHIND = (
@@ -104,10 +100,7 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
     names = [_c[name] for name in by]
     found = sa.select(*names, *_SUMMED).where(_c.scope == sa.literal(scope))
     if ranged:
-        found = found.where(
-            in_period(_c.at),
-            _c.grain != sa.literal("ever"),
-        )
+        found = found.where(in_period(_c.at), _c.grain != sa.literal("ever"))
     return found.group_by(*names).order_by(*names)
 
 
