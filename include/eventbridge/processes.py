@@ -62,10 +62,10 @@ def is_cancelled() -> bool:
 def check_cancelled() -> None:
     """Raise Cancelled if the work of this thread is cancelled, TimeSpent if its time is over."""
     if is_cancelled():
-        raise Cancelled("the call was cancelled: nobody waits for its response")
+        raise Cancelled("the call was cancelled: its caller no longer waits")
     limit = _limit.get()
     if limit is not None and time.monotonic() > limit[0]:
-        raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Ask for less")
+        raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Request less")
 
 
 def child_environment() -> dict[str, str]:

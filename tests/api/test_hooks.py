@@ -132,7 +132,7 @@ def test_a_form_gets_a_hint_at_the_content_type(hooked: Server) -> None:
     [
         ("code", b"payload=%7B%7D", 400, "data: not JSON"),
         ("code", b"{}", 400, "mapping of subject: there is nothing at $.repository.name"),
-        ("code", b'{"repository": {"name": {}}}', 400, "leads to neither text nor a whole number"),
+        ("code", b'{"repository": {"name": {}}}', 400, "is neither text nor a whole number"),
         ("cod", b"{}", 403, "the log of the server has the reason"),
         ("bare", b"{}", 403, "the log of the server has the reason"),
         ("mail", b"{}", 403, "the log of the server has the reason"),

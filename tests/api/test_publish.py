@@ -231,7 +231,7 @@ def test_a_duplicate_attribute_is_refused(client: httpx.Client) -> None:
     responses = [client.post(PATH, headers=headers), client.post(PATH, content=twice, headers=STRUCTURED)]
 
     assert [response.status_code for response in responses] == [400, 400]
-    assert "the attribute subject is there twice" in responses[0].text
+    assert "the attribute subject occurs twice" in responses[0].text
     assert "$.id: the event has it twice" in responses[1].text
 
 

@@ -26,6 +26,6 @@ def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable
 
     assert (resumed.code, resumed.out) == (2, "")
     assert resumed.err == (
-        f"error: replay {begun.replay_id} is cancelled, and none of its batches is under way: "
+        f"error: replay {begun.replay_id} is cancelled, and none of its batches is in progress: "
         "there is nothing to continue. `eventbridge replay orders --from TIME` starts a new one\n"
     )

@@ -130,9 +130,9 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
 @pytest.mark.parametrize(
     ("time", "said"),
     [
-        ("tomorrow", r"not_before: $.data.at is not a time as RFC 3339 has it"),
-        ("2026-03-01T14:00:00", "is not a time as RFC 3339"),
-        (1772366400, "is not a time as RFC 3339"),
+        ("tomorrow", r"not_before: $.data.at is not an RFC 3339 time"),
+        ("2026-03-01T14:00:00", "is not an RFC 3339 time"),
+        (1772366400, "is not an RFC 3339 time"),
         ("2026-02-30T14:00:00Z", "which is not a valid time"),
         ("2026-03-01T24:00:01Z", "which is not a valid time"),
         ("2027-03-03T12:00:00Z", "more than 366 days ahead"),

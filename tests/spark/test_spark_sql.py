@@ -233,7 +233,7 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         done = place.ids("endless-all")
         assert "012".startswith(done)
         assert waiting(runtime) == [("endless", "route_failed", "on_hold", 6 - len(done))]
-        assert "its SQL does not end within" in runtime.ledger.rules.on_hold()["endless"].reason
+        assert "its SQL did not end within" in runtime.ledger.rules.on_hold()["endless"].reason
         place.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
         routed_until(place, runtime, lambda: not waiting(runtime))
         assert place.ids("endless-all") == "01245"

@@ -181,7 +181,9 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     from eventbridge.spark.session import shown_address, with_token
 
     if url is not None and ("token=" in url or "@" in url):
-        raise UserError(f"Other users of this machine see --spark. Put the token into the variable {TOKEN} instead.")
+        raise UserError(
+            f"Other users of this machine can see --spark. Put the token into the variable {TOKEN} instead."
+        )
     url = url or settings.spark_remote
     if url is None:
         with telling_progress(note):  # once, with progress, instead of silently in each of Spark's workers

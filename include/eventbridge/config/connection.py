@@ -104,12 +104,12 @@ def _from_uri(uri: str) -> dict[str, Any]:
     if "://" in rest:
         host_protocol, _, rest = rest.partition("://")
         if not host_protocol.isalnum() or "://" in rest:
-            raise ValueError("'://' may stand twice at most, the second time after the host's protocol")
+            raise ValueError("'://' may occur at most twice, the second time after the host's protocol")
     try:
         parts = urlsplit(f"//{rest}")
         host, port = _host(parts), parts.port
     except ValueError:  # its message may quote an unescaped password
-        raise ValueError("its host or port is malformed (is a / or @ in the password not escaped?)") from None
+        raise ValueError("its host or port is malformed (perhaps a / or @ in the password is not escaped)") from None
     return {
         "type": scheme.lower().replace("-", "_"),
         "host": f"{host_protocol}://{host}" if host_protocol else host,

@@ -87,7 +87,7 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
         if name in ("data", "data_base64", "datacontenttype"):
             raise EventError(f"header {header}: no attribute has this name in the binary binding")
         if name in members:
-            raise EventError(f"header {header}: the attribute {name} is there twice. Send it once")
+            raise EventError(f"header {header}: the attribute {name} occurs twice. Send it once")
         members[name] = _text(header, value)
     media_type = _media_type(headers)
     if media_type:
@@ -134,7 +134,7 @@ def _found(value: Any, name: str, path: str) -> str:
         value = value[step]
     text = _scalar(value)
     if text is None:
-        raise EventError(f"mapping of {name}: {path} leads to neither text nor a whole number")
+        raise EventError(f"mapping of {name}: the value at {path} is neither text nor a whole number")
     if not text.isascii() and (half := _HALF.search(text)):
         raise EventError(f"mapping of {name}: {path} holds U+{ord(half[0]):04X}, one half of a surrogate pair")
     return text
@@ -199,7 +199,7 @@ def _event(members: Iterable[tuple[str, str]], data: bytes) -> bytes:
 def _media_type(headers: Headers) -> str:
     found = [(name, value) for name, value in headers if name.lower() == "content-type" and value is not None]
     if len(found) > 1:
-        raise EventError("header content-type: it is there twice. Send it once")
+        raise EventError("header content-type: it occurs twice. Send it once")
     return _text(*found[0]) if found else ""
 
 

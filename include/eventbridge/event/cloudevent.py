@@ -49,7 +49,7 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
     document = parse_document(body)
     check_event(document)
     if (name := repeated_member(body)) is not None:
-        raise EventError(f"$.{name}: the event has it twice, and what reads it may take either. Send it once")
+        raise EventError(f"$.{name}: the event has it twice, and readers may use either. Send it once")
     # The checks guarantee that these are strings; str() of a string is the string itself and satisfies mypy.
     return Event(str(document["id"]), str(document["source"]), str(document["type"]), document, body)
 
@@ -219,7 +219,7 @@ def check_extension(name: str, value: JsonValue) -> None:
     if not _NAME.fullmatch(name):
         raise EventError(
             f"$: {_shown(name)} is not an attribute name: only lower-case letters a-z and digits are allowed. "
-            "What is not an attribute belongs in data"
+            "Put everything else into data"
         )
     match value:
         case str():

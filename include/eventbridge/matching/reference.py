@@ -216,7 +216,7 @@ def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     if values:
         message = f"{_listed(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
     else:
-        message = f"no value is there, which meets {condition}"
+        message = f"no value meets {condition}"
     return UnmetCondition(json_path(path), condition, values, message)
 
 
@@ -245,9 +245,9 @@ def _explain_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     if values:
         message = f"{_listed(values)} {'does' if len(values) == 1 else 'do'} not meet {condition}"
     elif path in event.above:
-        message = f"an object and no value is there, {condition} is wanted"
+        message = f"there is an object instead of a value; {condition} is required"
     else:
-        message = f"no value is there, {condition} is wanted"
+        message = f"there is no value; {condition} is required"
     return UnmetCondition(json_path(path), condition, values, message)
 
 

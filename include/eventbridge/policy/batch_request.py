@@ -177,7 +177,7 @@ def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any
         try:
             value = json.loads(content.body.decode(), parse_constant=_no_number, object_pairs_hook=_no_twins)
         except (ValueError, RecursionError):
-            raise _Unclear("it should be JSON, and is none, or breaks off") from None
+            raise _Unclear("it must be JSON, but is not JSON or is truncated") from None
     if isinstance(value, dict) and (RESULTS in value or INDEX in value):
         return value
     if code == 207:
@@ -211,7 +211,7 @@ def _by_results(response: Response, content: ResponseContent, results: Any, ids:
     if len(by_id) < len(results):
         raise _Unclear("a delivery has two results")
     if by_id.keys() - {each.lower() for each in ids}:
-        raise _Unclear("a result has an id of no delivery in this request")
+        raise _Unclear("a result has an id that no delivery of this request has")
     missing = _refused(response, content, "NotAcknowledged", "the results do not name it")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
@@ -242,5 +242,5 @@ def _no_number(text: str) -> NoReturn:
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a member stands there twice, and readers differ on which counts")
+        raise ValueError("a member occurs twice, and readers differ on which one counts")
     return found

@@ -81,7 +81,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     if (batch := runtime.ledger.batches.get(batch_id)).kept != "all":
         raise UserError(
             f"batch {batch_id} is past its retention, and files of it were removed: there is nothing to repair. "
-            f"`eventbridge audit --batch {batch_id}` proves what is left of it"
+            f"`eventbridge audit --batch {batch_id}` checks its remaining files"
         )
     batch = batch if dry_run else closed(runtime, batch)
     old = first_settlement(runtime, batch)
@@ -171,7 +171,7 @@ def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bo
     if wrong := differences(reconciliation):
         raise ReconciliationError(
             f"batch {batch.batch_id}: all its files can be read, but it is not reconciled: "
-            f"{'; '.join(map(str, wrong))}. One of its files is not what it was: put that back from a copy of the store"
+            f"{'; '.join(map(str, wrong))}. One of its files has changed: restore it from a copy of the store"
         )
     if not list(manifest_differences(runtime, batch, reconciliation)):
         return known
@@ -270,7 +270,7 @@ def _settled_again(
     if not runtime.ledger.settlement.set_aside(batch.batch_id, batch.state, aside, old, settlement):
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be settled again: its pending deliveries were taken by another batch, "
-            "or it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
+            "or it was changed. Wait until `eventbridge status` shows no open retry batch, then run this again"
         )
     return replace(found, record=record)
 

@@ -175,7 +175,7 @@ class Past:
     def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
         if self._runtime.ledger.batches.get(batch_id).kept != "all":
             raise ReconciliationError(
-                f"the outcomes of batch {batch_id} are past their retention: no replay can choose by them. "
+                f"the outcomes of batch {batch_id} are past their retention: a replay cannot filter by them. "
                 "Begin one without --sql and --skip-delivered, and cancel this one"
             )
         columns = ["delivery_id", "rule", "target", "verdict", "reason", "attempts", "settled_at"]

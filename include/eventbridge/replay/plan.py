@@ -89,7 +89,7 @@ def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -
         _parts_of_today(runtime, request, now) if request.as_of == "today" else _parts_of_then(runtime, request, now)
     )
     if not parts and request.as_of == "today":
-        raise UserError(f"no enabled rule of bus {request.bus!r} is chosen: there is nothing to replay for")
+        raise UserError(f"no enabled rule of bus {request.bus!r} is selected: there is nothing to replay")
     return Replay(
         replay_id=str(uuid.uuid4()),
         run=run,

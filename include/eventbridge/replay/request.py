@@ -83,7 +83,7 @@ class WrittenReplayRequest:
             raise UserError(f"no rule file names a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
         first, last = time_range(now, self.since, self.until)
         if self.as_of not in ("today", "then"):
-            raise UserError(f"unknown rules {self.as_of!r}. Write today, or then: those that the events were routed by")
+            raise UserError(f"unknown rules {self.as_of!r}. Write today, or then: the rules that routed the events")
         if self.rate is not None and not (math.isfinite(self.rate) and _LOWEST_RATE <= self.rate <= _HIGHEST_RATE):
             raise UserError(
                 f"a rate of {self.rate:g} deliveries a second cannot be kept. "

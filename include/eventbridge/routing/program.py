@@ -205,7 +205,7 @@ def _time_in(path: Path, document: JsonValue, arrived_at: datetime) -> datetime 
     if value is MISSING or value is None:
         return None
     if not isinstance(value, str) or not _RFC_3339.fullmatch(value):
-        raise TransformFailed(f"not_before: {path.text} is not a time as RFC 3339 has it, such as 2026-12-24T18:00:00Z")
+        raise TransformFailed(f"not_before: {path.text} is not an RFC 3339 time, such as 2026-12-24T18:00:00Z")
     try:
         found = datetime.fromisoformat(value.upper()).astimezone(UTC)
     except (ValueError, OverflowError) as error:

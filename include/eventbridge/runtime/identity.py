@@ -46,7 +46,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
         if offsets:
             raise LedgerLostError(
                 f"The ledger has offsets of runner {runner!r}, but {runtime.store.uri} has no record of this runner: "
-                "the store was deleted or replaced, and with it the archive and the payloads of what is pending. "
+                "the store was deleted or replaced, and with it the archive and the payloads of pending deliveries. "
                 "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
                 "To start over on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
             ) from None

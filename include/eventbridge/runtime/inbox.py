@@ -228,8 +228,8 @@ class Inbox:
     def _recorded(self, topic: str, table: pa.Table, known: _Known) -> InboxFile | None:
         """Write and record the unknown messages, and add them to the known ones; None if all are known.
 
-        Another process may have recorded the same messages meanwhile, if this one stood still for longer than they were
-        invisible.
+        Another process may have recorded the same messages meanwhile, if this one was suspended for longer than they
+        were invisible.
         """
         while (fresh := _unknown(table, known.ids)).num_rows:
             path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)

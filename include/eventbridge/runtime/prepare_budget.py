@@ -29,5 +29,5 @@ class PrepareBudget:
             raise InfrastructureError(
                 f"{self._stage} of batch {self._batch_id} spent its prepare budget of {self._seconds:g} s "
                 f"(EVENTBRIDGE_PREPARE_TIMEOUT) after {self._recorded} recorded parts. "
-                "Recorded parts are kept; the next try continues from there."
+                "Recorded parts are kept; the next attempt continues from there."
             )

@@ -131,8 +131,7 @@ class Runtime:
             return frozen_rules(self.store, known.rule_set)
         except (StoreFileMissing, StoreFileDamaged) as error:
             raise type(error)(
-                f"{error} Or run `eventbridge rules publish` on the host that has the rule files: "
-                "it is then written again."
+                f"{error} Or run `eventbridge rules publish` on the host that has the rule files: it is then recreated."
             ) from error
 
     def rule_files(self) -> RuleSet:
@@ -156,7 +155,7 @@ class Runtime:
             if not self._freeze_again(batch):
                 raise type(error)(
                     f"{error} Or put the rule files back as they were when batch {batch.batch_id} was planned: "
-                    "it is then written again."
+                    "it is then recreated."
                 ) from error
         return frozen_rules(self.store, batch.rule_set)
 
@@ -209,5 +208,5 @@ def _make_home(home: Path) -> None:
         close_to_others(home)
     except OSError as error:
         raise StoreError(
-            f"Cannot make the folder {home}: {error.strerror}. Name another by EVENTBRIDGE_HOME."
+            f"Cannot make the folder {home}: {error.strerror}. Set EVENTBRIDGE_HOME to another folder."
         ) from None

@@ -221,11 +221,11 @@ class _ShareQueries:
         asked = asked_frame(events_frame(self._spark, self._job, group), where, self._named(values))
         found = _interrupted_after(self._spark, seconds, lambda: collected(asked, [self._columns[n] for n in values]))
         if found is None:
-            raise _BudgetExceeded(f"its SQL does not end within {seconds:.0f} s for at most {len(group)} events")
+            raise _BudgetExceeded(f"its SQL did not end within {seconds:.0f} s for at most {len(group)} events")
         if isinstance(found, str):
             raise _JobFailed(found)
         if sorted(row[0] for row in found) != list(range(len(group))):
-            raise _JobFailed("Spark gave other rows than one for each event")
+            raise _JobFailed("Spark did not return one row for each event")
         return found
 
     def _require_spark(self, places: Sequence[EventRow]) -> None:

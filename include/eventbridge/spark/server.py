@@ -174,7 +174,7 @@ class SparkConnectServer:
                 reason = first_error_of_log(self.log.read_text(errors="replace"))
                 raise SparkError(f"The Spark Connect server ended at once: {reason}. Its log: {self.log}")
             if time.monotonic() > until:
-                raise SparkError(f"The Spark Connect server does not listen after {_PATIENCE_SECONDS:g} s: {self.log}")
+                raise SparkError(f"The Spark Connect server is not listening after {_PATIENCE_SECONDS:g} s: {self.log}")
             time.sleep(0.1)
         warm_up(self.url)
 

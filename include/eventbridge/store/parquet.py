@@ -208,7 +208,7 @@ def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.P
         except OSError as error:
             if error.errno is None:  # an error of Arrow itself, for data that it cannot parse
                 raise _damaged(path, str(error)) from error
-            raise StoreFileUnreadable(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error
+            raise StoreFileUnreadable(f"Cannot read {path!r} in the store: {error}. Check the disk.") from error
 
 
 def _require_columns(path: str, file: pq.ParquetFile) -> None:
@@ -254,11 +254,11 @@ def _check(table: pa.Table, schema: pa.Schema, path: str) -> None:
         differing = [str(field) for field in own if field not in list(schema)]
         lacking = [str(field) for field in schema if field not in list(own)]
         raise ValueError(
-            f"{path}: the table has {differing} that the schema has not, and lacks {lacking} (or the order differs)"
+            f"{path}: the table has {differing} that the schema lacks, and lacks {lacking} (or the order differs)"
         )
     nulls = [field.name for field in schema if not field.nullable and table.column(field.name).null_count]
     if nulls:
-        raise ValueError(f"{path}: null in {nulls}, which may hold none")
+        raise ValueError(f"{path}: null in {nulls}, which must not be null")
 
 
 def _plain(field: pa.Field) -> pa.Field:

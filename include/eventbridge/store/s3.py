@@ -253,9 +253,7 @@ class S3Store:
                 if found is None:
                     raise
                 return found == writer
-        raise StoreError(
-            f"No writer could create {key!r} in the bucket {self._bucket!r}. Let it run again."
-        )  # not reached
+        raise StoreError(f"No writer could create {key!r} in the bucket {self._bucket!r}. Run it again.")  # not reached
 
 
 def _status(error: Any) -> int:

@@ -82,7 +82,7 @@ def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds 
             done = loop.run()
         if lease.lost.is_set():
             raise InfrastructureError(
-                f"another process has taken the lease of runner {runner!r}, because this one stood still "
+                f"another process has taken the lease of runner {runner!r}, because this one was suspended "
                 "or could not reach the ledger. Nothing is lost; start this again if that process has ended"
             )
         return done
@@ -204,7 +204,7 @@ class _StreamingLoop:
             return None
         try:
             batch = self._runtime.ledger.batches.get(batch_id)
-        except NotFoundError:  # it was empty: its former holder, which stood still, has dropped it
+        except NotFoundError:  # it was empty: its former holder, which was suspended, has dropped it
             return None
         if batch.state == "open":
             self._runtime.ledger.streaming.record_open_batch(self._runner, self._lease.holder, batch_id)

@@ -103,7 +103,9 @@ class TemplateRenderer:
         except UnicodeEncodeError as error:
             if not self._is_json:
                 half = f"U+{ord(text[error.start]):04X}"
-                raise TransformFailed(f"a value holds half of a surrogate pair ({half}), which no text can") from None
+                raise TransformFailed(
+                    f"a value contains half of a surrogate pair ({half}), which a text cannot contain"
+                ) from None
             # Only strings of JSON can hold it, where it may be escaped: what stands between them is ASCII.
             return Rendered(escape_halves(text).encode(), JSON)
 

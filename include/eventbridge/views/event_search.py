@@ -116,7 +116,7 @@ def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
     if bus is not None:
         find_bus(runtime.rule_set(), bus)
     if not visibility_of(runtime).bus(bus):
-        raise UserError("Name a bus: you see the events of your own, and of those that your rules take")
+        raise UserError("Name a bus: you see the events of your own buses and of buses that your rules use")
 
 
 def _fitting(runtime: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:

@@ -73,7 +73,7 @@ def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str
     if after:
         behind = read_name_cursor(after, 2)
     if not visibility_of(runtime).bus(bus):
-        raise UserError("Name a bus: you see the types of your own, and of those that your rules take")
+        raise UserError("Name a bus: you see the types of your own buses and of buses that your rules use")
     found = runtime.ledger.schemas.find(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
     cursor = write_name_cursor(found[limit - 1].bus, found[limit - 1].type) if len(found) > limit else None
     return SchemaPage(tuple(map(_line, found[:limit])), cursor)

@@ -43,8 +43,8 @@ def test_an_attribute_is_unquoted_and_then_percent_decoded(written: str, meant: 
 @pytest.mark.parametrize(
     ("headers", "content", "said"),
     [
-        ([*BINARY, ("ce-subject", "a"), ("ce-subject", "b")], b"", "the attribute subject is there twice"),
-        ([*BINARY, ("ce-id", "7")], b"", "the attribute id is there twice"),
+        ([*BINARY, ("ce-subject", "a"), ("ce-subject", "b")], b"", "the attribute subject occurs twice"),
+        ([*BINARY, ("ce-id", "7")], b"", "the attribute id occurs twice"),
         ([*BINARY, *STRUCTURED, *STRUCTURED], b"{}", "has the header Content-Type twice"),
         ([*BINARY, ("ce-subject", "%ff")], b"", "header ce-subject: it is not UTF-8"),
         (STRUCTURED, b" \n[{}]", "Send an array as application/cloudevents-batch"),

@@ -46,12 +46,12 @@ def test_connection_is_read_as_airflow_reads_it(text: str, expected: tuple[objec
     [
         ("hunter2", "it is not a URI"),
         ("://hunter2", "it is not a URI"),
-        ("http://u:hunter2/x@h", "its host or port is malformed (is a / or @ in the password not escaped?)"),
-        ("http://h:hunter2", "its host or port is malformed (is a / or @ in the password not escaped?)"),
-        ("http://[hunter2", "its host or port is malformed (is a / or @ in the password not escaped?)"),
+        ("http://u:hunter2/x@h", "its host or port is malformed (perhaps a / or @ in the password is not escaped)"),
+        ("http://h:hunter2", "its host or port is malformed (perhaps a / or @ in the password is not escaped)"),
+        ("http://[hunter2", "its host or port is malformed (perhaps a / or @ in the password is not escaped)"),
         (
             "http://u:hunter2@https://h",
-            "'://' may stand twice at most, the second time after the host's protocol",
+            "'://' may occur at most twice, the second time after the host's protocol",
         ),
         ("http://h/?__extra__=hunter2", "its extra is not JSON"),
         ("http://h/?__extra__=[1]", "its extra is not a JSON object"),

@@ -180,7 +180,7 @@ def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
     """The error says that this is a folder, and how the URL of a file in it is written."""
     assert errors(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
         f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, but a ledger is a file. "
-        f"Name one in it, such as sqlite:///{tmp_path}/ledger.sqlite"
+        f"Name a file in it, such as sqlite:///{tmp_path}/ledger.sqlite"
     ]
     Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL": f"{scheme}:///{tmp_path}/ledger.sqlite"})
 

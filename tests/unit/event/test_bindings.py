@@ -104,8 +104,8 @@ def test_a_header_without_a_value_is_not_there() -> None:
     [
         (typed("application/json"), b'1, "id": "8"', "data: not JSON"),
         (typed("application/json"), b"", "data: not JSON"),
-        ([*ATTRIBUTES, ("ce_id", b"7")], b"1", "header ce_id: the attribute id is there twice"),
-        ([*typed("text/xml"), ("content-type", b"text/xml")], b"1", "header content-type: it is there twice"),
+        ([*ATTRIBUTES, ("ce_id", b"7")], b"1", "header ce_id: the attribute id occurs twice"),
+        ([*typed("text/xml"), ("content-type", b"text/xml")], b"1", "header content-type: it occurs twice"),
         ([*ATTRIBUTES, ("ce_subject", b"\xff")], b"1", "header ce_subject: it is not UTF-8 at byte 0"),
         ([*ATTRIBUTES, ("ce_data", b"1")], b"1", "header ce_data: no attribute has this name"),
         (typed("text/plain; charset=utf-8"), b"a\xff", "text/plain; charset=utf-8, and not utf-8 at byte 1"),
@@ -142,9 +142,9 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
     [
         (b"{", "data: not JSON"),
         (b"3", "mapping of id: there is nothing at \\$.n"),
-        (b'{"n": {}}', "mapping of id: \\$.n leads to neither text nor a whole number"),
-        (b'{"n": 1.5}', "mapping of id: \\$.n leads to neither text nor a whole number"),
-        (b'{"n": 1.5, "x": 1e400}', "mapping of id: \\$.n leads to neither text nor a whole number"),
+        (b'{"n": {}}', "mapping of id: the value at \\$.n is neither text nor a whole number"),
+        (b'{"n": 1.5}', "mapping of id: the value at \\$.n is neither text nor a whole number"),
+        (b'{"n": 1.5, "x": 1e400}', "mapping of id: the value at \\$.n is neither text nor a whole number"),
         (b'{"n": "cut \\ud83d"}', "mapping of id: \\$.n holds U\\+D83D, one half of a surrogate pair"),
     ],
 )

@@ -85,7 +85,7 @@ def test_an_event_is_explained_by_the_rule_that_is_asked(form: Callable[[str], A
     assert matcher.explain(event, 0) == []
     assert [str(finding) for finding in matcher.explain(event, 1)] == [
         "$.a: 1 does not meet [2]",
-        '$.c: no value is there, [{"exists":true}] is wanted',
+        '$.c: there is no value; [{"exists":true}] is required',
     ]
 
 

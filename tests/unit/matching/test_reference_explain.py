@@ -25,7 +25,7 @@ def test_every_condition_that_fails_is_found() -> None:
             '1.50, "x" do not meet [{"numeric":[">",5]}]',
         ),
         UnmetCondition(
-            "$.data.gone", '[true,{"exists":true}]', (), 'no value is there, [true,{"exists":true}] is wanted'
+            "$.data.gone", '[true,{"exists":true}]', (), 'there is no value; [true,{"exists":true}] is required'
         ),
     ]
 
@@ -39,7 +39,7 @@ def test_an_object_where_a_value_is_wanted_is_said() -> None:
     """The usual error of a level too few."""
     (finding,) = findings('{"data": [1]}', '{"data": {"a": 1}}')
 
-    assert str(finding) == "$.data: an object and no value is there, [1] is wanted"
+    assert str(finding) == "$.data: there is an object instead of a value; [1] is required"
 
 
 def test_long_lists_of_values_are_cut() -> None:

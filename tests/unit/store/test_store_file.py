@@ -136,7 +136,7 @@ def test_private_files_of_killed_writers_are_removed_after_a_day(tmp_path: Path)
         (errno.EIO, "kernel's log"),
         (errno.EXDEV, "one file system"),
         (errno.EMFILE, "ulimit"),
-        (errno.ELOOP, "link there leads back"),
+        (errno.ELOOP, "link there points back"),
         (errno.ENETDOWN, "Look at the disk"),
     ],
 )

@@ -198,7 +198,7 @@ OTHER = certificates.self_signed()
 @pytest.mark.parametrize(
     ("extra", "said"),
     [
-        ({"ca_certificate": "-----BEGIN CERTIFICATE-----\nhush"}, "holds no PEM certificate"),
+        ({"ca_certificate": "-----BEGIN CERTIFICATE-----\nhush"}, "contains no PEM certificate"),
         ({"ca_certificate": "/nowhere/ca.pem"}, "cannot be read: No such file or directory"),
         ({"ca_certificate": 5}, "not text"),
         ({"client_certificate": PAIR.certificate.decode()}, "has no extra `private_key`"),

@@ -142,7 +142,7 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
         ({"form": "TEMPLATE", "template": "x", "value": "$.data"}, "$.value", "mapping of names", "id: $.data.id"),
         ({"form": "TEMPLATE", "template": "x", "value": {"a b": 1}}, '$.value["a b"]', "cannot be a name", "letters"),
         ({"form": "TEMPLATE", "template": "x", "value": {5: 1}}, '$.value["5"]', "is not text", "quotes"),
-        ({"form": "TEMPLATE", "template": "x", "value": {"eb.x": 1}}, '$.value["eb.x"]', "is taken", "another name"),
+        ({"form": "TEMPLATE", "template": "x", "value": {"eb.x": 1}}, '$.value["eb.x"]', "is reserved", "another name"),
         ({"form": "TEMPLATE", "template": "${a}", "value": {"a": "$.data."}}, "$.value.a", "character 7", "Remove"),
         ({"form": "TEMPLATE", "template": "${a}", "value": {"a": date(2026, 1, 1)}}, "$.value.a", "no JSON", "quotes"),
         ({"form": "TEMPLATE", "template": "<${}>"}, "$.template", "line 1, column 2 has no name", "${name}"),

@@ -130,7 +130,7 @@ def begin_redrive() -> None:
     with stage() as runtime:
         redrive = orphaned_redrive(runtime)
         if redrive is None:
-            raise AirflowSkipException("no redrive waits to be started")
+            raise AirflowSkipException("no redrive is waiting to be started")
         now = runtime.ledger.now()
         runtime.ledger.redrives.defer(redrive.redrive_id, now)
     log.info("redrive %s was recorded by a server; triggering a run of %s", redrive.redrive_id, REDRIVE_DAG)

@@ -145,7 +145,7 @@ def place_of(
     if not connection.host and not any_host and not holds_url:
         raise ConnectionUnusable(
             f"Connection {connection.id!r} of type {connection.type!r} names no host{use}. Give it the host {example}; "
-            "or, if you trust everybody who may write rule files with what it holds, set its extra `any_host` to true."
+            "or, if you trust everyone who may write rule files with its credentials, set its extra `any_host` to true."
         )
     if not connection.host:
         return None

@@ -58,14 +58,14 @@ def header_line(name: str, value: str) -> str | bytes:
     if not _NAME.fullmatch(name):
         raise HeaderRefused(f"{name[:100]!r} is not a header name")
     if _FORBIDDEN.search(value):
-        raise HeaderRefused(f"header {name!r} holds a line break or control character")
+        raise HeaderRefused(f"header {name!r} contains a line break or control character")
     line = f"{name}: {value}" if value.strip() else f"{name};"  # "name:" would remove a header, "name;" sends it empty
     if line.isascii():
         return line
     try:
         return line.encode()
     except UnicodeEncodeError:
-        raise HeaderRefused(f"header {name!r} holds half a surrogate pair") from None
+        raise HeaderRefused(f"header {name!r} contains half a surrogate pair") from None
 
 
 def event_lines(headers: Mapping[str, str]) -> list[str | bytes]:
@@ -162,7 +162,7 @@ def parse_secrets(connection_id: str, text: str) -> tuple[SigningKey, ...]:
         except ValueError:
             key = b""
         if not key:
-            raise ConnectionUnusable(f"{where} holds no base64 after {prefix}. Copy the whole secret.")
+            raise ConnectionUnusable(f"{where} has no base64 after {prefix}. Copy the whole secret.")
         keys.append(SigningKey("v1", key) if prefix == _HMAC else SigningKey("v1a", _seed(where, key)))
     return tuple(keys)
 

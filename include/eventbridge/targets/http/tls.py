@@ -94,7 +94,8 @@ def _certificates(connection: Connection, name: str, pem: bytes) -> list[x509.Ce
         return x509.load_pem_x509_certificates(pem)
     except ValueError:
         raise _unusable(
-            connection, f"has an extra `{name}` that holds no PEM certificate. Copy it from -----BEGIN CERTIFICATE on."
+            connection,
+            f"has an extra `{name}` that contains no PEM certificate. Copy it from -----BEGIN CERTIFICATE on.",
         ) from None
 
 

@@ -120,7 +120,7 @@ class AccessTokens:
         failures = held.failures
         seconds = (until - now).total_seconds()
         if seconds <= 0 or not held.lock.acquire(timeout=seconds):
-            raise TokenUnavailable(f"There was no time left to ask {client.place} for a token.")
+            raise TokenUnavailable(f"There was no time left to request a token from {client.place}.")
         try:
             if held.good_until is not None and now < held.good_until and held.text != refused:
                 return held.text
@@ -158,7 +158,7 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
         )
     if len(text) > LONGEST_TOKEN:
         what = f"responded with an access_token of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}"
-        raise TokenUnavailable(f"{where} {what}. Ask for fewer scopes or claims.")
+        raise TokenUnavailable(f"{where} {what}. Request fewer scopes or claims.")
     if str(response.get("token_type", "bearer")).lower() != "bearer":
         raise TokenUnavailable(f"{where} returned a token of another type than bearer, which cannot be sent.")
     return AccessToken(text, _seconds(response.get("expires_in")))

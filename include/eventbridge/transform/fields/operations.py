@@ -148,7 +148,7 @@ class Hash:
         try:
             return hashlib.sha256((self.salt + text).encode()).hexdigest()
         except UnicodeEncodeError:
-            raise TransformFailed("it holds half of a surrogate pair, which has no UTF-8") from None
+            raise TransformFailed("it contains half of a surrogate pair, which UTF-8 cannot encode") from None
 
 
 @dataclass(frozen=True, slots=True)

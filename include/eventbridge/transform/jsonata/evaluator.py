@@ -165,7 +165,7 @@ def _plain(value: Any) -> JsonValue:
         return [_plain(inner) for inner in value]
     if value is None or value is Utils.NULL_VALUE:
         return None
-    raise ValueError("the result holds a function or regular expression, which JSON cannot")
+    raise ValueError("the result contains a function or regular expression, which JSON cannot represent")
 
 
 def _error_message(error: Exception) -> str:
