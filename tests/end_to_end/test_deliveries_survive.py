@@ -45,8 +45,10 @@ def test_published_events_are_delivered_retried_or_dead_lettered(running: Runnin
     assert Counter(running.requests("/flaky/recovering")).most_common()[-1][1] == 3
     assert len(set(running.requests("/flaky/recovering"))) == 3
     dead_lettered = list(dead_letters(running.runtime, Selection(rule="refused"), whole=True))
-    assert {letter["reason"] for letter in dead_lettered} == {"maximum_retry_attempts"}
-    assert {delivery_id_text(letter["delivery_id"]) for letter in dead_lettered} == set(running.requests("/status/503"))
+    assert {dead_letter["reason"] for dead_letter in dead_lettered} == {"maximum_retry_attempts"}
+    assert {delivery_id_text(dead_letter["delivery_id"]) for dead_letter in dead_lettered} == set(
+        running.requests("/status/503")
+    )
     assert len(dead_lettered) == 4
     assert Counter(running.requests("/status/503")).total() == 8
     assert running.differences() == []
@@ -80,10 +82,10 @@ def test_a_push_that_airflow_ends_stops_cleanly(running: RunningEnvironment) -> 
     task = f"/dags/eventbridge_deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
     running.airflow.call("PATCH", task, json={"new_state": "failed"})
     report = "Airflow asked the push to stop; unsent deliveries are retried later"
-    told = running.until("the push logs what it did", lambda: says(push_log(running, run, chunk), report))
+    output = running.until("the push logs what it did", lambda: says(push_log(running, run, chunk), report))
     running.until_settled()
 
-    assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
+    assert "the task shouldn't be running anymore" in output, "it was Airflow that ended it"
     assert running.runtime.ledger.chunks.get(chunk.batch_id, chunk.chunk_id).state in ("timeout", "error")
     ended = running.airflow.call("GET", task)
     assert (ended["state"], ended["rendered_map_index"]) == ("failed", chunk_name(chunk))
@@ -154,7 +156,7 @@ def test_errors_in_rule_files_are_shown_by_airflow(running: RunningEnvironment) 
         checked = rules_check(running)
     finally:
         broken.unlink()
-    running.until("the import error is gone", lambda: not running.airflow.import_errors())
+    running.until("the import error has disappeared", lambda: not running.airflow.import_errors())
 
     assert len(raised.value.errors) >= 3
     assert len(shown) == 1
@@ -176,7 +178,7 @@ def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: RunningEnviron
         running.until(
             "the run has failed", lambda: run_state(running, "eventbridge_deliver_orders", run_id) == "failed"
         )
-        told = running.task_log("eventbridge_deliver_orders", run_id, "listen")
+        output = running.task_log("eventbridge_deliver_orders", run_id, "listen")
         meanwhile = Counter(running.requests("/healthy/invoices"))
     finally:
         running.runtime.ledger.close()
@@ -186,8 +188,8 @@ def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: RunningEnviron
             kept.rename(place)
     running.until_settled()
 
-    assert "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store" in told
-    assert "Traceback" not in told
+    assert "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store" in output
+    assert "Traceback" not in output
     assert meanwhile == before
     after = Counter(running.requests("/healthy/invoices"))
     assert after.total() == before.total() + 10
@@ -212,7 +214,7 @@ def test_airflow_refuses_only_a_backfill(running: RunningEnvironment) -> None:
         running.until(f"{dag_id} is also started by the watcher", lambda dag=dag_id: wanted <= run_types(running, dag))
 
     assert {status for status, _ in refused.values()} == {400}
-    assert all("does not allow backfill runs" in told for _, told in refused.values())
+    assert all("does not allow backfill runs" in output for _, output in refused.values())
     assert not any("backfill" in run_types(running, dag_id) for dag_id in refused)
 
 
@@ -225,7 +227,7 @@ def test_no_secret_was_written(running: RunningEnvironment) -> None:
     repeated = list(dead_letters(running.runtime, Selection(rule="repeating"), whole=True))
 
     assert len(repeated) == 7, "four of the first test, three of that of the backfills"
-    assert all("authorization: Basic *****" in json.dumps(letter, default=str) for letter in repeated)
+    assert all("authorization: Basic *****" in json.dumps(dead_letter, default=str) for dead_letter in repeated)
     assert b"listen" in airflow_logs(running)
     assert written_secrets(running) == []
 

@@ -34,7 +34,7 @@ def a_batch(age: timedelta, **changes: object) -> Batch:
 def test_a_step_is_taken_if_it_is_due_and_no_earlier_data_is_needed(
     age: timedelta, kind: str, kept: str, retention: Retention, needed: frozenset[str]
 ) -> None:
-    """The model: from what is kept today, go on while what would go is old enough and not needed."""
+    """The model: from the data kept today, continue while the next step is old enough and not needed."""
     batch = a_batch(age, kind=kind, kept=kept)
 
     found = keeping(batch, NOW, retention, [Need(what, "x") for what in needed])  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ def test_a_step_is_taken_if_it_is_due_and_no_earlier_data_is_needed(
         expected = STEPS[STEPS.index(expected) + 1]  # type: ignore[arg-type]
     held = expected in limits and age >= limits[expected]
     assert found == Keeping(expected, "x" if held else "")  # type: ignore[arg-type]
-    assert is_kept(kept, found.kept), "what is gone never comes back"
+    assert is_kept(kept, found.kept), "removed data never comes back"
 
 
 @given(ages, retentions)
@@ -108,5 +108,5 @@ def test_a_replay_needs_what_it_reads(
 
 
 def test_a_redrive_needs_dead_letters() -> None:
-    """Of every batch: nobody knows yet which ones it takes."""
+    """Of every batch: it is not known yet which ones it takes."""
     assert list(needs_of_requests(a_batch(DAY), [], ["d"])) == [Need("dead_letters", "redrive d is running")]
