@@ -116,7 +116,7 @@ def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> N
     ("module", "part"),
     [
         ("import nowhere", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
-        ("LISTED = 5", "is a value of int, not of TargetType"),
+        ("LISTED = 5", "is an object of int, not of TargetType"),
     ],
 )
 def test_a_broken_package_is_an_error_at_the_type(
