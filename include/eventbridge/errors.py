@@ -116,13 +116,13 @@ class RuleError:
 
 
 #: The maximum number of errors in one message; a wrongly generated file may have hundreds of thousands.
-MOST_NAMED = 200
+MAX_NAMED = 200
 
 
 def named_lines(errors: Sequence[object]) -> list[str]:
     """Return a line for each of the first 200 errors, and one that counts the rest if there are more."""
-    more = len(errors) - MOST_NAMED
-    return [*map(str, errors[:MOST_NAMED]), *([f"and {more:,} more"] if more > 0 else [])]
+    more = len(errors) - MAX_NAMED
+    return [*map(str, errors[:MAX_NAMED]), *([f"and {more:,} more"] if more > 0 else [])]
 
 
 class RuleFileError(UserError):

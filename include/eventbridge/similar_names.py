@@ -10,10 +10,10 @@ from typing import Final
 #: The maximum length of names of rules, buses and targets. A comparison of two takes up to 1 ms.
 _LONGEST: Final = 100
 #: If there are more names, only those with the most similar beginnings and ends are compared.
-_MOST_COMPARED: Final = 100
+_MAX_COMPARED: Final = 100
 #: The maximum number of suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
-MOST_SUGGESTED: Final = 20
-_MOST_LISTED = 20
+MAX_SUGGESTED: Final = 20
+_MAX_LISTED = 20
 
 
 def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
@@ -24,14 +24,14 @@ def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0
     if len(word) > _LONGEST:
         return []
     known = [name for name in names if len(name) <= _LONGEST]
-    if len(known) > _MOST_COMPARED:
-        known = heapq.nlargest(_MOST_COMPARED, known, key=lambda name: _shared(word, name))
+    if len(known) > _MAX_COMPARED:
+        known = heapq.nlargest(_MAX_COMPARED, known, key=lambda name: _shared(word, name))
     return difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
 
 
 def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
-    """Return `Did you mean x?` for the nearest of `names`; nothing if MOST_SUGGESTED errors are `reported`."""
-    by_folded = {known.lower(): known for known in names} if reported < MOST_SUGGESTED else {}
+    """Return `Did you mean x?` for the nearest of `names`; nothing if MAX_SUGGESTED errors are `reported`."""
+    by_folded = {known.lower(): known for known in names} if reported < MAX_SUGGESTED else {}
     near = similar(name.lower(), by_folded)
     return f"Did you mean {by_folded[near[0]]}?" if near else ""
 
@@ -44,8 +44,8 @@ def suggest(what: str, name: str, known: Iterable[str]) -> str:
 
 def listed(names: Sequence[str]) -> str:
     """Return names in one line, at most 20 and how many more there are; `none` for none."""
-    more = f" and {len(names) - _MOST_LISTED:,} more" if len(names) > _MOST_LISTED else ""
-    return f"{', '.join(names[:_MOST_LISTED]) or 'none'}{more}"
+    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
+    return f"{', '.join(names[:_MAX_LISTED]) or 'none'}{more}"
 
 
 def _shared(one: str, other: str) -> int:

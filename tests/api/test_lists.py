@@ -82,8 +82,8 @@ def test_the_pieces_of_a_chunk_are_paged(delivered: Server, monkeypatch: pytest.
         whole = chunks.chunk_account(runtime, batch.batch_id, 0)
         from_pages: list[str] = []
         pieces: set[Piece] = set()
-        monkeypatch.setattr(chunks, "MOST_PIECES", 1)
-        monkeypatch.setattr(chunks, "MOST_ATTEMPTS", 1)
+        monkeypatch.setattr(chunks, "MAX_PIECES", 1)
+        monkeypatch.setattr(chunks, "MAX_ATTEMPTS", 1)
         cursor: str | None = ""
         while cursor is not None:
             page = chunks.chunk_account(runtime, batch.batch_id, 0, cursor)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from eventbridge.api.app import create_app
 from eventbridge.api.operations import RedriveCall
-from eventbridge.api.routes import MOST_CALL_BYTES, JsonCall
+from eventbridge.api.routes import MAX_CALL_BYTES, JsonCall
 
 #: Calls with a body that a model reads.
 CALLS = (
@@ -78,7 +78,7 @@ def test_unknown_members_are_refused_in_a_few_words(path: str, client: httpx.Cli
 
 def test_a_body_is_no_larger_than_an_event_and_a_rule_file(server: Server, client: httpx.Client) -> None:
     """Only calls that publish take more."""
-    content = b'{"action": "' + b"x" * (MOST_CALL_BYTES + 1_048_576) + b'"}'
+    content = b'{"action": "' + b"x" * (MAX_CALL_BYTES + 1_048_576) + b'"}'
     responses = [client.post(path, content=content, headers={"content-type": "application/json"}) for path in CALLS]
 
     assert {each.status_code for each in responses} == {413}

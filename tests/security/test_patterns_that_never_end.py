@@ -17,15 +17,15 @@ import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
 
-from eventbridge.api.call_pools import MOST_RUNNING
+from eventbridge.api.call_pools import MAX_RUNNING
 from eventbridge.bounded_call import call_bounded
-from eventbridge.control.try_pattern import MOST_CHARACTERS
+from eventbridge.control.try_pattern import MAX_CHARACTERS
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching import compile_rules
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import explain, matches
 from eventbridge.processes import Cancelled, TimeSpent, cancelled, time_limit
-from eventbridge.rules.bounds import MOST_BYTES, MOST_VALUES
+from eventbridge.rules.bounds import MAX_BYTES, MAX_VALUES
 
 #: Long enough for a busy machine, and far less than the endless pattern takes.
 SOON = 20.0
@@ -47,9 +47,9 @@ def wide(fields: int) -> dict[str, Any]:
 #: Each is larger than a pattern that is sent may be, in depth, fields or bytes.
 TOO_LARGE = {
     "nested": nested(13),
-    "fields": wide(MOST_VALUES // 2),
-    "values": {"data": {"a": [str(number) for number in range(MOST_VALUES)]}},
-    "bytes": {"data": {"a": ["x" * MOST_BYTES]}},
+    "fields": wide(MAX_VALUES // 2),
+    "values": {"data": {"a": [str(number) for number in range(MAX_VALUES)]}},
+    "bytes": {"data": {"a": ["x" * MAX_BYTES]}},
 }
 
 
@@ -131,7 +131,7 @@ def test_a_response_is_bounded(reading: httpx.Client) -> None:
     call = {"event": order(1, data={"a": "x" * 500_000}), "pattern": pattern}
     response = reading.post("/rules/all-orders/test", json=call)
 
-    assert (response.status_code, f"more than {MOST_CHARACTERS:,} characters" in response.text) == (400, True)
+    assert (response.status_code, f"more than {MAX_CHARACTERS:,} characters" in response.text) == (400, True)
 
 
 def test_time_ends_the_search_of_a_pattern_through_arrays() -> None:
@@ -195,7 +195,7 @@ def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None
 
     with Server(Installation(tmp_path)) as server:
         # the limit is on processor time: ten calls would hold the two places for 50 s
-        tokens = [server.installation.token(f"leaving{number}", "read") for number in range(5 * MOST_RUNNING)]
+        tokens = [server.installation.token(f"leaving{number}", "read") for number in range(5 * MAX_RUNNING)]
         clients = [server.client(token) for token in tokens]
         threads = [threading.Thread(target=leave, args=(client,)) for client in clients]
         for each in threads:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from api.server import Installation, Server, order
 
-from eventbridge.api.call_pools import EXPENSIVE, MOST_RUNNING, MOST_WAITING, CallPool
+from eventbridge.api.call_pools import EXPENSIVE, MAX_RUNNING, MAX_WAITING, CallPool
 from eventbridge.errors import UserError
 from eventbridge.processes import TimeSpent
 from eventbridge.store import sql_sandbox
@@ -158,9 +158,9 @@ def test_other_calls_get_a_response_while_expensive_ones_fill_their_places(busy:
     """The state of the quota is returned at once; one expensive call more is refused with Retry-After."""
     with seeing(busy) as client:
         headers = dict(client.headers)
-        threads = leave(busy, headers, MOST_RUNNING)
-        began = until(lambda: len(asked(busy)) == MOST_RUNNING)
-        more = leave(busy, headers, MOST_WAITING)
+        threads = leave(busy, headers, MAX_RUNNING)
+        began = until(lambda: len(asked(busy)) == MAX_RUNNING)
+        more = leave(busy, headers, MAX_WAITING)
         times = []
         for path in ("/status", "/rules", "/health", "/targets", "/stats", "/batches"):
             before = time.monotonic()

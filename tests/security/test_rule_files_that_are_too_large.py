@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rules.bounds import MOST_ERRORS, MOST_VALUES
+from eventbridge.rules.bounds import MAX_ERRORS, MAX_VALUES
 from eventbridge.rules.load import load_rule_file
 
 MIB = 1 << 20
@@ -50,7 +50,7 @@ def test_a_file_that_costs_too_much_is_refused_early(name: str) -> None:
 
     assert time.process_time() - began < SECONDS
     assert said in str(caught.value)
-    assert len(caught.value.errors) <= MOST_ERRORS
+    assert len(caught.value.errors) <= MAX_ERRORS
 
 
 def test_expressions_of_many_rules_are_not_all_compiled() -> None:
@@ -67,7 +67,7 @@ def test_a_file_of_the_installation_has_no_such_limit(tmp_path: Path) -> None:
     """An operator's own file may hold as many rules as it likes."""
     file = tmp_path / "many.yaml"
     target = "targets: {t: {type: file, path: /x/y}}"
-    rules = [f"  r{number}: {{bus: b, pattern: {{}}, {target}}}" for number in range(MOST_VALUES // 10)]
+    rules = [f"  r{number}: {{bus: b, pattern: {{}}, {target}}}" for number in range(MAX_VALUES // 10)]
     file.write_text("\n".join(["buses: {b: {source: {type: embedded}}}", "rules:", *rules]))
 
     assert len(load_rule_file(file, {}).rules) == len(rules)

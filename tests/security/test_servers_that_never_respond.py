@@ -17,7 +17,7 @@ import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
 
-from eventbridge.api.call_pools import MOST_AT_TARGETS, WAIT_SECONDS
+from eventbridge.api.call_pools import MAX_AT_TARGETS, WAIT_SECONDS
 
 #: More than asyncio's pool and the framework's have threads.
 MANY = 60
@@ -153,7 +153,7 @@ def test_a_try_ends_with_its_caller(server: Server) -> None:
     """The places are free again soon after the callers left, and not when the target's timeout is over."""
     token = server.installation.token("operator", "read", "operate")
     leave(
-        MOST_AT_TARGETS,
+        MAX_AT_TARGETS,
         lambda client: client.post("/targets/slow/silent/send", json={"event": order()}),
         server,
         token,
@@ -169,8 +169,8 @@ def test_more_tries_than_have_a_place_are_refused(server: Server) -> None:
     """The response says so after a few seconds, and when to send the call again."""
     token = server.installation.token("operator", "read", "operate")
     with ExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(MOST_AT_TARGETS))
-        clients = [stack.enter_context(server.client(token)) for _ in range(MOST_AT_TARGETS)]
+        threads = stack.enter_context(ThreadPoolExecutor(MAX_AT_TARGETS))
+        clients = [stack.enter_context(server.client(token)) for _ in range(MAX_AT_TARGETS)]
         for each in clients:
             each.timeout = httpx.Timeout(15)
             threads.submit(each.post, "/targets/slow/silent/send", json={"event": order()})
@@ -179,7 +179,7 @@ def test_more_tries_than_have_a_place_are_refused(server: Server) -> None:
             refused = client.post("/targets/slow/silent/check")
 
     assert (refused.status_code, refused.headers["retry-after"]) == (503, str(int(WAIT_SECONDS)))
-    assert f"busy with {MOST_AT_TARGETS} calls that wait for targets" in refused.json()["detail"]
+    assert f"busy with {MAX_AT_TARGETS} calls that wait for targets" in refused.json()["detail"]
 
 
 @pytest.mark.parametrize("path", ["/status", "/buses", "/events/e1", "/page", "/page/lag.json", "/page/event?id=e1"])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ALL = "*"
 
 #: The maximum number of names that a form proposes: they are part of the DAG, which Airflow stores in its database.
-_MOST_PROPOSED = 500
+_MAX_PROPOSED = 500
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def _of(rules: RuleSet) -> Choices:
 
 def _proposed(names: Iterable[str]) -> tuple[str, ...]:
     found = sorted(set(names))
-    return tuple(found) if len(found) <= _MOST_PROPOSED else ()
+    return tuple(found) if len(found) <= _MAX_PROPOSED else ()
 
 
 def proposing(names: tuple[str, ...]) -> dict[str, Any]:

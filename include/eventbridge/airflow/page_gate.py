@@ -183,7 +183,7 @@ def _form_key(user: Any) -> str:
 
 #: How long before its planning and after its commit a batch may appear in an XCom.
 _AROUND = timedelta(minutes=2)
-_MOST_RUNS = 20
+_MAX_RUNS = 20
 
 
 def runs_of(batch: Batch) -> list[AirflowRun]:
@@ -198,7 +198,7 @@ def runs_of(batch: Batch) -> list[AirflowRun]:
         wanted = wanted.where(XComModel.timestamp <= batch.committed_at + _AROUND)
     with create_session() as session:
         found = session.execute(wanted.order_by(XComModel.timestamp)).all()
-    return [AirflowRun(row.dag_id, row.run_id) for row in found if _batch_in(row.value) == batch.batch_id][:_MOST_RUNS]
+    return [AirflowRun(row.dag_id, row.run_id) for row in found if _batch_in(row.value) == batch.batch_id][:_MAX_RUNS]
 
 
 def batch_of(run: AirflowRun) -> str | None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eventbridge.streaming.task import StreamingSummary
 
 #: How many files of dead letters are read for the reasons and events that a sentence names.
-_MOST_FILES = 3
+_MAX_FILES = 3
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
 
     files = [file for file in runtime.ledger.files.of_batch(batch_id, "dead_letter") if file.path is not None]
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for file in files[:_MOST_FILES]:
+    for file in files[:_MAX_FILES]:
         assert file.path is not None
         try:
             table = read_table(runtime.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
@@ -236,7 +236,7 @@ def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
 
 
 #: The maximum number of targets in a sentence, and of events for each; below: the maximum length of a name or reason.
-MOST_TARGETS, MOST_EVENTS = 5, 3
+MAX_TARGETS, MAX_EVENTS = 5, 3
 _LONGEST = 80
 
 
@@ -249,7 +249,7 @@ class Failures:
     events: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        named = [short(each) for each in sorted(set(self.events)) if each][:MOST_EVENTS]
+        named = [short(each) for each in sorted(set(self.events)) if each][:MAX_EVENTS]
         parts = [short(self.why)] if self.why else []
         if named:
             more = ", ..." if self.count > len(named) else ""
@@ -289,8 +289,8 @@ class TargetLine:
 def sentence_about(lines: Iterable[TargetLine]) -> str:
     """Return one sentence about targets, those with the most failures first, and the numbers of the rest."""
     ordered = sorted(lines, key=lambda each: (each.is_delivered, -each.dead.count, -each.waiting.count, each.name))
-    rest = ordered[MOST_TARGETS:]
-    parts = [str(each) for each in ordered[:MOST_TARGETS]]
+    rest = ordered[MAX_TARGETS:]
+    parts = [str(each) for each in ordered[:MAX_TARGETS]]
     if rest:
         numbers = [
             f"{sum(each.delivered for each in rest):,} of {sum(each.total for each in rest):,} delivered",

@@ -23,8 +23,8 @@ BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"
 
 #: Events and bytes of one call at most.
-MOST_EVENTS: Final = 1_000
-MOST_BYTES: Final = 8 * 1024 * 1024
+MAX_EVENTS: Final = 1_000
+MAX_BYTES: Final = 8 * 1024 * 1024
 
 _PREFIX: Final = "ce-"
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
@@ -81,10 +81,10 @@ def _elements(content: bytes) -> list[bytes]:
         raise CallRefused(HTTPStatus.BAD_REQUEST, detail) from None
     if not elements:
         raise CallRefused(HTTPStatus.BAD_REQUEST, "The array has no events. Send at least one")
-    if len(elements) > MOST_EVENTS:
+    if len(elements) > MAX_EVENTS:
         raise CallRefused(
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-            f"The array has {len(elements):,} events, and a call takes {MOST_EVENTS:,}. Send them in several calls. "
+            f"The array has {len(elements):,} events, and a call takes {MAX_EVENTS:,}. Send them in several calls. "
             "Nothing was published",
         )
     return [bytes(each) for each in elements]
@@ -115,7 +115,7 @@ _ACCEPTED: Final = "gzip, deflate"
 #: Size of the pieces to decompress: zlib copies the rest of a piece after each gzip member.
 _PIECE_BYTES: Final = 64 << 10
 #: Members of a gzip file at most; each costs a decompressor, and an empty one has only 20 bytes.
-_MOST_MEMBERS: Final = 1_000
+_MAX_MEMBERS: Final = 1_000
 
 
 def check_content_coding(headers: Headers) -> None:
@@ -159,14 +159,14 @@ def _inflated(content: bytes, coding: str) -> bytes:
             while piece:
                 if member.eof:
                     members += 1
-                    if members > _MOST_MEMBERS or coding == "deflate":
+                    if members > _MAX_MEMBERS or coding == "deflate":
                         raise _broken(coding, "data follows its end")
                     member = zlib.decompressobj(_FORMATS[coding])
-                found += member.decompress(piece, MOST_BYTES + 1 - len(found))
-                if len(found) > MOST_BYTES:
+                found += member.decompress(piece, MAX_BYTES + 1 - len(found))
+                if len(found) > MAX_BYTES:
                     raise CallRefused(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        f"The body decompresses to more than {MOST_BYTES:,} bytes. Send the events in several calls. "
+                        f"The body decompresses to more than {MAX_BYTES:,} bytes. Send the events in several calls. "
                         "Nothing was published",
                     )
                 piece = member.unused_data

@@ -31,15 +31,15 @@ _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
 #: Expensive calls that run at a time, and calls that may wait for one of them to end.
-MOST_RUNNING: Final = 2
-MOST_WAITING: Final = 16
+MAX_RUNNING: Final = 2
+MAX_WAITING: Final = 16
 #: How long a call waits before it is refused.
 WAIT_SECONDS: Final = 5.0
 #: Calls that wait for a target at a time: each may wait for as long as the target's timeout.
-MOST_AT_TARGETS: Final = 8
+MAX_AT_TARGETS: Final = 8
 #: Calls that ask the servers of buses at a time, and calls that may wait for one of them to end.
-MOST_AT_BUSES: Final = 16
-MOST_WAITING_FOR_BUSES: Final = 128
+MAX_AT_BUSES: Final = 16
+MAX_WAITING_FOR_BUSES: Final = 128
 
 _AGAIN: Final = "Send the call again after Retry-After"
 
@@ -61,15 +61,15 @@ class CallKind:
 
 EXPENSIVE: Final = CallKind(
     "expensive",
-    MOST_RUNNING,
-    MOST_WAITING,
+    MAX_RUNNING,
+    MAX_WAITING,
     "of this kind: SQL, replays, redrives, and checks and tests of rules",
     seconds=CLOCK_SECONDS,
 )
 AT_TARGETS: Final = CallKind(
-    "targets", MOST_AT_TARGETS, MOST_WAITING, "that wait for targets", "The target may have received the event"
+    "targets", MAX_AT_TARGETS, MAX_WAITING, "that wait for targets", "The target may have received the event"
 )
-AT_BUSES: Final = CallKind("buses", MOST_AT_BUSES, MOST_WAITING_FOR_BUSES, "that ask the servers of buses")
+AT_BUSES: Final = CallKind("buses", MAX_AT_BUSES, MAX_WAITING_FOR_BUSES, "that ask the servers of buses")
 
 
 class CallPool:

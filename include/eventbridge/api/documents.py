@@ -54,11 +54,11 @@ from eventbridge.views.status import status_fields
 from eventbridge.views.trace.explain import why_between
 
 #: Dead letters that one call returns at most.
-MOST_DEAD_LETTERS = 500
+MAX_DEAD_LETTERS = 500
 #: Dead letters that one call returns whole at most: events may be large.
-MOST_WHOLE = 20
+MAX_WHOLE = 20
 #: Batches that one call audits at most.
-MOST_AUDITED = 1_000
+MAX_AUDITED = 1_000
 
 _STATUSES = {
     400: "A value is malformed.",
@@ -126,11 +126,11 @@ class DeadLetterQuery:
     ] = None
     since: Time = None
     until: Time = None
-    limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="Items to return at most.")] = 50
+    limit: Annotated[int, Query(ge=1, le=MAX_DEAD_LETTERS, description="Items to return at most.")] = 50
     cursor: Cursor = None
 
     def dead_letters(
-        self, request: Request, runtime: Runtime, most: int = MOST_DEAD_LETTERS
+        self, request: Request, runtime: Runtime, most: int = MAX_DEAD_LETTERS
     ) -> tuple[DeadLetterPage, Damaged]:
         """Return the matching dead letters without their long columns, `most` at most, and the unreadable files.
 
@@ -149,7 +149,7 @@ def dead_letters(
     request: Request,
     query: Annotated[DeadLetterQuery, Depends()],
     whole: Annotated[
-        bool, Query(description=f"Include event, request and every attempt; at most {MOST_WHOLE} items a call.")
+        bool, Query(description=f"Include event, request and every attempt; at most {MAX_WHOLE} items a call.")
     ] = False,
 ) -> Response:
     """Return dead letters, those of the newest batch first. Send `cursor` of the response to get the next page.
@@ -160,7 +160,7 @@ def dead_letters(
     """
 
     def listed(runtime: Runtime) -> dict[str, Any]:
-        found, damaged = query.dead_letters(request, runtime, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
+        found, damaged = query.dead_letters(request, runtime, MAX_WHOLE if whole else MAX_DEAD_LETTERS)
         if whole:
             shown = [
                 visible_dead_letter(request, with_name(each))
@@ -235,9 +235,9 @@ def audit(
     def found(runtime: Runtime) -> Any:
         if batch is not None:
             return audited(runtime, find_batch(runtime, batch))
-        if len(runtime.ledger.batches.find(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
+        if len(runtime.ledger.batches.find(limit=MAX_AUDITED + 1)) > MAX_AUDITED:
             raise UserError(
-                f"there are more than {MOST_AUDITED} batches. Name one with batch=, or run `eventbridge audit`"
+                f"there are more than {MAX_AUDITED} batches. Name one with batch=, or run `eventbridge audit`"
             )
         return audited(runtime)
 

@@ -9,10 +9,10 @@ from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from eventbridge.api.bodies import MOST_BYTES
+from eventbridge.api.bodies import MAX_BYTES
 
 #: Larger and longer than the limits of a publishing call, which refuses its body with a better message.
-MAX_BODY_BYTES = MOST_BYTES + 1024 * 1024
+MAX_BODY_BYTES = MAX_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
 

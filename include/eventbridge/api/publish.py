@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from eventbridge.api.access import caller, check_publishes, check_scope
-from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request, check_content_coding, unpacked
+from eventbridge.api.bodies import BATCHED, MAX_BYTES, STRUCTURED, bodies_of_request, check_content_coding, unpacked
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.refusal import PROBLEM, CallRefused
@@ -170,10 +170,10 @@ async def content_of(request: Request) -> bytes:
         async with asyncio.timeout(BODY_SECONDS):
             async for part in request.stream():
                 content += part
-                if len(content) > MOST_BYTES:
+                if len(content) > MAX_BYTES:
                     raise CallRefused(
                         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-                        f"The body has more than {MOST_BYTES:,} bytes. Send the events in several calls. "
+                        f"The body has more than {MAX_BYTES:,} bytes. Send the events in several calls. "
                         "Nothing was published",
                     )
     except TimeoutError:

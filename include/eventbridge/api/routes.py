@@ -37,7 +37,7 @@ class TokenFirst(APIRoute):
 
 
 #: How much larger than the largest event a body may be: it may also hold a pattern or a rule file, escaped.
-MOST_CALL_BYTES: Final = 2 * 1_048_576
+MAX_CALL_BYTES: Final = 2 * 1_048_576
 _SHOWN_MEMBERS: Final = 5
 _SHOWN_CHARACTERS: Final = 50
 
@@ -75,7 +75,7 @@ class _JsonRequest(Request):
     async def body(self) -> bytes:
         """Return the body; raises HTTPException if it is too large."""
         if self._content is None:
-            most = MOST_CALL_BYTES + int(self.app.state.runtime.settings.event_max_size)
+            most = MAX_CALL_BYTES + int(self.app.state.runtime.settings.event_max_size)
             content = bytearray()
             async for part in self.stream():
                 content += part

@@ -23,7 +23,7 @@ from eventbridge.runtime.runtime import Runtime
 GRACE_SECONDS = 30
 
 #: With more open connections, each perhaps with a body of 8 MiB, calls get 503.
-MOST_CONNECTIONS = 256
+MAX_CONNECTIONS = 256
 
 
 class _Server(uvicorn.Server):
@@ -60,7 +60,7 @@ def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], obj
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
+        limit_concurrency=MAX_CONNECTIONS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # The server handles the signals while it runs, and raises them again after a graceful shutdown.

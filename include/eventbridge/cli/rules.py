@@ -253,7 +253,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
 
 
 #: A file is not in JSON lines if none of its first lines, up to this number, is JSON.
-_MOST_LINES_HELD = 20
+_MAX_LINES_HELD = 20
 
 
 @dataclass(frozen=True)
@@ -317,11 +317,11 @@ def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[Pa
             yield from held
             yield from results
             return
-        if len(held) == _MOST_LINES_HELD:
+        if len(held) == _MAX_LINES_HELD:
             break
     if held:
         where = "standard input" if events == "-" else events
-        none = f"none of the first {len(held)} lines" if len(held) == _MOST_LINES_HELD else "no line"
+        none = f"none of the first {len(held)} lines" if len(held) == _MAX_LINES_HELD else "no line"
         raise UserError(
             f"{where}: {none} is one JSON object; line {held[0].line} is {held[0].error}. "
             "Write each event as JSON on one line: `jq -c .` converts JSON over several lines"

@@ -188,7 +188,7 @@ def _seconds(batch: Batch) -> float | None:
 
 
 #: How many failures are shown.
-_MOST_FAILURES = 20
+_MAX_FAILURES = 20
 
 
 def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
@@ -196,7 +196,7 @@ def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
     from eventbridge.views.chunks import chunk_failures, chunk_statuses
 
     with open_runtime(expects_ledger=True) as runtime:
-        found = chunk_failures(runtime, limit=_MOST_FAILURES) if failures else chunk_statuses(runtime, batches=batches)
+        found = chunk_failures(runtime, limit=_MAX_FAILURES) if failures else chunk_statuses(runtime, batches=batches)
     if as_json:
         show_json(found)
     elif failures:

@@ -22,7 +22,7 @@ from eventbridge.store import layout
 from eventbridge.views.rules import rules_at
 
 #: Samples of each kind in a report, by default and at most: a report is read into memory as a whole.
-SAMPLES, MOST_SAMPLES = 3, 100
+SAMPLES, MAX_SAMPLES = 3, 100
 
 #: The name of a rule file that is given as text.
 _PASTED = "pasted-rules.yaml"
@@ -77,8 +77,8 @@ def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[
 
 
 def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
-    if not 0 <= request.samples <= MOST_SAMPLES:
-        raise UserError(f"cannot keep {request.samples} samples. Give a number from 0 to {MOST_SAMPLES}")
+    if not 0 <= request.samples <= MAX_SAMPLES:
+        raise UserError(f"cannot keep {request.samples} samples. Give a number from 0 to {MAX_SAMPLES}")
     since, until = time_range(runtime.ledger.now(), request.since, request.until)
     return ArchivePart(since, until, request.samples)
 

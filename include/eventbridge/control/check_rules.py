@@ -12,7 +12,7 @@ from eventbridge.bounded_call import call_bounded
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.rules.bounds import MOST_ERRORS, MOST_SECONDS, cut
+from eventbridge.rules.bounds import MAX_ERRORS, MAX_SECONDS, cut
 from eventbridge.rules.files import SUFFIXES
 from eventbridge.rules.load import load_rule_file, load_rules
 from eventbridge.rules.tests import failures
@@ -112,13 +112,13 @@ def _checked_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, con
         except RuleFileError as error:
             checked = RulesChecked(tuple(error.errors))
     found = checked.document()
-    return found | {"warnings": [cut(each) for each in found["warnings"][:MOST_ERRORS]]} if checked.rules else found
+    return found | {"warnings": [cut(each) for each in found["warnings"][:MAX_ERRORS]]} if checked.rules else found
 
 
 def read_sent_rules(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet:
     """Return the rules of a file that a caller sent; raises RuleFileError, and UserError if it takes too much time."""
     remedy = "Send fewer rules, or only the one to compare"
-    read = call_bounded(_read, file, buses, content, seconds=MOST_SECONDS, remedy=remedy)
+    read = call_bounded(_read, file, buses, content, seconds=MAX_SECONDS, remedy=remedy)
     if isinstance(read, RuleSet):
         return read
     raise RuleFileError(read)

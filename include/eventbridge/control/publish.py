@@ -28,7 +28,7 @@ from eventbridge.sources.protocol import DiskBackedBus, LogSource
 
 #: Events that one transaction of a bus, and one call of the API, may hold.
 PUBLISHED_AT_ONCE = 1_000
-_MOST_LISTED = 20
+_MAX_LISTED = 20
 
 
 @dataclass(frozen=True)
@@ -192,8 +192,8 @@ def report_published(published: Published, results: Sequence[PublishResult], log
     log_line(f"{published.count:,} published to {published.bus}/{published.topic}")
     for partition, (count, first, last) in published.partitions.items():
         log_line(f"partition {partition.partition_id}: {count:,}, offsets {first} to {last}")
-    more = f" and {len(ids) - _MOST_LISTED:,} more" if len(ids) > _MOST_LISTED else ""
-    log_line(f"ids: {', '.join(ids[:_MOST_LISTED])}{more}")
+    more = f" and {len(ids) - _MAX_LISTED:,} more" if len(ids) > _MAX_LISTED else ""
+    log_line(f"ids: {', '.join(ids[:_MAX_LISTED])}{more}")
     for runner in published.unregistered:
         log_line(
             f"the runner {runner} has never run and the bus {published.bus} starts at latest: it will not see these "

@@ -20,7 +20,7 @@ from eventbridge.event.json_text import canonical_text
 from eventbridge.model.partition import Partition
 
 #: Errors of one event that are reported; each member of an event may have one.
-_MOST_OF_EVENT = 20
+_MAX_OF_EVENT = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +75,8 @@ def errors_of(submission: Submission) -> list[str]:
         found = [str(error) for error in errors_in(parse_document(submission.body))]
     except EventError:
         found = []
-    more = len(found) - _MOST_OF_EVENT
-    listed = found[:_MOST_OF_EVENT] or [submission.error]
+    more = len(found) - _MAX_OF_EVENT
+    listed = found[:_MAX_OF_EVENT] or [submission.error]
     return [*listed, f"and {more:,} more errors"] if more > 0 else listed
 
 

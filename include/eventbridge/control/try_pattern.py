@@ -14,7 +14,7 @@ from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern import parse_pattern
 from eventbridge.matching.reference import CheckedCondition, check_each
-from eventbridge.rules.bounds import MOST_SECONDS, parse_sent_pattern
+from eventbridge.rules.bounds import MAX_SECONDS, parse_sent_pattern
 from eventbridge.rules.find import find_rule
 from eventbridge.rules.model import Rule
 from eventbridge.transform import Scope, compile_transform
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # the process that tries the pattern needs neither ledger nor
     from eventbridge.runtime.runtime import Runtime
 
 #: The maximum length of the result for all conditions: each lists the values at its path, and many may share a path.
-MOST_CHARACTERS: Final = 8 << 20
+MAX_CHARACTERS: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
 
@@ -55,13 +55,13 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
     """Return the result of a pattern, as JSON in place of that of the current rule; nothing is sent or stored.
 
     `pattern` "": the rule's own. Raises NotFoundError, EventError for an invalid event, UserError for an invalid
-    pattern, for one that is too large or takes too much time, and for a result of more than MOST_CHARACTERS characters.
+    pattern, for one that is too large or takes too much time, and for a result of more than MAX_CHARACTERS characters.
     Raises Cancelled once its caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
     remedy = "Send a smaller pattern or event"
     how = (found, pattern, body, runtime.settings.event_max_size, runtime.clock())
-    return call_bounded(_tried, *how, seconds=MOST_SECONDS, remedy=remedy)
+    return call_bounded(_tried, *how, seconds=MAX_SECONDS, remedy=remedy)
 
 
 def _tried(found: Rule, pattern: str, body: bytes, max_bytes: int, now: datetime) -> PatternTried:
@@ -75,9 +75,9 @@ def _tried(found: Rule, pattern: str, body: bytes, max_bytes: int, now: datetime
     except (PatternError, ValueError) as error:
         raise UserError(f"This is not a pattern: {error}") from None
     checked = tuple(check_each(parsed, document))
-    if _characters(checked) > MOST_CHARACTERS:
+    if _characters(checked) > MAX_CHARACTERS:
         raise UserError(
-            f"the result has more than {MOST_CHARACTERS:,} characters: many conditions read many or long values. "
+            f"the result has more than {MAX_CHARACTERS:,} characters: many conditions read many or long values. "
             "Send a part of the pattern, or a smaller event"
         )
     payloads = []

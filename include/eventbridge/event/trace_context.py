@@ -17,7 +17,7 @@ _MEMBER = re.compile(
     r"(?:[a-z0-9][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
-_MOST_MEMBERS = 32
+_MAX_MEMBERS = 32
 #: Characters of a `tracestate` that must be passed on (3.3.1.5), and the length above which a member is left out first.
 _LONGEST_STATE = 512
 _LONG_MEMBER = 128
@@ -38,7 +38,7 @@ def passed_state(text: object) -> str | None:
         return None
     members = [member for each in text.split(",") if (member := each.strip(" \t"))]
     keys = {member.partition("=")[0] for member in members}
-    if len(keys) != len(members) or len(members) > _MOST_MEMBERS or not all(map(_MEMBER.fullmatch, members)):
+    if len(keys) != len(members) or len(members) > _MAX_MEMBERS or not all(map(_MEMBER.fullmatch, members)):
         return None
     if len(",".join(members)) > _LONGEST_STATE:
         members = [member for member in members if len(member) <= _LONG_MEMBER]

@@ -66,7 +66,7 @@ def _met(where: CompiledAnd, leaves: Leaves) -> bool:
 
 
 #: The maximum length of a sub-pattern in a finding: the text of each sub-pattern includes those below it.
-MOST_CHARACTERS: Final = 2_000
+MAX_CHARACTERS: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class UnmetCondition:
 
     `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, `values` what the event
     holds at that path, each as JSON text; `message` says it in a sentence. The text of a sub-pattern that has more than
-    MOST_CHARACTERS is cut, and ends in "...".
+    MAX_CHARACTERS is cut, and ends in "...".
     """
 
     path: str
@@ -232,7 +232,7 @@ def _explain_clause(judged: _JudgedClause, event: _Event) -> list[UnmetCondition
     path = judged.clause.path
     if isinstance(judged.clause, Field):
         return [_explain_field(judged, event)]
-    condition = write_head({"$or": judged.written}, MOST_CHARACTERS)
+    condition = write_head({"$or": judged.written}, MAX_CHARACTERS)
     findings = [UnmetCondition(json_path(path), condition, (), "no alternative of $or is met")]
     for alternative in judged.alternatives:
         findings += _explain_and(alternative, event)
@@ -252,7 +252,7 @@ def _explain_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
 
 
 def _explain_conflict(where: _JudgedAnd) -> UnmetCondition:
-    condition = write_head(where.written(), MOST_CHARACTERS)
+    condition = write_head(where.written(), MAX_CHARACTERS)
     message = f"each condition can be met, but not all in the same elements of arrays: {condition}"
     return UnmetCondition("$", condition, (), message)
 

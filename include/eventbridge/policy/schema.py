@@ -24,7 +24,7 @@ LOST_AFTER: Final = 100
 _BREAKS = 2
 
 #: The maximum number of fields of a type; the first ones found are kept.
-MOST_FIELDS: Final = 200
+MAX_FIELDS: Final = 200
 #: The maximum length of a type's name and of a field's path; longer ones are ignored.
 LONGEST_NAME: Final = 255
 _DEEPEST = 16
@@ -61,7 +61,7 @@ def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at
         if _is_changed(before.types, seen.types):
             changes.append(SchemaChange("field_changed", bus, name, at, path, before.types, now.types))
     for path, seen in sample.fields.items():
-        if path not in fields and len(fields) < MOST_FIELDS:
+        if path not in fields and len(fields) < MAX_FIELDS:
             fields[path] = _first(seen, sample.events)
     schema = replace(known, sampled=known.sampled + sample.events, last_at=max(at, known.last_at), fields=fields)
     return Learned(schema, _outermost(changes))
@@ -150,7 +150,7 @@ def merged(one: TypeSample, other: TypeSample) -> TypeSample:
             fields[path] = FieldSample(
                 before.seen + seen.seen, before.null + seen.null, types, before.example or seen.example
             )
-        elif len(fields) < MOST_FIELDS:
+        elif len(fields) < MAX_FIELDS:
             fields[path] = seen
     return TypeSample(one.events + other.events, fields)
 
@@ -199,7 +199,7 @@ class _Tally:
             if name not in _IN_EVERY_EVENT:
                 self._walk(value, path_of((name,)), "", found, 1)
         for path, types in found.items():
-            if path not in self.seen and len(self.seen) >= MOST_FIELDS:
+            if path not in self.seen and len(self.seen) >= MAX_FIELDS:
                 continue
             self.seen[path] = self.seen.get(path, 0) + 1
             if types == ["null"]:
@@ -219,7 +219,7 @@ class _Tally:
                     inner = f"{path}.{path_of((name,))}"
                     if len(inner) <= LONGEST_NAME:
                         self._walk(below, inner, "", found, depth + 1)
-        elif value not in _UNSHOWN and self.example_bytes and path not in self.examples and len(found) <= MOST_FIELDS:
+        elif value not in _UNSHOWN and self.example_bytes and path not in self.examples and len(found) <= MAX_FIELDS:
             self.examples[path] = _shown(value, self.example_bytes)
 
     def sample(self) -> TypeSample:

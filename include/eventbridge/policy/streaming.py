@@ -13,10 +13,10 @@ from eventbridge.rules.model import PRIORITY_POOLS
 #: Traffic is low with fewer events or responses a second than this.
 LITTLE: Final = 10.0
 #: With low traffic, a batch stays open this many times as long; the maximum is in seconds.
-_BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
+_BATCHES, _MAX_BATCH_SECONDS = 6.0, 60.0
 #: The same for the time until a segment is written. The maximum holds even if the usual time is longer, as in a bucket:
 #: a crash repeats a segment.
-_SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
+_SEGMENTS, _MAX_SEGMENT_SECONDS = 5.0, 5.0
 #: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
 _POLL_SECONDS: Final = 0.003
 Key = TypeVar("Key", bound=Hashable)
@@ -45,7 +45,7 @@ def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False)
     """
     if age < usual:
         return False
-    return waits or events >= LITTLE * age or age >= max(usual, min(_BATCHES * usual, _MOST_BATCH_SECONDS))
+    return waits or events >= LITTLE * age or age >= max(usual, min(_BATCHES * usual, _MAX_BATCH_SECONDS))
 
 
 def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
@@ -55,7 +55,7 @@ def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
     if responses >= most:
         return True
     seconds = usual if responses >= LITTLE * age else _SEGMENTS * usual
-    return age >= _WRITE_FROM * min(seconds, _MOST_SEGMENT_SECONDS)
+    return age >= _WRITE_FROM * min(seconds, _MAX_SEGMENT_SECONDS)
 
 
 def poll_seconds(found: int, since: float) -> float:

@@ -32,7 +32,7 @@ from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
 #: How many batches whose id begins with a name are counted at most.
-_MOST_NAMED = 20
+_MAX_NAMED = 20
 _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
 _PRINTS = ("matched", "delivered", "pending", "dead")
 
@@ -54,11 +54,11 @@ class Audit:
 
 def find_batch(runtime: Runtime, name: str) -> str:
     """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = runtime.ledger.batches.ids_starting_with(name.lower(), _MOST_NAMED) if name else []
+    found = runtime.ledger.batches.ids_starting_with(name.lower(), _MAX_NAMED) if name else []
     if len(found) == 1:
         return found[0]
     if found:
-        many = f"{len(found)} or more" if len(found) == _MOST_NAMED else str(len(found))
+        many = f"{len(found)} or more" if len(found) == _MAX_NAMED else str(len(found))
         raise NotFoundError(f"{many} batches begin with {name!r}, as {found[0]}. Write more of the id.")
     raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
 

@@ -55,7 +55,7 @@ _SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
 _UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
 _BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
 #: Paths that are searched at a time: an event's parts are bytes in a row each.
-_MOST_PATHS: Final = 256
+_MAX_PATHS: Final = 256
 
 
 def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
@@ -345,7 +345,7 @@ class NamedParts:
     @property
     def is_small(self) -> bool:
         """Return whether there are few enough paths to extract all of them at once."""
-        return self._width <= _MOST_PATHS
+        return self._width <= _MAX_PATHS
 
     def unsure(
         self, events: SliceEvents, numbers: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]

@@ -13,28 +13,28 @@ from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.rules.node import Location
 
 #: The maximum of keys and values in one file: some hundreds of rules. Installed files have no such limit.
-MOST_VALUES: Final = 50_000
-MOST_BYTES: Final = 1 << 20
+MAX_VALUES: Final = 50_000
+MAX_BYTES: Final = 1 << 20
 #: The maximum CPU time of one call that reads them; regular expressions and JSONata of a few characters may take much.
-MOST_SECONDS: Final = 10.0
+MAX_SECONDS: Final = 10.0
 #: The maximum of reported errors; each may have needed a search for the nearest name.
-MOST_ERRORS: Final = 200
+MAX_ERRORS: Final = 200
 #: The maximum of characters in the path of a value: every value below a key has the key in its path.
-MOST_IN_PATH: Final = 1_000
+MAX_IN_PATH: Final = 1_000
 #: The maximum of characters in each text of an error or warning: many may quote one long name.
-MOST_IN_TEXT: Final = 1_000
+MAX_IN_TEXT: Final = 1_000
 #: From this size on PyYAML's slow parser is not used to improve a message.
-MOST_BYTES_FOR_PLACES: Final = 1 << 16
+MAX_BYTES_FOR_PLACES: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """Collects the errors of files of which one was sent; raises RuleFileError once there are MOST_ERRORS."""
+    """Collects the errors of files of which one was sent; raises RuleFileError once there are MAX_ERRORS."""
 
     def append(self, error: RuleError) -> None:
         """Add an error, whose long texts are cut."""
         path, message, remedy = map(cut, (error.path, error.message, error.remedy))
         super().append(replace(error, path=path, message=message, remedy=remedy))
-        if len(self) >= MOST_ERRORS:
+        if len(self) >= MAX_ERRORS:
             raise RuleFileError(self)
 
     def extend(self, errors: Iterable[RuleError]) -> None:
@@ -45,48 +45,48 @@ class BoundedErrors(list[RuleError]):
 
 def cut(text: str) -> str:
     """Return a text of an error or warning, cut if it is too long for a response."""
-    return text if len(text) <= MOST_IN_TEXT else f"{text[:MOST_IN_TEXT]}..."
+    return text if len(text) <= MAX_IN_TEXT else f"{text[:MAX_IN_TEXT]}..."
 
 
 def too_long(content: bytes, file: str) -> RuleError | None:
     """Return the error for a file that is too long."""
-    if len(content) <= MOST_BYTES:
+    if len(content) <= MAX_BYTES:
         return None
-    message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MOST_BYTES:,}"
+    message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MAX_BYTES:,}"
     return Location(file, 1, 1).error("$", message, "Split it")
 
 
 def too_many_values(place: Location) -> RuleError:
     """Return the error for a file that holds too many values."""
-    message = f"the file has more than {MOST_VALUES:,} keys and values, the limit for a file that is sent"
+    message = f"the file has more than {MAX_VALUES:,} keys and values, the limit for a file that is sent"
     return place.error("$", message, "Split it, or check it with `eventbridge rules check`")
 
 
 def too_long_path(place: Location) -> RuleError:
     """Return the error for a value whose path is too long."""
-    message = f"the path of this value has more than {MOST_IN_PATH:,} characters, the limit for a file that is sent"
+    message = f"the path of this value has more than {MAX_IN_PATH:,} characters, the limit for a file that is sent"
     return place.error("$", message, "Write shorter keys, or check it with `eventbridge rules check`")
 
 
 def parse_sent_pattern(text: str) -> Pattern:
     """Return the pattern that JSON text describes, as `parse_pattern` does; raises PatternError.
 
-    A text of more than MOST_BYTES, or with more than MOST_VALUES keys and values, is refused before it is read as a
+    A text of more than MAX_BYTES, or with more than MAX_VALUES keys and values, is refused before it is read as a
     pattern.
     """
     content = text.encode("utf-8", "surrogatepass")
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise PatternError(
-            f"the pattern has {len(content):,} bytes; the limit for a pattern that is sent is {MOST_BYTES:,}",
+            f"the pattern has {len(content):,} bytes; the limit for a pattern that is sent is {MAX_BYTES:,}",
             remedy="Send a part of it",
         )
     try:
         count = _count(parse_document(content))
     except EventError:
         count = 0  # parse_pattern says what is wrong
-    if count > MOST_VALUES:
+    if count > MAX_VALUES:
         raise PatternError(
-            f"the pattern has {count:,} keys and values; the limit for a pattern that is sent is {MOST_VALUES:,}",
+            f"the pattern has {count:,} keys and values; the limit for a pattern that is sent is {MAX_VALUES:,}",
             remedy="Send a part of it",
         )
     return parse_pattern(content)

@@ -48,7 +48,7 @@ Type = TypeVar("Type", TargetType, SourceType)
 Model = TypeVar("Model", bound=BaseModel)
 _HOURS = re.compile(r"(([01]\d|2[0-3]):[0-5]\d) ?- ?(([01]\d|2[0-3]):[0-5]\d|24:00)", re.ASCII)
 _LONGEST_SECONDS = 30 * DAY_SECONDS
-_MOST_DATES = 400
+_MAX_DATES = 400
 
 
 def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
@@ -335,9 +335,9 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
         if not right:
             fields.add_to("blackout_dates", f"{text!r} is not a date", "Write dates as YYYY-MM-DD")
             return ()
-    if len(texts) > _MOST_DATES:
-        fields.add_to("blackout_dates", f"{len(texts):,} dates are too many", f"Write at most {_MOST_DATES}")
-    return texts[:_MOST_DATES]
+    if len(texts) > _MAX_DATES:
+        fields.add_to("blackout_dates", f"{len(texts):,} dates are too many", f"Write at most {_MAX_DATES}")
+    return texts[:_MAX_DATES]
 
 
 def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> Any:

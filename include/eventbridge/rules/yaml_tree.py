@@ -30,9 +30,9 @@ from yaml.tokens import ScalarToken
 from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
 from eventbridge.rules.bounds import (
-    MOST_BYTES_FOR_PLACES,
-    MOST_IN_PATH,
-    MOST_VALUES,
+    MAX_BYTES_FOR_PLACES,
+    MAX_IN_PATH,
+    MAX_VALUES,
     too_long,
     too_long_path,
     too_many_values,
@@ -106,7 +106,7 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
 
 
 def _is_short(content: bytes) -> bool:
-    return len(content) <= MOST_BYTES_FOR_PLACES
+    return len(content) <= MAX_BYTES_FOR_PLACES
 
 
 def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, names_places: bool) -> Node | None:
@@ -193,7 +193,7 @@ class _Tree:
         count = 0
         for event in events:
             count += isinstance(event, NodeEvent)
-            if count > MOST_VALUES:
+            if count > MAX_VALUES:
                 raise _TooMany(self._place(event))
             yield event
 
@@ -201,7 +201,7 @@ class _Tree:
         place = self._place(event)
         if depth > MAXIMUM_DEPTH:
             raise _TooDeep(place)
-        if self.bounded and len(path) > MOST_IN_PATH:
+        if self.bounded and len(path) > MAX_IN_PATH:
             raise _TooLong(place)
         if isinstance(event, AliasEvent):
             self._add(place, path, f"the alias *{event.anchor} is not supported", "Write the value out")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
 #: Fetching stops while this many bytes wait for the reader.
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 
 Message = TypeVar("Message")
 

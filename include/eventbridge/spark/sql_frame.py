@@ -189,7 +189,7 @@ _PRIVATE: Final = range(0xF0000, 0x10FFFE)
 _SPACES = re.compile(" +")
 #: The maximum of spaces on each side of a number. Data with a longer run of spaces keeps its numbers, which Spark may
 #: round.
-_MOST_SPACES: Final = 64
+_MAX_SPACES: Final = 64
 #: The maximum digits of a VARIANT's decimal, and those after the point.
 _DECIMAL_DIGITS: Final = 38
 #: Java round-trips a double of at most this many digits, in this range of exponents.
@@ -261,7 +261,7 @@ class _Replacer:
         held = _held_number(number)
         if held is not None:
             return Number(held)
-        if self.spaces > _MOST_SPACES:
+        if self.spaces > _MAX_SPACES:
             return number
         self.spaces_used = True
         pad = " " * self.spaces

@@ -55,7 +55,7 @@ class StreamingBus:
 
 #: A bus that failed to announce messages this many times in a row, because another host wrote them, is polled by the
 #: clock.
-_MOST_UNANNOUNCED: Final = 3
+_MAX_UNANNOUNCED: Final = 3
 
 
 class BusPolls:
@@ -80,7 +80,7 @@ class BusPolls:
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
         self._waited = False
-        if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.has_waiting:
+        if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
             self._targets.run_for(poll_seconds(found, since))
             return
         # One poll should find events that come shortly after each other.

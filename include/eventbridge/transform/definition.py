@@ -21,9 +21,9 @@ from eventbridge.transform.template import Placeholder, Template, parse_template
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: Placeholders without a definition, and names that are not inserted, that are reported of one template.
-_MOST_UNKNOWN: Final = 20
+_MAX_UNKNOWN: Final = 20
 #: Names that are searched for in a template in the syntax of other languages.
-_MOST_TRIED: Final = 200
+_MAX_TRIED: Final = 200
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
 
 
@@ -125,19 +125,19 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         yield error_at(where, "a TEMPLATE needs a text as its template", text, "Write template: 'text with ${name}'")
         return
     template, errors = parse_template(text, "$.template")
-    if errors and len(names) <= _MOST_TRIED and is_right_with_placeholders(names, text):
+    if errors and len(names) <= _MAX_TRIED and is_right_with_placeholders(names, text):
         errors = []
     yield from errors
     known = [*names, *PREDEFINED]
     meant = []
     unknown = (each for each in template.placeholders() if each.name not in names and each.name not in PREDEFINED)
-    for placeholder in islice(unknown, _MOST_UNKNOWN):
+    for placeholder in islice(unknown, _MAX_UNKNOWN):
         near = similar(placeholder.name, known)
         meant += near
         yield _unknown_name(placeholder, text, near)
     if not errors:
         unused = (name for name in names if name not in meant)
-        yield from islice(unused_names(unused, text, template), _MOST_UNKNOWN)
+        yield from islice(unused_names(unused, text, template), _MAX_UNKNOWN)
     constants = {name: each for name, each in names.items() if not isinstance(each, Path)}
     if (size := constant_size(template, constants)) > MAXIMUM_BYTES:
         yield _too_large("$.template", size)

@@ -27,7 +27,7 @@ _FOREIGN = re.compile(r"(?<=[:,\[])\s*(?:<(\w[\w.-]*)>|\{\{\s*(\w[\w.-]*)\s*\}\}
 
 
 #: The maximum of invalid placeholders reported for one template.
-_MOST_UNREADABLE = 20
+_MAX_UNREADABLE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ def _scan(text: str, where: str) -> tuple[list[str | _RawPlaceholder], list[Tran
         elif mark[0] == "${":
             found = _PLACEHOLDER.match(text, mark.start())
             if found is None or not NAME.fullmatch(found[1]):
-                if len(errors) < _MOST_UNREADABLE:
+                if len(errors) < _MAX_UNREADABLE:
                     errors.append(_unreadable(text, mark.start(), found, where))
                 continue
             parts.append(text[begin : mark.start()])

@@ -28,7 +28,7 @@ _DAY = timedelta(days=1)
 #: Batches that are indexed in one file: the work that is repeated if a run dies.
 _BATCHES = 500
 #: Files of an incomplete day; if there are more they are joined, as every search reads each of them.
-_MOST_FILES = 32
+_MAX_FILES = 32
 
 
 def index_events(run: RetentionRun) -> None:
@@ -110,7 +110,7 @@ def _join(run: RetentionRun) -> None:
     """Join the files of each complete day, and of an incomplete one with too many files."""
     for day, group in groupby(run.runtime.ledger.event_index.files(), key=lambda each: each.day):
         files = list(group)
-        if len(files) < 2 or (len(files) <= _MOST_FILES and day + _DAY > run.now):
+        if len(files) < 2 or (len(files) <= _MAX_FILES and day + _DAY > run.now):
             continue
         if run.is_over():
             return

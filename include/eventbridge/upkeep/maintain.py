@@ -38,7 +38,7 @@ KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
 }
 
 #: The maximum number of stats of a scope; if there are more, those older than 1/2, 1/4 ... of the time are folded.
-MOST_ROWS: Final = 1_000_000
+MAX_ROWS: Final = 1_000_000
 _LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
 
 #: How often the time is halved: in the end minutes are folded as soon as they are complete.
@@ -89,7 +89,7 @@ def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
     run.done.requests = ledger.retention.drop_ended_requests(before)
 
 
-def fold_stats(run: RetentionRun, most_rows: int = MOST_ROWS) -> None:
+def fold_stats(run: RetentionRun, most_rows: int = MAX_ROWS) -> None:
     """Fold old stats, and newer ones if a scope has more rows than `most_rows`; a dry run changes nothing."""
     if run.dry_run:
         return

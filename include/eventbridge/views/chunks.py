@@ -29,16 +29,16 @@ from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Attempts of a page at most, those that failed first.
-MOST_ATTEMPTS = 200
+MAX_ATTEMPTS = 200
 
 #: Pieces of a page at most, and delivery files that hold them.
-MOST_PIECES, MOST_FILES = 200, 20
+MAX_PIECES, MAX_FILES = 200, 20
 
 #: Segments that a page reads at most.
-MOST_SEGMENTS = 20
+MAX_SEGMENTS = 20
 
 #: Deliveries of its pieces, and outcomes of its segments, at most; the first piece or segment is read in any case.
-MOST_ROWS = 40_000
+MAX_ROWS = 40_000
 _COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class",
     "reason",
@@ -118,7 +118,7 @@ class _Segments:
     def page(self, position: _Position) -> tuple[pa.Table, _Position | None]:
         """Return the attempts of the page at a position, and the position of the next page; None: this is the last."""
         shown = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
-        left = MOST_ATTEMPTS
+        left = MAX_ATTEMPTS
         while position.delivered < 2:
             if position.segment >= len(self._files):
                 position = _Position(position.delivered + 1)
@@ -141,7 +141,7 @@ class _Segments:
         if number not in self._read:
             file = self._files[number]
             known = sum(self._files[each].rows for each in self._read)
-            if self._read and (len(self._read) >= MOST_SEGMENTS or known + file.rows > MOST_ROWS):
+            if self._read and (len(self._read) >= MAX_SEGMENTS or known + file.rows > MAX_ROWS):
                 return None
             self._read[number] = self._attempts(file)
         return self._read[number]
@@ -212,12 +212,12 @@ def _first_pieces(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Return as many pieces as fit on one page, at least the first."""
     files: set[str] = set()
     rows = 0
-    for count, piece in enumerate(pieces[:MOST_PIECES]):
+    for count, piece in enumerate(pieces[:MAX_PIECES]):
         files.add(piece.file)
         rows += piece.count
-        if count and (len(files) > MOST_FILES or rows > MOST_ROWS):
+        if count and (len(files) > MAX_FILES or rows > MAX_ROWS):
             return tuple(pieces[:count])
-    return tuple(pieces[:MOST_PIECES])
+    return tuple(pieces[:MAX_PIECES])
 
 
 def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:

@@ -21,8 +21,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Segments of the newest pushes that are read, and responses that are returned, at most.
-MOST_FILES = 12
-MOST_RESPONSES = 20
+MAX_FILES = 12
+MAX_RESPONSES = 20
 _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
 
 
@@ -75,16 +75,16 @@ class RecentResponse:
 
 
 def recent_responses(runtime: Runtime, rule: str, target: str) -> list[RecentResponse]:
-    """Return the newest responses of a rule's target, the last first, from MOST_FILES files of the newest batches.
+    """Return the newest responses of a rule's target, the last first, from MAX_FILES files of the newest batches.
 
     Unreadable files are skipped.
     """
     found: list[RecentResponse] = []
-    for file in islice(newest_files(runtime, "outcome", "all"), MOST_FILES):
+    for file in islice(newest_files(runtime, "outcome", "all"), MAX_FILES):
         found += _responses(runtime, file.path, rule, target)
-        if len(found) >= MOST_RESPONSES:
+        if len(found) >= MAX_RESPONSES:
             break
-    return sorted(found, key=lambda each: each.started_at, reverse=True)[:MOST_RESPONSES]
+    return sorted(found, key=lambda each: each.started_at, reverse=True)[:MAX_RESPONSES]
 
 
 def _responses(runtime: Runtime, path: str, rule: str, target: str) -> list[RecentResponse]:
@@ -99,7 +99,7 @@ def _responses(runtime: Runtime, path: str, rule: str, target: str) -> list[Rece
         )
     except StoreError:  # past its retention, or unreachable: the page of its batch shows which
         return []
-    newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MOST_RESPONSES)
+    newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MAX_RESPONSES)
     return [_response(row) for row in table.take(pa.array(newest)).to_pylist()]
 
 

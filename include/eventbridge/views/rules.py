@@ -22,7 +22,7 @@ from eventbridge.similar_names import suggest
 from eventbridge.store.rule_sets import frozen_rules
 
 #: Versions that are returned with their diff.
-MOST_VERSIONS = 10
+MAX_VERSIONS = 10
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
 
     A change is the diff of the rules as JSON with all defaults filled in.
     """
-    changes = runtime.ledger.rules.changes(rule, MOST_VERSIONS + 1)
+    changes = runtime.ledger.rules.changes(rule, MAX_VERSIONS + 1)
     found = []
     for newer, older in zip(changes, [*changes, None][1:], strict=True):
         diff, error = _diff(runtime, rule, older, newer)
         found.append(RuleVersion(newer.version, newer.at, diff, error))
-    return found[:MOST_VERSIONS]
+    return found[:MAX_VERSIONS]
 
 
 def _diff(runtime: Runtime, rule: str, older: RuleChange | None, newer: RuleChange) -> tuple[tuple[str, ...], str]:

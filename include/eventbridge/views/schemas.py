@@ -15,7 +15,7 @@ from eventbridge.similar_names import suggest
 
 _AT_ONCE = 500
 #: Rules of a bus whose used fields are read.
-MOST_RULES = 200
+MAX_RULES = 200
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
 
 
 def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
-    """Return by field the rules that use it, of the bus' first MOST_RULES rules; and whether the bus has more."""
+    """Return by field the rules that use it, of the bus' first MAX_RULES rules; and whether the bus has more."""
     rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
-    looked_at = [rules.rules[name] for name in sorted(of_bus)[:MOST_RULES]]
+    looked_at = [rules.rules[name] for name in sorted(of_bus)[:MAX_RULES]]
     users = users_of_fields(looked_at, schema.type, [field.path for field in schema.fields])
-    return users, len(of_bus) > MOST_RULES
+    return users, len(of_bus) > MAX_RULES
 
 
 def _line(each: EventSchema) -> SchemaLine:

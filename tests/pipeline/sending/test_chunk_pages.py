@@ -43,7 +43,7 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
     of_deliveries = {piece.file for piece in chunk.pieces}
     assert len([file for file in files if is_of_streaming_task(file)]) > 5
 
-    monkeypatch.setattr(chunks, "MOST_SEGMENTS", 2)
+    monkeypatch.setattr(chunks, "MAX_SEGMENTS", 2)
     pages: list[chunks.ChunkAccount] = []
     while not pages or pages[-1].cursor is not None:
         with opened_files() as opened:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.datastructures import Headers
 
-from eventbridge.api.bodies import MOST_BYTES, check_content_coding, unpacked
+from eventbridge.api.bodies import MAX_BYTES, check_content_coding, unpacked
 from eventbridge.api.refusal import CallRefused
 
 
@@ -64,14 +64,14 @@ def test_a_decompression_bomb_is_refused(coding: str) -> None:
     tracemalloc.stop()
 
     assert refused.value.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
-    assert peak < 4 * MOST_BYTES
+    assert peak < 4 * MAX_BYTES
 
 
 def test_a_body_of_the_largest_size_is_accepted() -> None:
     """The limit applies to the decompressed size, to the byte."""
-    assert len(unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES), mtime=0))) == MOST_BYTES
+    assert len(unpacked(coded("gzip"), gzip.compress(bytes(MAX_BYTES), mtime=0))) == MAX_BYTES
     with pytest.raises(CallRefused):
-        unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES + 1), mtime=0))
+        unpacked(coded("gzip"), gzip.compress(bytes(MAX_BYTES + 1), mtime=0))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from eventbridge.errors import RuleFileError
 from eventbridge.rules.load import load_rules
-from eventbridge.similar_names import MOST_SUGGESTED, similar
+from eventbridge.similar_names import MAX_SUGGESTED, similar
 
 #: Processor time that reading a folder may take. To compare all names of any of them takes minutes.
 SECONDS = 20.0
@@ -78,7 +78,7 @@ def test_thousands_of_unknown_names_are_reported_in_bounded_time(name: str, tmp_
 
     assert time.process_time() - began < SECONDS
     assert len(said) == MANY
-    assert sum("Did you mean" in each for each in said) == MOST_SUGGESTED
+    assert sum("Did you mean" in each for each in said) == MAX_SUGGESTED
     assert max(map(len, said)) < 1_000, "a remedy does not list thousands of names"
 
 

@@ -25,7 +25,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.trace.explain import body_of_event
 
 #: A pasted event may be as large as a published one.
-MOST_FORM_BYTES = 2 * 1_048_576
+MAX_FORM_BYTES = 2 * 1_048_576
 #: No form of the page has nearly as many.
 _MOST_FIELDS = 100
 
@@ -61,7 +61,7 @@ async def submitted_form(request: Request) -> SubmittedForm:
     """Return a form of the page; raises CallRefused unless it demonstrably comes from the page and from this login."""
     check_origin(request, proven=True)
     found = await viewer(request)
-    fields = await read_form(request, MOST_FORM_BYTES)
+    fields = await read_form(request, MAX_FORM_BYTES)
     if not hmac.compare_digest(fields.get("key", "").encode(), found.form_key.encode()):
         raise CallRefused(
             HTTPStatus.FORBIDDEN,

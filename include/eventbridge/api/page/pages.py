@@ -19,12 +19,12 @@ from eventbridge.control.actions import action_page
 from eventbridge.event.json_document import write_document
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
-from eventbridge.views.schemas import MOST_RULES, field_users, schema_page, schemas_named
+from eventbridge.views.schemas import MAX_RULES, field_users, schema_page, schemas_named
 from eventbridge.views.timeline import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
-_MOST_FORM_BYTES = 4_096
+_MAX_FORM_BYTES = 4_096
 
 _Span = Annotated[Span, Query(description="The time that the charts cover.")]
 #: The login of the page, for a server without one of its own.
@@ -128,7 +128,7 @@ def login(request: Request) -> Response:
 async def log_in(request: Request) -> Response:
     """Set the cookie with the token, if the token has the scope `read`."""
     check_origin(request)
-    secret = (await read_form(request, _MOST_FORM_BYTES)).get("token", "").strip()
+    secret = (await read_form(request, _MAX_FORM_BYTES)).get("token", "").strip()
     await token_of(request, secret)
     response = redirect_to(request, "")
     keep(response, request, secret)
@@ -210,5 +210,5 @@ def schema(request: Request, found: _Viewer, type: str) -> Response:
         known = schemas_named(runtime, type, examples=can_see_payloads(request))
         return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
 
-    values = {"viewer": found, "type": type, "hidden": "" if can_see_payloads(request) else HIDDEN, "most": MOST_RULES}
+    values = {"viewer": found, "type": type, "hidden": "" if can_see_payloads(request) else HIDDEN, "most": MAX_RULES}
     return render(request, "schema", values | run_for_caller(request, load))

@@ -17,7 +17,7 @@ from eventbridge import fault_points
 from eventbridge.clients.kafka.client import QUIET, ClientErrors, bus_error
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
+from eventbridge.sources.fetched import MAX_BYTES, FetchedMessages
 from eventbridge.sources.messages import message_block
 
 #: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
@@ -239,7 +239,7 @@ class PartitionFollower:
 
         The client reports the end of a partition, so that offsets without a message count as fetched.
         """
-        while self._size < MOST_BYTES and (found := self._consumer.consume(BLOCK_MESSAGES, 0)):
+        while self._size < MAX_BYTES and (found := self._consumer.consume(BLOCK_MESSAGES, 0)):
             for message in found:
                 self._take(message)
         if self._client_errors.fatal is not None:

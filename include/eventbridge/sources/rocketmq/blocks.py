@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.clients.rocketmq.remoting.messages import (
-    MOST_MILLISECONDS,
+    MAX_MILLISECONDS,
     MOST_OFFSET,
     IncomingMessage,
     properties_of,
@@ -166,7 +166,7 @@ def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
     data = np.frombuffer(body, np.uint8)
     heads = data[places[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
     is_plain = (heads["magic"] == _MAGIC).all() and not (heads["flags"] & _NOT_PLAIN).any()
-    is_plain &= (heads["offset"] < MOST_OFFSET).all() and (heads["stored_at"] < MOST_MILLISECONDS).all()
+    is_plain &= (heads["offset"] < MOST_OFFSET).all() and (heads["stored_at"] < MAX_MILLISECONDS).all()
     return (places, heads) if is_plain else None
 
 

@@ -18,7 +18,7 @@ from eventbridge.clients.rocketmq.remoting.reading import followed
 from eventbridge.clients.rocketmq.settings import bus_error
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
+from eventbridge.sources.fetched import MAX_BYTES, FetchedMessages
 from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
@@ -97,7 +97,7 @@ class PartitionFollower:
                     for message in messages:
                         fetched.put(message.offset, len(message.body), message)
                     fetched.reach(end)
-                while self._size > MOST_BYTES and not self._over.wait(_FULL_SECONDS):
+                while self._size > MAX_BYTES and not self._over.wait(_FULL_SECONDS):
                     pass
         finally:
             connection.close()

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eventbridge import fault_points
 from eventbridge.clients.rocketmq.remoting.client import Client
-from eventbridge.clients.rocketmq.remoting.popping import MOST_AT_ONCE, PopConsumer, PoppedMessage
+from eventbridge.clients.rocketmq.remoting.popping import MAX_AT_ONCE, PopConsumer, PoppedMessage
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.clients.rocketmq.settings import as_bus_errors, client_settings
 from eventbridge.errors import BusError
@@ -72,7 +72,7 @@ class RocketmqQueue:
             for broker in self._popping.brokers():
                 empty = 0
                 while empty < _EMPTY_RESPONSES and len(found) < at_most and _size(found) < _BLOCK_BYTES:
-                    some = self._popping.pop(broker, min(MOST_AT_ONCE, at_most - len(found)))
+                    some = self._popping.pop(broker, min(MAX_AT_ONCE, at_most - len(found)))
                     found += some
                     empty = 0 if some else empty + 1
         return _block(found)

@@ -14,7 +14,7 @@ from eventbridge.targets.http.exchange import Exchange
 from eventbridge.targets.http.multi import HasFileno, Multi
 
 #: The maximum of concurrent transfers in one process; up to twice as many open files may be needed.
-_MOST_IN_FLIGHT = 2048
+_MAX_IN_FLIGHT = 2048
 #: From this share on a target with a transfer in flight gets no further one, so that hanging targets leave room for
 #: others.
 _SHARED_FREELY = 0.75
@@ -186,5 +186,5 @@ class TransferSlot:
 def engine_of_push() -> HttpEngine:
     """Return an engine for all http targets of a push, sized by the process's limit of open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = max(1, min(_MOST_IN_FLIGHT, files // 2))
+    most = max(1, min(_MAX_IN_FLIGHT, files // 2))
     return HttpEngine(most, freely=math.ceil(most * _SHARED_FREELY))

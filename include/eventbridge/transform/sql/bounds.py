@@ -10,7 +10,7 @@ from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
 
-_MOST_DIGITS: Final = 38
+_MAX_DIGITS: Final = 38
 
 #: Which argument is a number of digits.
 _DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
@@ -115,9 +115,9 @@ def _uncounted(name: str, argument: Node) -> Problem:
 
 def _digits_problem(name: str, argument: Node) -> Problem | None:
     digits = argument.whole()
-    if digits is not None and abs(digits) <= _MOST_DIGITS:
+    if digits is not None and abs(digits) <= _MAX_DIGITS:
         return None
-    remedy = f"Write a number of digits up to {_MOST_DIGITS}, such as 2"
+    remedy = f"Write a number of digits up to {_MAX_DIGITS}, such as 2"
     return argument, f"{name} needs a whole number here", remedy
 
 

@@ -33,7 +33,7 @@ _NAMES: Final = ("word", "name")
 #: Names that begin with __ are those of `run_time_limits`.
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 #: The maximum number of parameters of a lambda of any function.
-_MOST_PARAMETERS: Final = 3
+_MAX_PARAMETERS: Final = 3
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _INTERVAL_UNITS: Final = frozenset({unit + end for unit in UNITS for end in ("", "s")} - {"dayofyear"})
 _INTERVAL_TEXT: Final = re.compile(r"[-+0-9A-Za-z .:]{1,64}")
@@ -186,8 +186,8 @@ class Calls(Reader):
                     remedy = "Take another name, of letters, digits and _, which no column has"
                     self._refuse(token, f"{token.text} cannot be the name of a lambda's value", remedy)
                 names.append(name)
-                if len(names) > _MOST_PARAMETERS:
-                    self._refuse(token, f"a lambda has more than {_MOST_PARAMETERS} values", "Name fewer")
+                if len(names) > _MAX_PARAMETERS:
+                    self._refuse(token, f"a lambda has more than {_MAX_PARAMETERS} values", "Name fewer")
         self._lambdas += 1
         if self._lambdas > MAXIMUM_LAMBDAS:
             self._refuse_at(at, f"more than {MAXIMUM_LAMBDAS} lambdas are nested", "Nest fewer")

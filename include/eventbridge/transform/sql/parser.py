@@ -21,7 +21,7 @@ from eventbridge.transform.sql.work import with_limits
 
 MAXIMUM_CHARACTERS: Final = 10_000
 #: How many % of LIKE may stand before the last character: see `pattern_cost.LEAST_TEXT`.
-_MOST_WILDCARDS: Final = 3
+_MAX_WILDCARDS: Final = 3
 
 #: Left-associative operators, from the weakest; a word stands for itself.
 _LEVELS: Final = (
@@ -129,7 +129,7 @@ class Parser(Calls):
         text = pattern.literal_text()
         if text is None or not like_limit(text):
             remedy = "Write it so, or use contains, startswith or endswith"
-            problem = f"a pattern of LIKE must be a text in quotes with at most {_MOST_WILDCARDS} % before its end"
+            problem = f"a pattern of LIKE must be a text in quotes with at most {_MAX_WILDCARDS} % before its end"
             self._refuse_node((pattern, problem, remedy))
         return text
 

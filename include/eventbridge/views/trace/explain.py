@@ -50,7 +50,7 @@ _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 #: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
-_MOST_PATTERNS: Final = 50_000
+_MAX_PATTERNS: Final = 50_000
 _patterns: dict[tuple[str, str], Pattern] = {}
 
 
@@ -397,7 +397,7 @@ def _pattern_of(rule: Rule) -> Pattern:
     key = (rule.name, rule.version)  # the version is a hash of the rule's content
     found = _patterns.get(key)
     if found is None:
-        if len(_patterns) >= _MOST_PATTERNS:
+        if len(_patterns) >= _MAX_PATTERNS:
             _patterns.clear()
         found = _patterns[key] = parse_pattern(rule.pattern)
     return found

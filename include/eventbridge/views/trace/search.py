@@ -44,7 +44,7 @@ _DAY = timedelta(days=1)
 _MOST = 20_000
 
 #: Delivery files that one search reads at most: two seconds on a local disk.
-MOST_FILES = 2_000
+MAX_FILES = 2_000
 _DELIVERY_VERSION = 8
 
 
@@ -272,7 +272,7 @@ def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: dat
     wanted = pa.scalar(delivery, pa.binary(16))
     oldest: datetime | None = None
     unreadable: list[str] = []
-    for file in islice(newest_files(runtime, "delivery", "all"), MOST_FILES):
+    for file in islice(newest_files(runtime, "delivery", "all"), MAX_FILES):
         if file.planned_at < since:
             break
         if file.planned_at >= until:

@@ -35,7 +35,7 @@ _IS_BATCH: Final = 0xC0
 _CODECS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
 #: Brokers read the length of properties as a signed 16-bit number.
-_MOST_PROPERTIES: Final = 32_767
+_MAX_PROPERTIES: Final = 32_767
 
 #: A body that would become longer than this when decompressed is left as it is.
 MAX_BODY: Final = 64 << 20
@@ -59,7 +59,7 @@ class IncomingMessage(NamedTuple):
 #: Larger offsets overflow their signed columns, and larger times are after the year 9999, which neither Python nor SQL
 #: supports.
 MOST_OFFSET: Final = 1 << 63
-MOST_MILLISECONDS: Final = 253_402_300_800_000
+MAX_MILLISECONDS: Final = 253_402_300_800_000
 
 
 class OutgoingMessage(NamedTuple):
@@ -86,7 +86,7 @@ def decoded(data: bytes) -> list[IncomingMessage]:
             width = _TOPIC_LENGTHS.get(magic)
             if width is None:
                 raise Malformed(f"a message of the format {magic:#x}")
-            if offset >= MOST_OFFSET or stored_at >= MOST_MILLISECONDS:
+            if offset >= MOST_OFFSET or stored_at >= MAX_MILLISECONDS:
                 raise Malformed(f"a message at offset {offset} of {stored_at} ms after 1970: no broker counts so far")
             begin = place + form.size
             end = begin + length
@@ -146,7 +146,7 @@ def batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
     parts: list[bytes] = []
     for message in messages:
         properties = properties_text(message.properties).encode("utf-8", "replace")
-        if len(properties) > _MOST_PROPERTIES:
+        if len(properties) > _MAX_PROPERTIES:
             raise Refused("properties", codes.MESSAGE_ILLEGAL, f"{len(properties)} bytes; brokers take 32767")
         length = _IN_BATCH.size + len(message.body) + 2 + len(properties)
         parts += (_IN_BATCH.pack(length, 0, 0, 0, len(message.body)), message.body)

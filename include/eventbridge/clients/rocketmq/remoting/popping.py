@@ -19,7 +19,7 @@ from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, deco
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: A broker's maximum of messages per pop.
-MOST_AT_ONCE: Final = 32
+MAX_AT_ONCE: Final = 32
 _REQUESTS_AT_ONCE: Final = 256
 _NOTHING: Final = (codes.NOT_FOUND, codes.POLLING_FULL, codes.POLLING_TIMEOUT)
 _NO_LONGER_HELD: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
@@ -81,7 +81,7 @@ class PopConsumer:
             "consumerGroup": self._group,
             "topic": self._topic,
             "queueId": -1,
-            "maxMsgNums": min(at_most, MOST_AT_ONCE),
+            "maxMsgNums": min(at_most, MAX_AT_ONCE),
             "invisibleTime": self._invisible,
             "pollTime": 0,
             "bornTime": 0,
