@@ -30,6 +30,7 @@ from eventbridge import fault_points
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.rules import load_rules
 from eventbridge.rules.model import queue_of
@@ -216,7 +217,9 @@ def kit_of(place: Place, role: str, folder: Path) -> Kit:
         assert place.connection is not None, f"no connection was given for {asked}"
         return place.connection
 
-    return Kit(lambda clock: open_target("r", target, connection, clock, LOOPBACK, [folder]), place.received)
+    return Kit(
+        lambda clock: open_target("r", target, connection, clock, LOOPBACK, TargetPlaces((folder,))), place.received
+    )
 
 
 @pytest.fixture(scope="module")

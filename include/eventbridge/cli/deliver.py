@@ -189,7 +189,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         with telling_progress(note):  # once, with progress, instead of silently in each of Spark's workers
             compile_ahead()
         note("starting a Spark Connect server; --spark sc://host:port uses a running one")
-        return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
+        return stack.enter_context(SparkConnectServer(settings.spark_folder)).url
     if not url.startswith("sc://"):
         raise UserError(f"{shown_address(url)!r} is not the address of a Spark Connect server. Write sc://host:port")
     return with_token(url, os.environ.get(TOKEN))

@@ -221,7 +221,7 @@ def _check(folder: Path | None) -> RulesChecked:
 
     try:
         with _place(folder) as place:
-            checked = checked_folder(place, settings().file_target_folders)
+            checked = checked_folder(place, settings().target_places)
             if checked.errors:
                 raise RuleFileError(checked.errors)  # through `rule_folder`, which translates paths of copied files
             return checked

@@ -30,6 +30,7 @@ from eventbridge.config.setting_types import (
     setting_errors,
     unknown_setting,
 )
+from eventbridge.config.target_places import TargetPlaces, begins
 from eventbridge.errors import SettingsError
 
 MIB = 1 << 20
@@ -344,6 +345,19 @@ class Settings(BaseModel):
         "The command line's Spark Connect server, sc://host:port/;token=T; not set = its own. DAGs use a connection.",
         repr=False,  # it may hold a token
     )
+
+    @property
+    def target_places(self) -> TargetPlaces:
+        """Return where targets of rules may write: not into the store, the ledger, the buses and the rule files."""
+        rules = self.rules_folder
+        folders = (self.bus_folder, self.rule_cache, self.spark_folder, *((rules,) if isinstance(rules, Path) else ()))
+        own = begins(folders, (self.store_uri, self.ledger_url, str(rules)))
+        return TargetPlaces(self.file_target_folders, own)
+
+    @property
+    def spark_folder(self) -> Path:
+        """Return the folder of the Spark Connect server that `eventbridge deliver` starts."""
+        return self.home / "spark"
 
     @property
     def rule_cache(self) -> Path:

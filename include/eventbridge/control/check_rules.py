@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from eventbridge.bounded_call import call_bounded
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
 from eventbridge.rules import Bus, RuleSet
@@ -52,21 +53,19 @@ class RulesChecked:
 
 def checked_folder(
     folder: Path,
-    file_folders: Sequence[Path] | None,
+    places: TargetPlaces | None,
     instead: tuple[Path, bytes] | None = None,
     *,
     relative: bool = False,
 ) -> RulesChecked:
     """Check the rule files below a folder and run the tests of their rules.
 
-    `file_folders`: folders that file targets may write below, whose paths are checked; None: no local path is checked.
+    `places`: where targets may write, which is checked; None: it is not.
     `instead`: a file and its content to check in place of the one on disk. `relative`: errors name files relative to
     the folder.
     """
     try:
-        rules = load_rules(
-            folder, checked=True, file_folders=file_folders, tried_by=failures, instead=instead, relative=relative
-        )
+        rules = load_rules(folder, checked=True, places=places, tried_by=failures, instead=instead, relative=relative)
     except RuleFileError as error:
         errors = tuple(error.errors)
         if relative:  # also in errors about unreadable files and folders

@@ -7,13 +7,13 @@ used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.errors import PackageMissing, TypeUnusable
 from eventbridge.rules.vocabulary import FIELDS, NOT_FOR_QUEUES
 
@@ -88,7 +88,7 @@ def _takes_deliveries(_: Any) -> Takes:
     return "deliveries"
 
 
-def _no_obstacle(_: Any, __: Sequence[Path]) -> Obstacle | None:
+def _no_obstacle(_: Any, __: TargetPlaces) -> Obstacle | None:
     return None
 
 
@@ -100,8 +100,8 @@ class TargetType:
     `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
     imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
     `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
-    different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and the folders
-    that file targets may write to.
+    different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and where targets
+    may write.
     """
 
     name: str
@@ -111,7 +111,7 @@ class TargetType:
     chunk_size: Callable[[Any], ChunkSize] | None = None
     read: Callable[[Fields, Transform | None], dict[str, Any]] | None = None
     words: tuple[str, ...] | None = None
-    obstacle: Callable[[Any, Sequence[Path]], Obstacle | None] = _no_obstacle
+    obstacle: Callable[[Any, TargetPlaces], Obstacle | None] = _no_obstacle
 
     @property
     def own_words(self) -> tuple[str, ...]:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from eventbridge import rules
 from eventbridge.config.connection import Connection
+from eventbridge.config.target_places import NOWHERE, TargetPlaces
 from eventbridge.errors import UserError
 from eventbridge.rules.types import TARGET_TYPES, load_opener
 from eventbridge.targets.protocol import Target
@@ -24,8 +24,8 @@ class Opening(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
     `connections` returns the current connection of a name. A target that opens connections itself connects only to
-    public addresses and to those in `allow_addresses` (`ssrf_guard`). One that writes files writes only below
-    `file_folders`. `clock` returns aware times.
+    public addresses and to those in `allow_addresses` (`ssrf_guard`). One that writes files or objects writes
+    only where `places` allows it. `clock` returns aware times.
     """
 
     rule: str
@@ -33,7 +33,7 @@ class Opening(Generic[AnyTarget]):
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
     allow_addresses: Sequence[Network] = ()
-    file_folders: Sequence[Path] = ()
+    places: TargetPlaces = NOWHERE
 
     def error(self, what: str, remedy: str) -> UserError:
         """Return the error to raise for a target that the rule file makes unusable."""
@@ -46,14 +46,14 @@ def open_target(
     connections: Callable[[str], Connection],
     clock: Callable[[], datetime],
     allow_addresses: Sequence[Network] = (),
-    file_folders: Sequence[Path] = (),
+    places: TargetPlaces = NOWHERE,
 ) -> Target:
     """Return a target ready to deliver; `Opening` describes the arguments.
 
     Raises UserError for a target that the rule file makes unusable (ConnectionUnusable for its connection); whether the
     target is reachable, only delivering shows.
     """
-    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, file_folders))
+    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, places))
 
 
 @cache

@@ -7,6 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.model.outcome import Response
 from eventbridge.targets.file.place import FileLocation, place_of
 from eventbridge.targets.file.target import FileTarget
@@ -23,7 +24,7 @@ def later(seconds: float = 30.0) -> datetime:
 
 def place(path: Path) -> FileLocation:
     """Return a path that may be written to."""
-    return place_of(str(path), [path.parent])
+    return place_of(str(path), TargetPlaces((path.parent,)))
 
 
 def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None) -> list[Response]:

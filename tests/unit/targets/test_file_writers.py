@@ -18,6 +18,7 @@ _WRITER = """
 import sys, uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.targets.file.place import place_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
@@ -25,7 +26,7 @@ from eventbridge.targets.protocol import Request
 name, number = sys.argv[2], int(sys.argv[3])
 now = lambda: datetime.now(UTC)
 path = Path(sys.argv[1])
-target = FileTarget(place_of(str(path), [path.parent]), clock=now)
+target = FileTarget(place_of(str(path), TargetPlaces((path.parent,))), clock=now)
 print("ready", flush=True)
 sys.stdin.readline()
 requests = [Request(n, str(uuid.uuid4()), b'{"w":"%s","n":%d,"x":"%s"}' % (name.encode(), n, b"x" * 5000),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Literal
 
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.rules.address import path_error, path_obstacle
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Target, Transform
@@ -27,11 +26,11 @@ def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
     return {"path": path}
 
 
-def _obstacle(target: FileFields, folders: Sequence[Path]) -> Obstacle | None:
+def _obstacle(target: FileFields, places: TargetPlaces) -> Obstacle | None:
     if not target.path or path_error(target.path) is not None:
         return None
     try:
-        place = place_of(target.path, folders)
+        place = place_of(target.path, places)
         place.check()
     except PathRefused as error:
         return Obstacle("path", error.what, error.remedy)

@@ -349,7 +349,7 @@ def open_file(opening: Opening[FileFields]) -> FileTarget:
         what = "has content_mode binary, but a file has no headers"
         raise opening.error(what, "Use content_mode structured or data")
     try:
-        place = place_of(target.path, opening.file_folders)
+        place = place_of(target.path, opening.places)
     except PathRefused as error:
         raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {error.strerror}.") from None
     return FileTarget(place, clock=opening.clock)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
+from eventbridge.config.target_places import TargetPlaces
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Target, Transform
-from eventbridge.rules.types import Takes, TargetType
+from eventbridge.rules.types import Obstacle, Takes, TargetType
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*)*", re.ASCII)
@@ -53,11 +54,21 @@ def _takes(_: S3Fields) -> Takes:
     return "spans"
 
 
+def own_place(target: S3Fields, places: TargetPlaces) -> Obstacle | None:
+    """Return why the target would write where the installation keeps its own data; None: it would not."""
+    if not places.owns_prefix(target.bucket, target.prefix):
+        return None
+    where = f"the prefix {target.prefix!r} of the bucket" if target.prefix else "the bucket"
+    message = f"{where} {target.bucket!r} is where EventBridge keeps its own data or rule files"
+    return Obstacle("bucket", message, "Write to another prefix or bucket")
+
+
 S3 = TargetType(
     "s3",
     S3Fields,
     "eventbridge.targets.s3.target:open_s3",
     takes=_takes,
     read=_read,
+    obstacle=own_place,
     words=("connection", "bucket", "prefix", "format", "timeout"),
 )

@@ -24,6 +24,7 @@ from botocore.exceptions import ConnectionError as ConnectionBroken
 from eventbridge.clients.s3.access import S3Access, S3Clients
 from eventbridge.clients.s3.errors import what_it_is
 from eventbridge.clients.s3.upload import upload
+from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
@@ -31,7 +32,7 @@ from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import DeliverySpan, Request
-from eventbridge.targets.s3.fields import S3Fields
+from eventbridge.targets.s3.fields import S3Fields, own_place
 
 #: The maximum number of deliveries outside a span that share an object.
 _MAX_TOGETHER: Final = 100
@@ -192,7 +193,9 @@ def _class_of(error: BotoCoreError) -> str:
 
 
 def open_s3(opening: Opening[S3Fields]) -> S3Target:
-    """Return an S3 target; raises ConnectionUnusable for its connection, which is read now."""
+    """Return an S3 target; raises UserError for a forbidden place, and for its connection, which is read now."""
     target = opening.target
+    if (found := own_place(target, opening.places)) is not None:
+        raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {found.message}. {found.remedy}.")
     access = S3Access.from_connection(opening.connections(target.connection))
     return S3Target(access, target, clock=opening.clock)

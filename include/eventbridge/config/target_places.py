@@ -1,0 +1,77 @@
+"""Where targets of rules may write: below folders for them, and nowhere in the installation's own data."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote
+
+_BUCKET = re.compile(r"s3://(?:[^@/]*@)?([^/]+)/?(.*)")
+_FOLDER = re.compile(r"file://(?:localhost)?(/.*)")
+_SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
+
+
+@dataclass(frozen=True)
+class TargetPlaces:
+    """Where targets may write.
+
+    `file_folders`: file targets write below these only. `own`: no target writes to a path, or to `s3://bucket/key`,
+    that begins with one of these; paths are without links. `begins` returns them.
+    """
+
+    file_folders: tuple[Path, ...] = ()
+    own: tuple[str, ...] = ()
+
+    def owns_file(self, folder: str, names: Sequence[str]) -> bool:
+        """Return whether a file is the installation's own; not in a folder for targets within an own folder.
+
+        It is in a folder for targets, and `names` lead to it from there through no link.
+        """
+        real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash: an own folder may be missing yet
+        around = [each for each in self.own if real.startswith(each)]
+        if not around:
+            return False
+        folders = [f"{_real(str(each))}/" for each in self.file_folders]
+        inner = [each for each in folders if real.startswith(each)]
+        return not all(any(each.startswith(own) and each != own for each in inner) for own in around)
+
+    def owns_prefix(self, bucket: str, prefix: str) -> bool:
+        """Return whether keys below a prefix are the installation's own.
+
+        Buckets are compared by name alone: two endpoints of different names may be one server.
+        """
+        below = _below(bucket, prefix)
+        return any(below.startswith(each) for each in self.own)
+
+
+#: No folder for file targets.
+NOWHERE: Final = TargetPlaces()
+
+
+@lru_cache(8)  # a push asks for each of thousands of targets
+def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what begins the paths and keys below folders, and at URIs of stores, ledgers and rule files."""
+    own = [f"{os.path.realpath(each)}/" for each in folders]
+    for uri in uris:
+        if found := _BUCKET.fullmatch(uri):
+            own.append(_below(found[1], found[2]))
+        elif found := _FOLDER.fullmatch(uri):
+            own.append(f"{os.path.realpath(unquote(found[1]))}/")
+        elif found := _SQLITE.match(uri):
+            own.append(os.path.realpath(found[1]))  # without a slash: `-wal` and `-shm` stand beside it
+    return tuple(own)
+
+
+@lru_cache(64)
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def _below(bucket: str, prefix: str) -> str:
+    names = prefix.strip("/")
+    return f"s3://{bucket}/{names}/" if names else f"s3://{bucket}/"
