@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from eventbridge.airflow.dags.deliver_events import deliver_events
 from eventbridge.airflow.names import deliver_dag_id
-from eventbridge.airflow.schedule import runners_to_parse, warning_of_slots
+from eventbridge.airflow.schedule import runners_to_parse, slot_warning
 
 runners = runners_to_parse()
-warning = warning_of_slots(runners)
+warning = slot_warning(runners)
 for name, task_seconds in runners.items():
     globals()[deliver_dag_id(name)] = deliver_events(name, task_seconds, warning)

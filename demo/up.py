@@ -8,7 +8,7 @@ import time
 
 from demo.places import FOLDER, USER, DemoError, Places, existing_places, new_places, options
 from demo.services import Services, orphaned_groups
-from eventbridge.spark.session import without_token
+from eventbridge.spark.session import shown_address
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def summary(places: Places, seconds: float) -> str:
         f"Started in {seconds:.0f} s.\n"
         f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
         f"  page      {places.url}/plugin/eventbridge\n"
-        f"  Spark     {without_token(places.spark_url)}, token in {places.folder.name}/settings.sh\n"
+        f"  Spark     {shown_address(places.spark_url)}, token in {places.folder.name}/settings.sh\n"
         f"  rules     {places.rules_folder}, a copy of include/rules that you can edit\n"
         f"  logs      {places.logs}\n"
         f"`source {places.folder.name}/settings.sh` makes the command `eventbridge` use it.\n"

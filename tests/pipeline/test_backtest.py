@@ -135,9 +135,9 @@ def test_only_the_first_job_renders_samples_of_what_matches_often(
 ) -> None:
     """Later jobs learn which targets have enough samples; the report is the same."""
     whole = backtest(archive, "everything", samples=2)
-    monkeypatch.setattr(spans_module, "_MOST_ROWS", 1)
+    monkeypatch.setattr(spans_module, "_MAX_ROWS", 1)
     monkeypatch.setattr(run_module, "_FIRST_ROWS", 1)
-    monkeypatch.setattr(run_module, "_ROWS_OF_TURN", 1)
+    monkeypatch.setattr(run_module, "_JOB_ROWS", 1)
     router = Counting(archive.runtime)
     request = BacktestRequest("2026-03-01T12:00:00", samples=2)
     cut = backtest_rules(archive.runtime, "everything", request, router)
