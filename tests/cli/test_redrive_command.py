@@ -168,7 +168,7 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
         (("--all", "--rate", "nan"), "a rate of nan"),
         (("--all", "--rate", "inf"), "a rate of inf"),
         (("--all", "--rate", "1e308"), "a rate of 1e+308"),
-        (("--sql", "nonsense here"), "not a condition"),
+        (("--sql", "nonsense here"), "not an SQL condition"),
     ],
 )
 def test_errors_begin_nothing(

@@ -234,7 +234,7 @@ def test_all_queries_of_a_call_have_one_deadline(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_query_reaches_nothing_outside(condition: str, tmp_path: Path) -> None:
     """It reads no file, no environment and no address, and holds one expression."""
-    with pytest.raises(UserError, match="not a condition"):
+    with pytest.raises(UserError, match="not an SQL condition"):
         rows_where(COLUMNS.empty_table(), condition)
 
 

@@ -88,7 +88,7 @@ def test_text_after_a_condition_is_refused(condition: str, store: Store, written
     """A redrive asks for each of its batches: of `LIMIT 1` it would take one after the other, until it had all."""
     file = written("a", dead_letter(1), dead_letter(2))
 
-    with pytest.raises(UserError, match="is not a condition"):
+    with pytest.raises(UserError, match="is not an SQL condition"):
         keys_where(partial(read_table, store), [file], condition)
 
 
