@@ -152,7 +152,7 @@ def test_a_body_is_limited_before_authentication(
         async def send(message: Message) -> None:
             raise AssertionError(message)
 
-        await BodyLimit(reads_all)({"type": "http"}, waiting.get, send)
+        await BodyLimit(reads_all)({"type": "http", "path": "/buses/orders/events"}, waiting.get, send)
 
     with pytest.raises(HTTPException) as raised:
         asyncio.run(call())
