@@ -23,7 +23,8 @@ def examples() -> dict[str, str]:
 def test_every_extra_that_is_read_is_on_the_page() -> None:
     """What the code asks a connection for stands in the table, and nothing else does."""
     sources = [
-        ROOT / "include" / "eventbridge" / "targets" / f"{name}.py" for name in ("credentials", "tls", "address")
+        ROOT / "include" / "eventbridge" / "targets" / "http" / f"{name}.py"
+        for name in ("credentials", "tls", "address")
     ]
     text = "".join(path.read_text() for path in sources)
     rows = re.findall(r"^\| (extras? .*?) \|", PAGE, re.MULTILINE)
