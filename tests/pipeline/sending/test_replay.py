@@ -212,7 +212,7 @@ def test_an_invalid_condition_is_reported_before_anything_is_recorded(condition:
     """With the columns that exist."""
     landed(sending, 1, crm="/healthy/crm")
 
-    with pytest.raises(UserError, match="condition in SQL"):
+    with pytest.raises(UserError, match="SQL condition"):
         begin(sending, sql=condition)
 
     assert sending.runtime.ledger.replays.all() == []
