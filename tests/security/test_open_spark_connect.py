@@ -202,7 +202,7 @@ def test_a_token_leaves_this_machine_by_tls(url: str, clear: bool) -> None:
 
 def test_use_ssl_is_one_of_two_words() -> None:
     """A typo does not switch TLS off, and the message does not repeat the token."""
-    with pytest.raises(UserError, match=r"sc://h:1/;use_ssl=maybe is 'maybe'\. Write true or false\."):
+    with pytest.raises(UserError, match=r"use_ssl of sc://h:1 is 'maybe'\. Write true or false\."):
         is_cleartext("sc://h:1/;token=secret;use_ssl=maybe")
 
 
