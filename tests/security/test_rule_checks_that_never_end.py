@@ -157,7 +157,7 @@ def test_a_check_ends_with_the_server(how: signal.Signals, busy: Server) -> None
 
 @pytest.mark.parametrize("content", [SLOW_TEST, SLOW_DEFINITIONS], ids=["tests", "definitions"])
 def test_a_check_has_so_much_processor_time(content: str) -> None:
-    """A loop that checks no clock ends too: the kernel ends the process."""
+    """A loop that checks no clock ends too: the kernel crashes the process."""
     with pytest.raises(TimeSpent, match=r"more than 2 s of processor time\. Split the file"):
         call_bounded(_checked_file, None, {}, Path("a.yaml"), content.encode(), seconds=2.0, remedy="Split the file")
 
@@ -173,7 +173,7 @@ def test_a_check_has_so_much_memory() -> None:
     """What takes a gigabyte is refused, and the next call gets a process of its own."""
     with pytest.raises(UserError, match=r"more than 1,024 MiB of memory\. Send less"):
         call_bounded(bytes, 2 << 30, seconds=10.0, remedy="Send less")
-    with pytest.raises(UserError, match="ends the process"):
+    with pytest.raises(UserError, match="crashes the process"):
         call_bounded(os.abort, seconds=10.0, remedy="Send less")
 
     assert call_bounded(len, b"abc", seconds=10.0, remedy="") == 3
