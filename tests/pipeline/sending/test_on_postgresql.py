@@ -209,7 +209,7 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
     assert sum(ran.values()) == stages["commit"] == len(batches) - begun
     assert stages["route"] >= 2 * len(runners)
     assert set(received.values()) == {1}
-    kinds = ("healthy/crm", "status/400/bad", "healthy/letters")
+    kinds = ("healthy/crm", "status/400/bad", "healthy/dead-letters")
     assert paths == {f"/{kind}-{name}": ORDERS for kind in kinds for name in runners}
     assert audit(runtime).differences == ()
 
