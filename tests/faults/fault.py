@@ -92,11 +92,13 @@ class Hook:
     def __call__(self, point: str) -> None:
         """Take note of a call; may not return.
 
-        Calls of the thread that renews the claim of a push come by the clock, and are not counted: that thread stands
-        still with the process.
+        Calls of the thread that renews the claim of a push come by the clock, and are not counted. That thread stands
+        still with the process before a renewal, but never within one, where it holds the write lock of the ledger: all
+        other processes would wait for it.
         """
         if threading.current_thread().name == CLAIM_THREAD:
-            self._resumed.wait()
+            if point == "claim.renew":
+                self._resumed.wait()
             return
         for counted in self._counts_as(point):
             with self._lock:

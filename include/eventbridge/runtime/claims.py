@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
+from eventbridge import fault_points
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, LiveClaim
@@ -75,6 +76,7 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
 
     def renew() -> None:
         while not ended.wait(_RENEW_SECONDS) and time.monotonic() < most:
+            fault_points.reach("claim.renew")
             try:
                 until = runtime.ledger.now() + _CLAIM
                 if not runtime.ledger.chunks.renew_claim(chunk.batch_id, chunk.chunk_id, chunk.claim, until):
