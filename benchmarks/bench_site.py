@@ -160,7 +160,7 @@ def site(*, large: bool = True, **settings: str) -> Iterator[Site]:
     first = batch_size.FIRST_EVENTS
     try:
         if large:
-            batch_size.FIRST_EVENTS = int(_SETTINGS["EVENTBRIDGE_BATCH_MAX_EVENTS"])  # there is no batch to be paced by
+            batch_size.FIRST_EVENTS = int(_SETTINGS["EVENTBRIDGE_BATCH_MAX_EVENTS"])  # no earlier batch sets the pace
         named = {f"EVENTBRIDGE_{name.upper()}": value for name, value in settings.items()}
         yield Site(folder, (_SETTINGS if large else {}) | named)
     finally:
