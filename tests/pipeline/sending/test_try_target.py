@@ -45,7 +45,7 @@ def test_an_existing_target_is_reachable(sending: Sending, tmp_path: Path, kafka
         (http(REFUSED), "ConnectionRefused: "),
         (http("http://nowhere.invalid/x"), "HostUnknown: "),
         (http("http://10.0.0.1/x"), "AddressRefused: "),
-        ("{type: file, path: rules/rules.yaml/crm.jsonl}", "is a file, and cannot be a folder of"),
+        ("{type: file, path: taken/crm.jsonl}", "is a file, and cannot be a folder of"),
         ("{type: kafka, connection: shop, topic: trains}", "Create the topic, or correct topics"),
         ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
     ],
@@ -54,6 +54,7 @@ def test_the_reason_for_an_unreachable_target_is_reported(
     sending: Sending, kafka: Kafka, target: str, said: str
 ) -> None:
     """Name, network, address, file, topic, login: each with its own message."""
+    (sending.site.folder / "taken").touch()
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     port = kafka.ports["secure"]
     sending.site.environ["EVENTBRIDGE_CONN_WRONG"] = (
