@@ -66,6 +66,7 @@ EXTRAS = {
     "fastapi": "api",
     "great_expectations": "quality",
     "httptools": "api",
+    "httpx": "airflow",
     "jinja2": "api",
     "opentelemetry": "otel",
     "pandas": "spark",

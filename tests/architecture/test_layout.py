@@ -6,8 +6,10 @@ import ast
 import re
 import subprocess
 import tomllib
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from eventbridge.errors import EXTRAS
 from eventbridge.version import DISTRIBUTION, __version__, wheel_file
 
 ROOT = Path(__file__).parents[2]
@@ -133,6 +135,46 @@ def test_great_expectations_is_imported_only_where_a_suite_runs() -> None:
 def _imports(path: Path, package: str) -> bool:
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
     return any(re.search(rf"^(import|from) {package}\b", ast.unparse(node)) for node in nodes)
+
+
+def test_the_core_dependencies_are_what_the_core_imports() -> None:
+    """A dependency without an extra is imported by the package; what an extra installs is not one of them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    declared = {_distribution(each) for each in project["dependencies"]}
+    distributions = packages_distributions()
+    imported = {
+        _distribution(name)
+        for path in tracked("include/eventbridge/*.py")
+        for package in _imported_packages(path) - EXTRAS.keys()
+        for name in distributions.get(package, [])
+    }
+
+    assert declared - imported == set()
+    assert declared & {_distribution(name) for package in EXTRAS for name in distributions.get(package, [])} == set()
+
+
+def test_only_one_module_imports_what_the_airflow_extra_installs_beside_airflow() -> None:
+    """httpx speaks to Airflow's REST API and to nothing else, so an installation without Airflow lacks it."""
+    assert [path for path in tracked("include/eventbridge/*.py") if _imports(path, "httpx")] == [
+        PACKAGE / "airflow" / "airflow_api.py"
+    ]
+
+
+def _imported_packages(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def _distribution(requirement: str) -> str:
+    """Return the normal form of the name with which a requirement begins."""
+    name = re.match(r"[\w.-]+", requirement)
+    assert name is not None
+    return re.sub(r"[-_.]+", "-", name.group()).lower()
 
 
 def test_no_text_installs_another_projects_package() -> None:
