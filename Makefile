@@ -64,7 +64,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	touch $@
 
 # What is compiled is kept by the times of these files; without this the first events after a change would wait for it.
-$(COMPILED): $(INSTALLED) $(wildcard $(addprefix include/eventbridge/,scan/*.py matching/kernel/*.py transform/kernel/*.py))
+$(COMPILED): $(INSTALLED) $(wildcard $(addprefix include/eventbridge/,matching/scan/*.py matching/kernel/*.py transform/kernel/*.py))
 	@$(BIN)/eventbridge compile
 	touch $@
 
