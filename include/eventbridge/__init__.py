@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def publish(
     bus: str, events: str | Sequence[Mapping[str, Any] | str | bytes], *, topic: str | None = None
 ) -> list[PublishResult]:
-    """Publish CloudEvents durably, all or none of them, and return the place of each.
+    """Publish CloudEvents durably, all or none of them, and return the position of each.
 
     `events`: dicts, JSON texts, or one text of JSON lines; one without `id` gets one. `topic` None: the bus's first.
     The EVENTBRIDGE_* variables name the rule files and buses. Raises UserError with every error, and BusError.

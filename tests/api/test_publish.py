@@ -19,7 +19,7 @@ STRUCTURED = {"content-type": "application/cloudevents+json; charset=utf-8"}
 PATH = "/buses/orders/events"
 
 
-def place(result: dict[str, Any]) -> tuple[int, int]:
+def position_of(result: dict[str, Any]) -> tuple[int, int]:
     """Return the position in a result."""
     return result["partition"], result["offset"]
 
@@ -35,7 +35,7 @@ def test_the_events_of_a_batch_are_at_their_positions(server: Server, client: ht
     lying = server.installation.bodies()
     assert (body["published"], body["failed"]) == (5, 0)
     assert [each["id"] for each in body["results"]] == [f"o{number}" for number in range(5)]
-    assert [lying[place(each)].decode() for each in body["results"]] == texts
+    assert [lying[position_of(each)].decode() for each in body["results"]] == texts
     assert {each["topic"] for each in body["results"]} == {"placed"}
 
 
@@ -47,7 +47,7 @@ def test_a_structured_event_goes_to_the_named_topic(server: Server, client: http
 
     (result,) = response.json()["results"]
     assert result["topic"] == "paid"
-    assert server.installation.bodies("paid")[place(result)].decode() == text
+    assert server.installation.bodies("paid")[position_of(result)].decode() == text
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_a_binary_event_becomes_a_structured_one(
     response = client.post(PATH, content=body, headers=headers)
 
     assert response.status_code == 200, response.text
-    event = json.loads(server.installation.bodies()[place(response.json()["results"][0])])
+    event = json.loads(server.installation.bodies()[position_of(response.json()["results"][0])])
     assert event[member] == value
     assert (event["id"], event["subject"], event["datacontenttype"]) == (content_type, "Grüße", content_type)
 
@@ -126,7 +126,7 @@ def test_an_event_without_id_gets_one(server: Server, client: httpx.Client) -> N
 
     (result,) = client.post(PATH, json=[event], headers=BATCHED).json()["results"]
 
-    assert json.loads(server.installation.bodies()[place(result)])["id"] == result["id"]
+    assert json.loads(server.installation.bodies()[position_of(result)])["id"] == result["id"]
 
 
 def test_events_with_one_key_keep_their_order(server: Server, client: httpx.Client) -> None:
@@ -188,7 +188,7 @@ def test_a_compressed_body_is_decompressed(
     other = client.post(PATH, content=pack(body), headers={**headers, "content-encoding": "identity"})
 
     assert response.status_code == 200, response.text
-    event = json.loads(server.installation.bodies()[place(response.json()["results"][0])])
+    event = json.loads(server.installation.bodies()[position_of(response.json()["results"][0])])
     assert (event["id"], event["data"]) == (f"{mode}-{coding}", {"amount": 40})
     assert (again.json(), other.status_code) == (response.json(), 422)
 

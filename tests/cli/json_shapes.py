@@ -242,7 +242,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "event_id": "str",
         "events": [
             {
-                "place": {"bus": "str", "topic": "str", "broker": "str", "partition_id": "int", "offset": "int"},
+                "position": {"bus": "str", "topic": "str", "broker": "str", "partition_id": "int", "offset": "int"},
                 "status": "str",
                 "reason": "null",
                 "source": "str",

@@ -256,7 +256,7 @@ def test_audit_of_nothing(eventbridge: Callable[..., Any]) -> None:
 
 
 def test_dead_letters_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """One line each: name (of the delivery id or, malformed, the place), rule, target, reason, event, detail."""
+    """One line each: name (of the delivery id or, malformed, the position), rule, target, reason, event, detail."""
     listed = rows(eventbridge("dead-letters", "list").out, "Dead letters")
 
     reasons = sorted(row[3] if UUID.match(row[0]) else row[1] for row in listed)  # malformed: no rule, no target

@@ -74,9 +74,9 @@ def test_a_key_that_is_a_number_is_one_key_in_every_mode(shop: Any, eventbridge:
     eventbridge("bus", "publish", "orders", shop.write("zeros.jsonl", *zeros))
 
     assert [json.loads(body)["id"] for body in sevens] == [str(number) for number in range(20)]
-    places = [partition for partition, bodies in messages(shop).items() for body in bodies if b'"id":"z' in body]
-    assert len(places) == 2
-    assert len(set(places)) == 1
+    partitions = [partition for partition, bodies in messages(shop).items() for body in bodies if b'"id":"z' in body]
+    assert len(partitions) == 2
+    assert len(set(partitions)) == 1
 
 
 def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any]) -> None:

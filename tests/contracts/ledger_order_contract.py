@@ -62,7 +62,7 @@ class OrderContract:
         assert rival.pending.take(a_retry_batch("retry-4"), [], [2])
 
     def test_open_rows_of_a_shard_include_taken_ones(self, ledger: Ledger, clock: Clock) -> None:
-        """Scheduled, on hold and taken rows are open, with the places they have; closed and unsharded ones are not."""
+        """Scheduled, on hold and taken rows are open, with the positions they have; closed and unsharded ones not."""
         settle(ledger)
         spans = (Span(PARTITIONS[0], 3, 2**40), Span(PARTITIONS[1], 5, 5))
         ledger.pending.add(

@@ -34,8 +34,8 @@ folder, name, size, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), in
 bus = EmbeddedBus(folder, "shop", partitions=2, clock=lambda: datetime.now(UTC))
 for number in range(limit):
     bodies = [f"{name}/{number}/{part}" for part in range(size)]
-    places = bus.publish([(body.encode(), body) for body in bodies])
-    acknowledged = [[partition.partition_id, offset, body] for (partition, offset), body in zip(places, bodies)]
+    positions = bus.publish([(body.encode(), body) for body in bodies])
+    acknowledged = [[partition.partition_id, offset, body] for (partition, offset), body in zip(positions, bodies)]
     sys.stdout.write(json.dumps(acknowledged) + "\\n")
     sys.stdout.flush()
 """
@@ -55,7 +55,7 @@ def start_publisher(folder: Path, name: str, size: int, limit: int) -> subproces
 def acknowledged_by(lines: Iterator[str] | list[str]) -> dict[tuple[int, int], str]:
     """Return body by (partition id, offset) of acknowledged messages; a line cut by kill -9 does not count."""
     whole = (json.loads(line) for line in lines if line.endswith("\n"))
-    return {(partition_id, offset): body for places in whole for partition_id, offset, body in places}
+    return {(partition_id, offset): body for positions in whole for partition_id, offset, body in positions}
 
 
 def contents(folder: Path) -> dict[tuple[int, int], str]:
@@ -96,8 +96,8 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, acknowledgem
     assert reported.items() <= found.items()
     assert len(found) % 500 == 0
     with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
-        (place,) = bus.publish([(b"next", "next")])
-        assert (place[0].partition_id, place[1]) not in found
+        (position,) = bus.publish([(b"next", "next")])
+        assert (position[0].partition_id, position[1]) not in found
 
 
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.written", "bus.publish.done"])
@@ -144,7 +144,7 @@ def test_two_processes_publish_while_a_third_reads(tmp_path: Path) -> None:
     reported = [acknowledged_by(publisher.communicate()[0].splitlines(keepends=True)) for publisher in publishers]
 
     assert [publisher.returncode for publisher in publishers] == [0, 0]
-    assert [len(places) for places in reported] == [2_000, 2_000]
+    assert [len(positions) for positions in reported] == [2_000, 2_000]
     assert contents(tmp_path) == reported[0] | reported[1]
 
 

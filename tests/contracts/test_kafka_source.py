@@ -129,8 +129,8 @@ def test_partitions_may_be_added(kafka: Kafka, log: KafkaLog) -> None:
     add_partitions(kafka, "flights", 3)
 
     assert len(log.partitions()) == len(log.ends()) == 3
-    places = log.publish([(b"2", None)] * 3)
-    assert {partition.partition_id for partition, _ in places} == {0, 1, 2}
+    positions = log.publish([(b"2", None)] * 3)
+    assert {partition.partition_id for partition, _ in positions} == {0, 1, 2}
 
 
 def test_headers_and_tombstones_come_along(kafka: Kafka, log: KafkaLog) -> None:

@@ -14,7 +14,7 @@ from eventbridge.testing.sources import messages_of
 
 
 def test_a_published_message_is_read(log: AnyLog, partition: Partition, clock: Clock) -> None:
-    """A message comes back with its bytes, its place and the time the bus took it, whatever the bytes are."""
+    """A message comes back with its bytes, its position and the time the bus took it, whatever the bytes are."""
     bodies = [b"", b"\x00\xff", b'{"a": 1}', "Zürich".encode()]
     clock.move(0.123456)
     part = 0.123456 - 123456 % RESOLUTION[type(log)] / 1_000_000
@@ -29,16 +29,16 @@ def test_a_published_message_is_read(log: AnyLog, partition: Partition, clock: C
 
 def test_topics_and_partitions_do_not_mix(log: AnyLog) -> None:
     """A message is in the topic and partition that publish named, and in no other."""
-    places = log.publish([(b"1", "a"), (b"2", "b"), (b"3", "c")], "returns")
-    places += log.publish([(b"4", "a"), (b"5", "b"), (b"6", "c")])
+    positions = log.publish([(b"1", "a"), (b"2", "b"), (b"3", "c")], "returns")
+    positions += log.publish([(b"4", "a"), (b"5", "b"), (b"6", "c")])
 
-    assert {partition.topic for partition, _ in places} == {"orders", "returns"}
+    assert {partition.topic for partition, _ in positions} == {"orders", "returns"}
     found = {
         (partition, message.offset): message.body
         for partition in log.partitions()
         for message in messages_of(log.read(partition, 0, log.end(partition)))
     }
-    assert found == dict(zip(places, [b"1", b"2", b"3", b"4", b"5", b"6"], strict=True))
+    assert found == dict(zip(positions, [b"1", b"2", b"3", b"4", b"5", b"6"], strict=True))
 
 
 def test_a_key_keeps_its_partition_and_its_order(log: AnyLog) -> None:

@@ -100,8 +100,8 @@ def test_partitions_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
 
     assert len(log.partitions()) == len(log.ends()) == 3
     with closing(opened(rocketmq)) as other:
-        places = other.publish([(b"2", None)] * 3)
-    assert {partition.partition_id for partition, _ in places} == {0, 1, 2}
+        positions = other.publish([(b"2", None)] * 3)
+    assert {partition.partition_id for partition, _ in positions} == {0, 1, 2}
 
 
 def test_the_tools_of_rocketmq_show_the_lag(rocketmq: RocketMQ, log: RocketmqLog) -> None:
@@ -175,7 +175,7 @@ def test_servers_that_are_down_are_named(ask: Ask) -> None:
 
 def test_a_long_key_is_harmless(log: RocketmqLog) -> None:
     """It decides the partition; it is not among the properties, which a broker bounds."""
-    places = log.publish([(b"1", "k" * 70_000), (b"2", "short")])
+    positions = log.publish([(b"1", "k" * 70_000), (b"2", "short")])
 
-    assert [offset for _, offset in places] == [0, 1]
+    assert [offset for _, offset in positions] == [0, 1]
     assert [message.body for message in messages_of(log.read(PARTITION, 0, 2))] == [b"1", b"2"]

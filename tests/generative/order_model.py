@@ -54,7 +54,7 @@ class Delivery:
     """One delivery and what ledger and store know of it."""
 
     key: str
-    place: Position
+    position: Position
     arrived_at: datetime
     not_before: datetime | None
     attempts: int = 0
@@ -141,8 +141,8 @@ class OrderModel:
     def publish(self, key: str, partition: Partition, not_before: datetime | None = None) -> None:
         """Publish an event."""
         events = self.published[partition]
-        place = Position(partition, len(events))
-        events.append(Delivery(SINGLE_KEY if self.strict else key, place, self.now, not_before))
+        position = Position(partition, len(events))
+        events.append(Delivery(SINGLE_KEY if self.strict else key, position, self.now, not_before))
 
     def plan(self, most: int) -> None:
         """Plan a normal batch of so many events of each partition."""
@@ -221,7 +221,7 @@ class OrderModel:
                     progress.add(shard)
         self.rows = [row for row in self.rows if row not in batch.rows]
         for (shard, due_at, attempts, held), some in groups.items():
-            spans = spans_of(each.place for each in some)
+            spans = spans_of(each.position for each in some)
             self.rows.append(Row(some, shard, spans, due_at, attempts, held))
         for shard in progress:
             self._release_shard(shard)
@@ -246,7 +246,7 @@ class OrderModel:
             return BEHIND_ITS_KEY if batch.rows and reason == BLOCKED else ""
         ends = ("maximum_retry_attempts", "maximum_event_age", "non_retryable")
         return (
-            on_hold_at(f"{each.place.partition.partition_id}-{each.place.offset}")
+            on_hold_at(f"{each.position.partition.partition_id}-{each.position.offset}")
             if self.strict and reason in ends
             else ""
         )
@@ -270,15 +270,15 @@ class OrderModel:
             elif isinstance(outcome, RetryAt):
                 failed.append(each)
         push.tried = [row for row in self.rows if row.attempts > 0 and row not in batch.rows]
-        going = spans_of(each.place for each in hand)
+        going = spans_of(each.position for each in hand)
         for row in self.rows:
             other = row.shard == push.shard and row not in batch.rows
             if other and (row.is_head or may_block(row.spans, going)):
                 for each in row.deliveries:
-                    push.open.add(each.key, each.place, head=row.is_head)
+                    push.open.add(each.key, each.position, head=row.is_head)
         for each in failed:
-            push.open.add(each.key, each.place, head=True)
-        push.turns = DeliveriesByKey((each.key, each.place, each) for each in hand)
+            push.open.add(each.key, each.position, head=True)
+        push.turns = DeliveriesByKey((each.key, each.position, each) for each in hand)
 
     def _ready(self, push: Push) -> list[Delivery]:
         ready = []
@@ -298,7 +298,7 @@ class OrderModel:
         note = each.note if push.tries[each] == each.attempts else ""
         if note == SKIPPED:
             return DeadLettered("non_retryable", "skipped")
-        if push.tries[each] == 0 and (reason := push.open.reason_to_wait(each.key, each.place)):
+        if push.tries[each] == 0 and (reason := push.open.reason_to_wait(each.key, each.position)):
             return RetryAt(self.now + timedelta(seconds=1), reason)
         if (early := too_early(each.not_before, None, self.now)) is not None:
             return early
@@ -318,12 +318,12 @@ class OrderModel:
                 self._send(push, each)
 
     def _send(self, push: Push, each: Delivery) -> None:
-        earlier = self.published[each.place.partition][: each.place.offset]
-        open_ones = [other.place for other in earlier if other.key == each.key and other not in self.done]
+        earlier = self.published[each.position.partition][: each.position.offset]
+        open_ones = [other.position for other in earlier if other.key == each.key and other not in self.done]
         assert open_ones == [], f"{each} overtakes {open_ones}"
         # a row may be of what was delivered a moment ago, which is not written down
         tried = (other for row in push.tried if row in self.rows for other in row.deliveries if other not in self.done)
-        heads = [other.place for other in tried if other.key == each.key and other is not each]
+        heads = [other.position for other in tried if other.key == each.key and other is not each]
         assert heads == [] or push.overslept or push.tries[each] > 0, f"{each} does not wait for {heads}"
         assert each.not_before is None or each.not_before <= self.now, f"{each} goes too early"
         self._flights = {other: until for other, until in self._flights.items() if until > self.now}

@@ -77,7 +77,7 @@ class _Orders(RuleBasedStateMachine):
             self.model.now += timedelta(seconds=pause)
             if self.model.pushes:
                 push = self.model.pushes[which % len(self.model.pushes)]
-                self.model.step(push, lambda each, said=responses: said[each.place.offset % len(said)], write=write)
+                self.model.step(push, lambda each, said=responses: said[each.position.offset % len(said)], write=write)
 
     @precondition(lambda self: self.model.pushes)
     @rule(which=st.integers(0, 9))

@@ -122,7 +122,7 @@ def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path
         running._make_ledger()
         runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
         with closing(runtime), closing(runtime.open_publisher(runtime.rule_set().buses["flights"])) as publisher:
-            places_of = publisher.publish([(b"{}", None)] * 4)
+            positions = publisher.publish([(b"{}", None)] * 4)
         running.stop()
         running._start_broker()
         runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
@@ -131,7 +131,7 @@ def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path
     finally:
         running.stop()
 
-    assert {partition.partition_id for partition, _ in places_of} == {0, 1, 2, 3}
+    assert {partition.partition_id for partition, _ in positions} == {0, 1, 2, 3}
     assert {offset for _, offset in later} == {1}  # after what the broker had before
     assert given["AIRFLOW_CONN_DEMO_BUS"] == given["EVENTBRIDGE_CONN_DEMO_BUS"]
     assert "AIRFLOW_CONN_DEMO_BUS" not in environment(new_places(tmp_path / "other"), {})

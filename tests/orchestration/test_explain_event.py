@@ -53,7 +53,7 @@ def test_the_log_has_the_response(caplog: pytest.LogCaptureFixture) -> None:
 
     (response,) = (json.loads(each.message) for each in caplog.records if each.message.startswith("{"))
     (event,) = response["events"]
-    assert (event["place"]["bus"], event["status"]) == ("orders", "valid")
+    assert (event["position"]["bus"], event["status"]) == ("orders", "valid")
     assert all({"met", "path", "values"} <= set(each) for rule in event["rules"] for each in rule["conditions"])
 
 

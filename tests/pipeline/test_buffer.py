@@ -46,7 +46,7 @@ def landed(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     return rows
 
 
-def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
+def positions(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return [(row["partition_id"], row["offset"]) for row in rows]
 
 
@@ -80,7 +80,7 @@ def test_every_message_is_landed_as_it_arrived(site: Any, clock: Any, order: Ord
 
     rows = landed(runtime, batch_id)
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
-    assert places(rows) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+    assert positions(rows) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
     assert sorted(row["body"] for row in rows) == sorted(bodies)
     assert {(row["published_at"], row["arrived_at"]) for row in rows} == {(published_at, clock())}
     assert [(row["status"], row["event_id"], row["source"], row["type"]) for row in rows[:1]] == [
@@ -186,7 +186,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
     buffer(runtime, batch_id)
 
     assert runtime.ledger.files.of_batch(batch_id, "buffer")[:2] == before
-    assert [place for _, place in places(landed(runtime, batch_id))] == list(range(8))
+    assert [place for _, place in positions(landed(runtime, batch_id))] == list(range(8))
 
 
 def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
@@ -239,7 +239,7 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
 
     buffer(runtime, batch_id)
 
-    assert [place for _, place in places(landed(runtime, batch_id))] == [1, 2, 6, 7, 8]
+    assert [place for _, place in positions(landed(runtime, batch_id))] == [1, 2, 6, 7, 8]
     assert details(runtime, batch_id, "start", "end", "gaps") == [(0, 7, ((0, 1), (3, 6))), (7, 10, ((9, 10),))]
 
 
@@ -321,7 +321,7 @@ def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
         list(pool.map(lambda runtime: buffer(runtime, batch_id), works))
 
     rows = landed(site.runtime, batch_id)
-    assert sorted(places(rows)) == [(partition, offset) for partition in range(2) for offset in range(30)]
+    assert sorted(positions(rows)) == [(partition, offset) for partition in range(2) for offset in range(30)]
     valid = [row["event_id"] for row in rows if row["status"] == "valid"]
     assert sorted(valid, key=int) == [str(number) for number in range(30)]
 
@@ -348,7 +348,7 @@ def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) 
     buffer(Overtaken(runtime.settings, runtime.ledger, runtime.store, runtime.connections, runtime.clock), batch_id)
 
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
-    assert [place for _, place in places(landed(runtime, batch_id))] == list(range(6))
+    assert [place for _, place in positions(landed(runtime, batch_id))] == list(range(6))
     assert [row["status"] for row in landed(runtime, batch_id)].count("duplicate") == 1
 
 
@@ -366,6 +366,6 @@ def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable
         rows = landed(runtime, batch_id)
 
         assert runtime.ledger.batches.get(batch_id).state == "buffered"
-        assert places(rows) == [(partition, offset) for partition in range(2) for offset in range(3)]
+        assert positions(rows) == [(partition, offset) for partition in range(2) for offset in range(3)]
         assert sorted(row["event_id"] for row in rows if row["status"] == "valid") == ["1", "2", "3"]
         assert sum(map(sum, details(runtime, batch_id, "valid", "duplicate", "malformed"))) == 6

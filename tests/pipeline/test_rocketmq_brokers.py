@@ -57,8 +57,8 @@ def test_messages_of_two_brokers_are_delivered(two: RocketMQ, site: Any, order: 
         return sorted(json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines())
 
     with closing(site.runtime.open_publisher(site.runtime.rule_set().buses["orders"])) as publisher:
-        places = publisher.publish([(order(str(number)), None) for number in range(8)])
-    assert {partition.broker for partition, _ in places} == set(BROKERS.values())
+        positions = publisher.publish([(order(str(number)), None) for number in range(8)])
+    assert {partition.broker for partition, _ in positions} == set(BROKERS.values())
     assert delivered() == [str(number) for number in range(8)]
 
     send(two, "broker-b", order("8"))

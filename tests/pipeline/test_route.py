@@ -40,7 +40,7 @@ def test_every_match_is_one_delivery(site: Any, clock: Any, order: Order) -> Non
 
 
 def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order) -> None:
-    """A row has the stable id, rule and version, the event's place, times, and what the target gets."""
+    """A row has the stable id, rule and version, the event's position, times, and what the target gets."""
     site.publish(order(1, 500))
     published_at = clock()
     clock.advance(5)
@@ -50,10 +50,10 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
     routed(runtime, batch_id)
 
     row = next(row for row in deliveries(runtime, batch_id) if row["target"] == "note")
-    place = {name: row[name] for name in ("bus", "topic", "broker", "partition_id", "offset", "source", "event_id")}
+    position = {name: row[name] for name in ("bus", "topic", "broker", "partition_id", "offset", "source", "event_id")}
     assert row["delivery_id"] == delivery_id("orders", "/shop", "1", "big", "note")
     assert row["rule_version"] == runtime.rule_set().rules["big"].version
-    assert place == {
+    assert position == {
         "bus": "orders",
         "topic": "placed",
         "broker": "",

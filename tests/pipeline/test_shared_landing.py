@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pipeline.landing import InProcessLander
-from pipeline.test_buffer import OnLog, landed, places, planned
+from pipeline.test_buffer import OnLog, landed, planned, positions
 
 from eventbridge.errors import OffsetGapError, SparkError
 from eventbridge.model.partition import Partition
@@ -117,7 +117,7 @@ def test_the_task_lands_what_its_workers_fail_at(site: Any, order: Order) -> Non
 
     assert len(shared(runtime, batch_id, fails_at=1)) == 1
 
-    assert [place for _, place in places(landed(runtime, batch_id))] == list(range(30))
+    assert [place for _, place in positions(landed(runtime, batch_id))] == list(range(30))
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
@@ -178,7 +178,7 @@ def test_it_may_die_anywhere(
         rows = landed(runtime, batch_id)
 
         assert runtime.ledger.batches.get(batch_id).state == "buffered"
-        assert [place for _, place in places(rows)] == list(range(5))
+        assert [place for _, place in positions(rows)] == list(range(5))
         assert [row["status"] for row in rows] == ["valid", "valid", "duplicate", "malformed", "valid"]
         assert [sum(counts.values()) - counts["size"] for counts in reconciliation_of(runtime, batch_id).values()] == [
             10

@@ -75,7 +75,9 @@ def test_an_installation_is_open_to_its_owner_only(tmp_path: Path) -> None:
     open_to_more = modes(tmp_path / "home")
     target = {"files": "drwxr-x---", "files/days": "drwxr-x---", "files/days/log.jsonl": "-rw-r-----"}
     assert open_to_more == target
-    assert [stat.filemode(each.stat().st_mode) for each in sorted(tmp_path.glob("dead-letters.*"))] == ["-rw-------"] * 2
+    assert [stat.filemode(each.stat().st_mode) for each in sorted(tmp_path.glob("dead-letters.*"))] == [
+        "-rw-------"
+    ] * 2
 
 
 @pytest.mark.usefixtures("no_umask")

@@ -64,7 +64,7 @@ class EventBridgeHook(BaseHook):
         from eventbridge.control.publish import bodies_of, publish_events, report_published
 
         with stage() as runtime:
-            named, topic_of_connection = (bus, None) if bus else self._place()
+            named, topic_of_connection = (bus, None) if bus else self._bus_and_topic()
             published, results = publish_events(
                 runtime, named, topic or topic_of_connection, bodies_of(events), name=name
             )
@@ -78,7 +78,7 @@ class EventBridgeHook(BaseHook):
         from eventbridge.runtime.runtime import Runtime
 
         try:
-            bus, topic = self._place()
+            bus, topic = self._bus_and_topic()
             settings = airflow_settings()
             if settings.rules_from == "published":
                 with closing(Runtime.open(settings, airflow_connection)) as runtime:
@@ -90,7 +90,7 @@ class EventBridgeHook(BaseHook):
         except EventBridgeError as error:
             return False, str(error)
 
-    def _place(self) -> tuple[str, str | None]:
+    def _bus_and_topic(self) -> tuple[str, str | None]:
         if self.eventbridge_conn_id is None:
             raise UserError("no bus: set `bus`, or `eventbridge_conn_id` to a connection that names one")
         connection = airflow_connection(self.eventbridge_conn_id)

@@ -174,13 +174,13 @@ def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
 def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     attempts = record["attempts"]
     head = ("rule", "target", "reason", "detail", "event_id", "source")
-    place = "/".join(str(record[part]) for part in ("bus", "topic", "partition_id", "offset"))
+    position = "/".join(str(record[part]) for part in ("bus", "topic", "partition_id", "offset"))
     times = ("arrived_at", "first_attempt_at", "last_attempt_at", "rule_version", "batch_id")
     show_fields(
         [
             ("name", name),
             *((each.replace("_", " "), record[each]) for each in head),
-            ("position", place),
+            ("position", position),
             *((each.replace("_", " "), record[each]) for each in times),
             ("redriven", mark and f"{cell_text(mark.at)} {mark.outcome}"),
             ("redrive id", mark and mark.redrive_id),

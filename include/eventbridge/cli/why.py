@@ -81,8 +81,8 @@ def _show(found: Why) -> None:
         _show_event(found.event_id, event)
     if found.events and found.not_landed:
         print_line()
-    for place in found.not_landed:
-        print_line(f"{visible(found.event_id)} at {visible(str(place))}: not landed yet")
+    for position in found.not_landed:
+        print_line(f"{visible(found.event_id)} at {visible(str(position))}: not landed yet")
     for each in found.before_start:
         print_line(f"{visible(found.event_id)} at {visible(str(each))}")
     more = len(found.events) + len(found.not_landed) + len(found.before_start)
@@ -115,7 +115,7 @@ def _facts(event_id: str, event: EventResult) -> Iterator[tuple[str, object]]:
     yield "event", event_id
     yield "source", event.source
     yield "type", event.type
-    yield "position", str(event.place)
+    yield "position", str(event.position)
     yield "status", _STATUS[event.status]
     yield "reason", event.reason
     yield "kept instead", event.duplicate_of

@@ -79,9 +79,9 @@ def publish_events(
     if errors:
         head = "nothing was published; correct these errors and publish all events again:"
         raise UserError("\n".join([head, *named_lines(errors)]))
-    places: list[tuple[Partition, int]] = []
-    published = _publish(runtime, bus, topic, enumerate(submissions, 1), places.extend)
-    return published, results_of(submissions, places)
+    positions: list[tuple[Partition, int]] = []
+    published = _publish(runtime, bus, topic, enumerate(submissions, 1), positions.extend)
+    return published, results_of(submissions, positions)
 
 
 def _publish(
@@ -89,9 +89,9 @@ def _publish(
     bus: str,
     topic: str | None,
     submissions: Iterable[tuple[int, Submission]],
-    placed: Callable[[Sequence[tuple[Partition, int]]], object],
+    add_positions: Callable[[Sequence[tuple[Partition, int]]], object],
 ) -> Published:
-    """Publish (line number, submission), a thousand in one transaction; `placed` gets the positions on the bus."""
+    """Publish (line number, submission), a thousand in one transaction; `add_positions` gets their positions."""
     rules = runtime.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
@@ -112,7 +112,7 @@ def _publish(
             for partition, offset in added:
                 before, first, last = spans.get(partition, (0, offset, offset))
                 spans[partition] = (before + 1, min(first, offset), max(last, offset))
-            placed(added)
+            add_positions(added)
             count += len(batch)
     return Published(found.name, topic, count, dict(sorted(spans.items())), tuple(malformed), tuple(unregistered))
 

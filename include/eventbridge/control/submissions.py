@@ -95,14 +95,14 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     no second event. An event that a call has twice is an error at its second position.
     """
     submissions: list[Submission] = []
-    places: dict[tuple[str, str], int] = {}
+    first_numbers: dict[tuple[str, str], int] = {}
     for number, body in enumerate(bodies, 1):
         submission = read_submission(body, max_bytes=max_bytes)
         if submission.error and not submission.too_large:  # one that is too large is not parsed to tell its id
             with_id = _with_id(number, body, name)
             submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
         if not submission.error:
-            first = places.setdefault((submission.source, submission.event_id), number)
+            first = first_numbers.setdefault((submission.source, submission.event_id), number)
             if first != number:
                 twice = (
                     f"source {submission.source!r} has the id {submission.event_id!r} twice, here and in event {first}"
@@ -112,25 +112,28 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     return submissions
 
 
-def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Partition, int] | int]) -> list[PublishResult]:
-    """Return the results of submissions; those without an error have the positions `places`, in that order.
+def results_of(
+    submissions: Iterable[Submission], published: Iterable[tuple[Partition, int] | int]
+) -> list[PublishResult]:
+    """Return the results of submissions, in their order.
 
-    An int: the event was not published, because its topic takes at most this many bytes of event and key.
+    `published` has the position of each submission without an error. An int instead says that the event was not
+    published, because its topic takes at most this many bytes of event and key.
     """
-    rest = iter(places)
+    rest = iter(published)
     return [
         PublishResult(submission.event_id, error=submission.error, too_large=submission.too_large)
         if submission.error
-        else _placed(submission, next(rest))
+        else _result(submission, next(rest))
         for submission in submissions
     ]
 
 
-def _placed(submission: Submission, place: tuple[Partition, int] | int) -> PublishResult:
-    if not isinstance(place, int):
-        return PublishResult(submission.event_id, *place)
+def _result(submission: Submission, published: tuple[Partition, int] | int) -> PublishResult:
+    if not isinstance(published, int):
+        return PublishResult(submission.event_id, *published)
     size = len(submission.body)
-    said = f"the event has {size:,} bytes, and the topic takes {place:,} with its key. Raise its max.message.bytes"
+    said = f"the event has {size:,} bytes, and the topic takes {published:,} with its key. Raise its max.message.bytes"
     return PublishResult(submission.event_id, error=said, too_large=True)
 
 

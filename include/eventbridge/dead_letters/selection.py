@@ -46,8 +46,8 @@ class Selection:
 
     `error` is text, case-insensitive, within the detail or an attempt's error. `since` (included) and `until`
     (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
-    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/partition/offset`. `sql` is a
-    condition in DuckDB's SQL. `payloads` False: `error` is not searched for in text that may quote an event.
+    as `name_of` returns them, delivery ids or their beginnings, and positions `[bus/]topic/partition/offset`. `sql` is
+    a condition in DuckDB's SQL. `payloads` False: `error` is not searched for in text that may quote an event.
     """
 
     rule: str | None = None
@@ -155,30 +155,30 @@ def is_named(record: Mapping[str, Any], wanted: str) -> bool:
     if mark is not None and mark != mark_of(record):
         return False
     if "/" in about:
-        return f"/{place_of(record)}".lower().endswith(f"/{about.lstrip('/')}")
+        return f"/{position_of(record)}".lower().endswith(f"/{about.lstrip('/')}")
     return record["delivery_id"] is not None and record["delivery_id"].hex().startswith(about.replace("-", ""))
 
 
 def name_of(record: Mapping[str, Any]) -> str:
     """Return the unique name of a dead letter: `subject_of`, `@` and `mark_of`, as a delivery can have several.
 
-    The record needs `batch_id` and the columns of a place.
+    The record needs `batch_id` and the columns of a position.
     """
     return f"{subject_of(record)}@{mark_of(record)}"
 
 
 def subject_of(record: Mapping[str, Any]) -> str:
     """Return the delivery id or, for an event without deliveries, `<bus>/<topic>/<partition>/<offset>`."""
-    return place_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
+    return position_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
 
 
 def mark_of(record: Mapping[str, Any]) -> str:
-    """Return eight hex digits that distinguish the dead letters of a delivery: a hash of batch and place.
+    """Return eight hex digits that distinguish the dead letters of a delivery: a hash of batch and position.
 
     `store.queries` computes the same in SQL.
     """
-    place = "/".join(str(record[part]) for part in MARKED_BY)
-    return hashlib.sha256(place.encode()).hexdigest()[:8]
+    position = "/".join(str(record[part]) for part in MARKED_BY)
+    return hashlib.sha256(position.encode()).hexdigest()[:8]
 
 
 def _parts(wanted: str) -> tuple[str, str | None]:
@@ -186,7 +186,7 @@ def _parts(wanted: str) -> tuple[str, str | None]:
     return (found[1], found[2]) if found else (wanted, None)
 
 
-def place_of(record: Mapping[str, Any]) -> str:
-    """Return the place of a dead letter's event, `<bus>/<topic>/[<broker>/]<partition>/<offset>`."""
+def position_of(record: Mapping[str, Any]) -> str:
+    """Return the position of a dead letter's event, `<bus>/<topic>/[<broker>/]<partition>/<offset>`."""
     parts = (record["bus"], record["topic"], record["broker"], str(record["partition_id"]), str(record["offset"]))
     return "/".join(part for part in parts if part)

@@ -13,12 +13,12 @@ from eventbridge.model.file_detail import Routed
 from eventbridge.model.partition import Position
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.policy.ordering import (
-    PLACE_COLUMNS,
+    POSITION_COLUMNS,
     Open,
     delivery_on_hold_at,
     is_marked,
     may_block,
-    place_of,
+    position_of,
     spans_of,
 )
 from eventbridge.runtime.runtime import Runtime
@@ -45,10 +45,10 @@ def open_deliveries(
     if sum(row.count for row in waiting) > _KEYS_READ_AT_MOST:
         found.close_shard(shard)
     else:
-        for key, place, head in _keys(runtime, waiting):
-            found.add(key, place, head=head)
-    for place in _deferred_events(runtime, batch, target[0]):
-        found.add_deferred_match(place)
+        for key, position, head in _keys(runtime, waiting):
+            found.add(key, position, head=head)
+    for position in _deferred_events(runtime, batch, target[0]):
+        found.add_deferred_match(position)
     _add_failed(runtime, batch, target, found)
     return found
 
@@ -64,10 +64,10 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
         for file, rows in row.files:
             files[file, _is_head(row)].extend(rowset.decode(rows))
     for (file, head), numbers in files.items():
-        table = read_rows(runtime.store, file, rowset.encode(sorted(set(numbers))), [*PLACE_COLUMNS, "order_key"])
+        table = read_rows(runtime.store, file, rowset.encode(sorted(set(numbers))), [*POSITION_COLUMNS, "order_key"])
         for row in table.to_pylist():
             if row["order_key"] is not None:
-                yield row["order_key"], place_of(row), head
+                yield row["order_key"], position_of(row), head
 
 
 def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Position]:
@@ -81,8 +81,8 @@ def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Posi
         for file, rows in deferred_match.files:
             first = next(iter(rowset.decode(rows)), None)
             if first is not None:  # a buffer file holds one partition, in its order
-                table = read_rows(runtime.store, file, rowset.encode([first]), PLACE_COLUMNS)
-                yield place_of(table.to_pylist()[0])
+                table = read_rows(runtime.store, file, rowset.encode([first]), POSITION_COLUMNS)
+                yield position_of(table.to_pylist()[0])
 
 
 def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
@@ -93,7 +93,7 @@ def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: 
     for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if file.path is None or not isinstance(file.detail, Routed) or f"{rule}/{name}" not in file.detail.failed:
             continue
-        columns = [*PLACE_COLUMNS, "order_key", "rule", "target"]
+        columns = [*POSITION_COLUMNS, "order_key", "rule", "target"]
         for row in read_rows(runtime.store, file.path, file.detail.failed_rows, columns).to_pylist():
             if (row["rule"], row["target"]) == target and row["order_key"] is not None:
-                found.add(row["order_key"], place_of(row), head=True)
+                found.add(row["order_key"], position_of(row), head=True)

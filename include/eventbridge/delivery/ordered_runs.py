@@ -27,7 +27,7 @@ from eventbridge.policy.delivery_windows import deadline_of, in_time, missed
 from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,
-    PLACE_COLUMNS,
+    POSITION_COLUMNS,
     RELEASED,
     SKIPPED,
     DeliveriesByKey,
@@ -36,7 +36,7 @@ from eventbridge.policy.ordering import (
     is_marked,
     last_start,
     lease_until,
-    place_of,
+    position_of,
     shard_of,
 )
 from eventbridge.policy.response_to_outcome import age_begins, expired, too_early
@@ -48,7 +48,7 @@ from eventbridge.targets.steps import BlockingCall
 _COLUMNS = [
     "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
     "published_at",
-    *PLACE_COLUMNS,
+    *POSITION_COLUMNS,
 ]  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
         on_hold_seconds=piece.on_hold_seconds,
         not_before=row["not_before"],
         key=row["order_key"],
-        place=place_of(row),
+        position=position_of(row),
         failure=row["failure"],
         note=pending.held if pending is not None and is_marked(pending.held) else "",
         reason=pending.reason if pending is not None else "",
@@ -171,14 +171,14 @@ class OrderedRounds:
         if not (yield from self._wait_for_lease()):
             run.report.spent = not run.is_stopping
             return
-        places = [item.place for item in items]
+        positions = [item.position for item in items]
         target = (shard.rule, shard.spec.name)
         self._open = yield from _blocking(
-            partial(open_deliveries, shard.runtime, shard.batch, target, shard.number, places, shard.own)
+            partial(open_deliveries, shard.runtime, shard.batch, target, shard.number, positions, shard.own)
         )
         for item in failed:
-            self._open.add(item.key, item.place, head=True)
-        turns = DeliveriesByKey((item.key, item.place, item) for item in items)
+            self._open.add(item.key, item.position, head=True)
+        turns = DeliveriesByKey((item.key, item.position, item) for item in items)
         while turns and not run.is_stopping and not self._closed() and self._clock() < run.starts_until:
             ready = self._sendable(turns)
             if not turns:
@@ -211,7 +211,7 @@ class OrderedRounds:
             return self._end_or_hold(DeadLettered("transform_failed", item.failure), now)
         if (late := missed(item.deadline_at, now)) is not None:
             return late  # although earlier ones of its key are open: it will not be sent in any case
-        if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
+        if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.position)):
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
         if (early := too_early(item.not_before, self._window, now)) is not None:
@@ -399,13 +399,13 @@ _NOWHERE = Position(Partition("", "", 0), 0)
 
 @dataclass(slots=True, eq=False)
 class OrderedItem(Item):
-    """A delivery with its key and place.
+    """A delivery with its key and position.
 
     `failure`: why it has no payload. `note` and `reason`: an operator's decision about it, and why it was on hold.
     """
 
     key: str = ""
-    place: Position = _NOWHERE
+    position: Position = _NOWHERE
     failure: str | None = None
     note: str = ""
     reason: str = ""

@@ -57,7 +57,7 @@ _CODEC_OF: Final = {name: codec for name, codec in aliases.items() if codec in _
 
 
 class MessageOrigin(NamedTuple):
-    """The place and publish time of a message: defaults for attributes that its body lacks."""
+    """The id and publish time of a message: defaults for attributes that its body lacks."""
 
     id: str
     published_at: datetime
@@ -95,19 +95,19 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
     return _event(members.items(), _data(media_type, body))
 
 
-def of_plain(mapping: Mapping[str, str], body: bytes, place: MessageOrigin, headers: Headers = ()) -> bytes:
+def of_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOrigin, headers: Headers = ()) -> bytes:
     """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, the value is the data.
 
     An attribute is a text; or, beginning with `$.`, the path of a member of the value; or, with `$header.`, a header.
-    By default the id is made from the message's place and publish time. Raises EventError for a value that is not
+    By default the id is made from the message's position and publish time. Raises EventError for a value that is not
     JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
     members = [("specversion", "1.0"), *_mapped(mapping, value, headers)]
     if "id" not in mapping:
-        members.append(("id", place.id))
+        members.append(("id", origin.id))
     if "time" not in mapping:
-        members.append(("time", place.published_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")))
+        members.append(("time", origin.published_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")))
     members.append(("datacontenttype", "application/json"))
     return _event(members, b'"data":' + body)
 

@@ -58,7 +58,7 @@ REASSIGN_TARGET = (
     .values(runner=sa.bindparam("to"), assigned_at=sa.bindparam("now", type_=UtcTime), left_at=())
 )
 
-#: Records where a runner leaves a target's rule; the first place counts.
+#: Records where a runner leaves a target's rule; the first position counts.
 LEAVE_TARGET = (
     sa.update(event_target_runner)
     .where(

@@ -19,7 +19,7 @@ class Partition(NamedTuple):
 
 
 class Position(NamedTuple):
-    """The place of a delivery's event on its bus; bus order is the order of offsets within a partition."""
+    """The position of a delivery's event on its bus; bus order is the order of offsets within a partition."""
 
     partition: Partition
     offset: int

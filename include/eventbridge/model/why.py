@@ -27,7 +27,7 @@ StepName = Literal[
 
 @dataclass(frozen=True)
 class EventPosition:
-    """The place of an event on its bus."""
+    """The position of an event on its bus."""
 
     bus: str
     topic: str
@@ -41,12 +41,12 @@ class EventPosition:
 
 @dataclass(frozen=True)
 class EventName:
-    """The values from which the ids of an event's deliveries are made, and its place; without an id if it has none.
+    """The values from which the ids of an event's deliveries are made, and its position; without an id if it has none.
 
     `rule`: only deliveries of this rule are meant.
     """
 
-    place: EventPosition
+    position: EventPosition
     source: str
     event_id: str
     rule: str | None = None
@@ -54,7 +54,7 @@ class EventName:
 
 @dataclass(frozen=True)
 class Landing:
-    """The place in the archive where a runner's batch put an event; `archived`: it is still there."""
+    """The position in the archive where a runner's batch put an event; `archived`: it is still there."""
 
     batch_id: str
     runner: str
@@ -103,7 +103,7 @@ class RuleResult:
 class DeliveryResult:
     """The status of one delivery of an event; `replay_id` "": it does not belong to a replay with ids of its own.
 
-    `file` and `row` are the place of its request in the store, once its batch is settled.
+    `file` and `row` are the position of its request in the store, once its batch is settled.
     """
 
     rule: str
@@ -146,7 +146,7 @@ class Step:
 class EventResult:
     """The history of one message with the id; `duplicate_of`: the message that its batch kept instead."""
 
-    place: EventPosition
+    position: EventPosition
     status: EventStatus | None
     reason: str | None
     source: str | None
@@ -185,12 +185,12 @@ class RunnerStart:
 class BeforeStart:
     """A message on its bus that no runner took, because each runner of the bus begins after it."""
 
-    place: EventPosition
+    position: EventPosition
     runners: tuple[RunnerStart, ...]
 
     def __str__(self) -> str:
         starts = ", ".join(f"{each.runner} begins after it, at offset {each.offset}" for each in self.runners)
-        return f"{self.place}, and no runner took it: {starts}"
+        return f"{self.position}, and no runner took it: {starts}"
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ def of_dead_letters(
 ) -> OperationalEvent:
     """Return the event for the dead letters of a batch of one rule and target (None: no delivery) with one reason.
 
-    `names` are their delivery ids, or the places of events that never became deliveries; the event names the first few.
+    `names` are their delivery ids, or the positions of events that never became deliveries; the event has the first.
     """
     data = {
         "rule": rule,
@@ -181,18 +181,18 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
 
 
 def of_rule_on_hold_at_delivery(
-    rule: str, target: str, delivery: str, place: str, reason: str, time: datetime, batch_id: str
+    rule: str, target: str, delivery: str, position: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
     """Return the event for a rule on hold at a delivery that, as a batch found at `time`, cannot be made.
 
-    `place` is the place of its event on the bus, `<topic>/<partition>/<offset>`.
+    `position` is that of its event on the bus, `<topic>/<partition>/<offset>`.
     """
     data = {
         "rule": rule,
         "reason": reason,
         "on_hold_at": delivery,
         "target": target,
-        "place": place,
+        "position": position,
         "batch_id": batch_id,
     }
     return OperationalEvent(_id("rule.on_hold", rule, delivery, batch_id), "rule.on_hold", rule, time, data)

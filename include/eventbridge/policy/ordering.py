@@ -30,15 +30,15 @@ _ON_HOLD_AT: Final = "on hold at "
 RELEASED: Final = "released"
 SKIPPED: Final = "skipped"
 
-#: The columns of a row with the place of its event.
-PLACE_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
+#: The columns of a row with the position of its event.
+POSITION_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
 #: How much longer than two timeouts a lease lasts, and how often it is renewed.
 _LEASE_SECONDS: Final = 10.0
 
 
-def place_of(row: Mapping[str, Any]) -> Position:
-    """Return the place on its bus of the event of a row with PLACE_COLUMNS."""
+def position_of(row: Mapping[str, Any]) -> Position:
+    """Return the position on its bus of the event of a row with POSITION_COLUMNS."""
     return Position(Partition(row["topic"], row["broker"], row["partition_id"]), row["offset"])
 
 
@@ -49,10 +49,10 @@ def shard_of(key: str) -> int:
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()) % SHARDS
 
 
-def spans_of(places: Iterable[Position]) -> tuple[Span, ...]:
-    """Return the spans of places, by partition."""
+def spans_of(positions: Iterable[Position]) -> tuple[Span, ...]:
+    """Return the spans of positions, by partition."""
     found: dict[Partition, tuple[int, int]] = {}
-    for partition, offset in places:
+    for partition, offset in positions:
         first, last = found.get(partition, (offset, offset))
         found[partition] = min(first, offset), max(last, offset)
     return tuple(Span(partition, first, last) for partition, (first, last) in sorted(found.items()))
@@ -78,30 +78,32 @@ class Open:
         self._referred: dict[Partition, int] = {}
         self._closed: set[int] = set()
 
-    def add(self, key: str, place: Position, *, head: bool) -> None:
+    def add(self, key: str, position: Position, *, head: bool) -> None:
         """Add an open delivery."""
         first = self._first[key]
-        first[place.partition] = min(first.get(place.partition, place.offset), place.offset)
+        first[position.partition] = min(first.get(position.partition, position.offset), position.offset)
         if head:
-            self._heads[key].add(place.partition)
+            self._heads[key].add(position.partition)
 
-    def add_deferred_match(self, place: Position) -> None:
+    def add_deferred_match(self, position: Position) -> None:
         """Add the first event of a partition that is not routed yet; its key does not matter."""
-        self._referred[place.partition] = min(self._referred.get(place.partition, place.offset), place.offset)
+        self._referred[position.partition] = min(
+            self._referred.get(position.partition, position.offset), position.offset
+        )
 
     def close_shard(self, shard: int) -> None:
         """Block a shard: it has too many open deliveries to read, and all of them may be earlier."""
         self._closed.add(shard)
 
-    def reason_to_wait(self, key: str, place: Position) -> str:
+    def reason_to_wait(self, key: str, position: Position) -> str:
         """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" if a delivery may be sent after earlier ones of this push."""
-        if self._referred.get(place.partition, place.offset) < place.offset:
+        if self._referred.get(position.partition, position.offset) < position.offset:
             return DEFERRED_MATCH_FIRST
         if shard_of(key) in self._closed:
             return BLOCKED
-        if self._first.get(key, {}).get(place.partition, place.offset) < place.offset:
+        if self._first.get(key, {}).get(position.partition, position.offset) < position.offset:
             return BLOCKED
-        return BLOCKED if self._heads.get(key, set()) - {place.partition} else ""
+        return BLOCKED if self._heads.get(key, set()) - {position.partition} else ""
 
 
 Each = TypeVar("Each", bound=Hashable)

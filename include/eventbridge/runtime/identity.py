@@ -183,10 +183,10 @@ def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[Co
     known: dict[tuple[str, str], bool | None] = {}
     found = []
     for row in rows:
-        place = row.partition.topic, row.partition.broker
-        if known.get(place) is None:
-            known[place] = _holds_last(source, row)
-        if known[place] is False:
+        broker_topic = row.partition.topic, row.partition.broker
+        if known.get(broker_topic) is None:
+            known[broker_topic] = _holds_last(source, row)
+        if known[broker_topic] is False:
             found.append(row)
     return found
 

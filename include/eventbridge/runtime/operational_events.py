@@ -108,9 +108,9 @@ class DeadLetterNews:
             if record["bus"] == OPERATIONS_BUS.name:
                 continue
             delivery = record.get("delivery_id")
-            place = f"{record['topic']}/{record['partition_id']}/{record['offset']}"
+            position = f"{record['topic']}/{record['partition_id']}/{record['offset']}"
             kind = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
-            self._names[kind].append(place if delivery is None else delivery_id_text(delivery))
+            self._names[kind].append(position if delivery is None else delivery_id_text(delivery))
             responded = [
                 each["started_at"] + timedelta(milliseconds=each["duration_ms"]) for each in record["attempts"]
             ]

@@ -183,7 +183,7 @@ class InMemoryLog:
         self.switches.check("publish")
         with self._turn:
             turns = count(sum(self._ends[partition] for partition in partitions))
-            places = [
+            positions = [
                 self._append(
                     partitions[
                         next(turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
@@ -193,7 +193,7 @@ class InMemoryLog:
                 for body, key in records
             ]
         reach("bus.publish.done")
-        return places
+        return positions
 
     def append(
         self, partition: Partition, body: bytes | None, key: bytes | None = None, headers: Headers | None = None

@@ -134,7 +134,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_reported_where_and_when(sending: S
         "target": "crm",
         "reason": "non_retryable",
         "on_hold_at": held.delivery_id,
-        "place": f"placed/{row['partition_id']}/{row['offset']}",
+        "position": f"placed/{row['partition_id']}/{row['offset']}",
         "batch_id": batch.batch_id,
     }
 

@@ -150,10 +150,10 @@ def test_events_without_a_value_are_ordered_among_themselves(
 def test_by_partition_a_partition_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """`ordering_key: partition`: what lies in the partition of the failed one waits, the other partition continues."""
     bodies = [keyed(n, "a") for n in range(6)]
-    places = [place for body in bodies for place in sending.site.publish(body)]
+    positions = [position for body in bodies for position in sending.site.publish(body)]
     sending.begin(crm=ordered("ordering_key: partition"))
-    (failing,) = {partition for partition, _ in places if partition == places[0][0]}
-    mine = [n for n, (partition, _) in enumerate(places) if partition == failing]
+    (failing,) = {partition for partition, _ in positions if partition == positions[0][0]}
+    mine = [n for n, (partition, _) in enumerate(positions) if partition == failing]
     recorder.refused["a", mine[0]] = 503
     sending.deliver()
     assert sorted(recorder.got["a"]) == sorted(set(range(6)) - set(mine))

@@ -44,7 +44,7 @@ def test_a_deferred_match_blocks_later_events_of_its_order(
 
 def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
     """Later deliveries of its partition wait, except for the batch that took it up; earlier ones are sent."""
-    places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
+    positions = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
     runtime = sending.begin(crm=ordered())
     batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
@@ -57,19 +57,19 @@ def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending
 
     found = open_deliveries(runtime, batch, ("orders", "crm"), shard_of('"a"'), [], set())
 
-    reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places]
+    reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in positions]
     assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
 
 
 def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: Sending, recorder: Recorder) -> None:
     """Its files are not opened, however many deferred matches wait; a batch does not wait for what it took."""
-    places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
+    positions = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
     runtime = sending.begin(crm=ordered())
     batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
     buffer(runtime, batch_id)
     now = runtime.ledger.now()
-    partition, offset = places[1]
+    partition, offset = positions[1]
     spans = (Span(partition, offset, offset + 1),)
     deferred_match = DeferredMatch(
         batch_id, RUNNER, "orders", "budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
@@ -79,9 +79,9 @@ def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: 
 
     found = open_deliveries(runtime, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
 
-    reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places]
+    reasons = [found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in positions]
     assert reasons == ["", "", DEFERRED_MATCH_FIRST, DEFERRED_MATCH_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
     assert runtime.ledger.deferred_matches.take(taking, [1])
     found = open_deliveries(runtime, taking, ("orders", "crm"), shard_of('"a"'), [], set())
-    assert {found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in places} == {""}
+    assert {found.reason_to_wait('"a"', Position(partition, offset)) for partition, offset in positions} == {""}

@@ -301,11 +301,11 @@ def test_dead_letters_of_an_ordered_target_are_redriven_in_order(sending: Sendin
     sending.deliver()
 
     assert outcomes(sending) == {"delivered": 6}
-    places = {
+    ordinals = {
         delivery_id_text(each["delivery_id"]): (each["partition_id"], each["offset"])
         for each in dead_letters(sending.runtime)
     }
-    came = [places[request["webhook_id"]] for request in sending.requests()]
+    came = [ordinals[request["webhook_id"]] for request in sending.requests()]
     for number in (0, 1):
         assert [each for each in came if each[0] == number] == sorted(each for each in came if each[0] == number)
     assert audit(sending.runtime).differences == ()

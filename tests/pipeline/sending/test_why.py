@@ -39,13 +39,18 @@ def steps(event: EventResult) -> list[tuple[str, str | None]]:
 
 
 def test_an_event_is_reported_from_publishing_to_delivery(sending: Sending) -> None:
-    """Its place, its arrival, the attempt, and the delivery as delivered."""
+    """Its position, its arrival, the attempt, and the delivery as delivered."""
     sending.begin(3, crm="/healthy/crm")
     sending.deliver()
 
     event = one(sending, "2")
 
-    assert (event.place.bus, event.place.topic, event.status, event.source) == ("orders", "placed", "valid", "/shop")
+    assert (event.position.bus, event.position.topic, event.status, event.source) == (
+        "orders",
+        "placed",
+        "valid",
+        "/shop",
+    )
     assert steps(event) == [("published", None), ("landed", "valid"), ("attempt", "delivered")]
     (delivery,) = event.deliveries
     assert (delivery.rule, delivery.target, delivery.state, delivery.attempts) == ("orders", "crm", "delivered", 1)
@@ -218,7 +223,7 @@ def test_an_event_that_never_became_valid_is_reported(sending: Sending, order: C
     kept, doubled = sorted(why(sending.runtime, "1").events, key=lambda each: each.status != "valid")
     broken, torn = one(sending, "broken"), one(sending, "torn")
 
-    assert (doubled.status, doubled.duplicate_of, doubled.deliveries) == ("duplicate", str(kept.place), ())
+    assert (doubled.status, doubled.duplicate_of, doubled.deliveries) == ("duplicate", str(kept.position), ())
     assert [each.state for each in kept.deliveries] == ["delivered"]
     for event in (broken, torn):
         assert (event.status, event.rules, steps(event)[-1]) == ("malformed", (), ("dead-lettered", None))
@@ -256,15 +261,15 @@ def test_an_event_before_the_start_of_its_runner_is_reported(sending: Sending, o
     sending.publish(order("early"))
     sending.deliver()
 
-    (place,) = why(sending.runtime, "early").before_start
-    assert (place.place.bus, place.place.topic) == ("orders", "placed")
-    before = [(each.runner, each.offset) for each in place.runners]
-    assert before == [("orders", place.place.offset + 1)]
+    (found,) = why(sending.runtime, "early").before_start
+    assert (found.position.bus, found.position.topic) == ("orders", "placed")
+    before = [(each.runner, each.offset) for each in found.runners]
+    assert before == [("orders", found.position.offset + 1)]
 
     sending.publish(*[order(number) for number in range(20)])
     sending.deliver()
     (same,) = why(sending.runtime, "early").before_start
-    assert same == place
+    assert same == found
     assert all(why(sending.runtime, str(number)).before_start == () for number in range(20))
     with pytest.raises(NotFoundError):
         why(sending.runtime, "never")

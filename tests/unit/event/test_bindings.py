@@ -20,7 +20,7 @@ ATTRIBUTES: Headers = [
     ("ce_traceid", 'ü"'.encode()),
     ("app", b"\xff"),
 ]
-PLACE = MessageOrigin("orders-3-17", datetime(2026, 3, 1, 12, 0, 0, 5_000, tzinfo=UTC))
+ORIGIN = MessageOrigin("orders-3-17", datetime(2026, 3, 1, 12, 0, 0, 5_000, tzinfo=UTC))
 
 
 def typed(media_type: str) -> Headers:
@@ -119,9 +119,9 @@ def test_an_invalid_body_is_reported(headers: Headers, body: bytes, said: str) -
 
 
 def test_a_mapping_makes_an_event_of_plain_json() -> None:
-    """Texts and paths give attributes, the place and the time of the message what the mapping does not."""
+    """Texts and paths give attributes, the position and the time of the message what the mapping does not."""
     mapping = {"type": "order.changed", "source": "$.shop", "subject": "$.customer.number"}
-    made = of_plain(mapping, b'{"shop": "/shop", "customer": {"number": 12}, "id": 1.50}', PLACE)
+    made = of_plain(mapping, b'{"shop": "/shop", "customer": {"number": 12}, "id": 1.50}', ORIGIN)
 
     parse_event(made, max_bytes=1_000)
     assert json.loads(made) == {
@@ -151,7 +151,7 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
 def test_a_missing_attribute_of_a_mapping_is_reported(body: bytes, said: str) -> None:
     """With the attribute and the path."""
     with pytest.raises(EventError, match=said):
-        of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE)
+        of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, ORIGIN)
 
 
 @pytest.mark.parametrize("other", ["1", "1e400", '"cut \\ud83d"', "[" * 100 + "]" * 100])
@@ -171,17 +171,17 @@ def test_a_mapping_reads_its_value_whatever_lies_beside_it(written: str, text: s
     """A number that a float does not hold, or half of a surrogate pair, is a fault of what is read only."""
     body = f'{{"n": {written}, "other": {other}}}'.encode()
 
-    assert parse_event(of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE), max_bytes=20_000).id == text
+    assert parse_event(of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, ORIGIN), max_bytes=20_000).id == text
 
 
 def test_a_mapping_may_name_headers() -> None:
     """The first of a name that has a value; a missing one, or invalid UTF-8, is reported."""
     mapping = {"type": "$header.TAGS", "source": "/s", "id": "$header.KEYS"}
     headers: Headers = [("TAGS", None), ("TAGS", b"late"), ("TAGS", b"later"), ("KEYS", "ü".encode())]
-    made = json.loads(of_plain(mapping, b"{}", PLACE, headers))
+    made = json.loads(of_plain(mapping, b"{}", ORIGIN, headers))
 
     assert (made["type"], made["id"]) == ("late", "ü")
     with pytest.raises(EventError, match="mapping of id: the message has no header KEYS"):
-        of_plain(mapping, b"{}", PLACE, headers[:3])
+        of_plain(mapping, b"{}", ORIGIN, headers[:3])
     with pytest.raises(EventError, match="header KEYS: it is not UTF-8"):
-        of_plain(mapping, b"{}", PLACE, [*headers[:3], ("KEYS", b"\xff")])
+        of_plain(mapping, b"{}", ORIGIN, [*headers[:3], ("KEYS", b"\xff")])

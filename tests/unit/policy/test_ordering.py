@@ -28,8 +28,8 @@ from eventbridge.policy.ordering import (
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ONE, TWO = Partition("placed", "", 0), Partition("placed", "", 1)
 
-places = st.builds(Position, st.sampled_from([ONE, TWO]), st.integers(0, 30))
-keyed = st.lists(st.tuples(st.sampled_from("abc"), places), unique_by=lambda pair: pair[1], max_size=20)
+positions = st.builds(Position, st.sampled_from([ONE, TWO]), st.integers(0, 30))
+keyed = st.lists(st.tuples(st.sampled_from("abc"), positions), unique_by=lambda pair: pair[1], max_size=20)
 
 
 def test_shards_never_change() -> None:
@@ -48,7 +48,7 @@ def test_keys_are_spread_over_all_shards() -> None:
 @given(keyed)
 def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Position]]) -> None:
     """A key's deliveries come in the order of offsets within each partition, none twice, none lost."""
-    turns = DeliveriesByKey((key, place, (key, place)) for key, place in deliveries)
+    turns = DeliveriesByKey((key, position, (key, position)) for key, position in deliveries)
     seen = []
     while turns:
         for key, each in turns.heads():
@@ -56,8 +56,8 @@ def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Posi
             turns.next(key)
 
     assert Counter(seen) == Counter(deliveries)
-    for key, place in deliveries:
-        before = [other.offset for of, other in seen if of == key and other.partition == place.partition]
+    for key, position in deliveries:
+        before = [other.offset for of, other in seen if of == key and other.partition == position.partition]
         assert before == sorted(before)
 
 
@@ -67,24 +67,26 @@ def test_nothing_goes_before_an_earlier_one_of_its_key(
 ) -> None:
     """Whatever is open: a delivery waits exactly for the earlier ones of its key in its partition."""
     found = Open()
-    for key, place in waiting:
-        found.add(key, place, head=False)
+    for key, position in waiting:
+        found.add(key, position, head=False)
 
-    for key, place in going:
-        earlier = any(of == key and at.partition == place.partition and at.offset < place.offset for of, at in waiting)
-        assert (found.reason_to_wait(key, place) == BLOCKED) == earlier
+    for key, position in going:
+        earlier = any(
+            of == key and at.partition == position.partition and at.offset < position.offset for of, at in waiting
+        )
+        assert (found.reason_to_wait(key, position) == BLOCKED) == earlier
 
 
 @given(keyed, keyed)
 def test_an_unread_span_could_not_block(waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]) -> None:
     """Where the spans say that nothing that waits lies before what is to go, nothing of it does."""
-    may = may_block(spans_of(place for _, place in waiting), spans_of(place for _, place in going))
+    may = may_block(spans_of(position for _, position in waiting), spans_of(position for _, position in going))
     found = Open()
-    for key, place in waiting:
-        found.add(key, place, head=False)
+    for key, position in waiting:
+        found.add(key, position, head=False)
 
     assert may == any(at.partition == to.partition and at.offset < to.offset for _, at in waiting for _, to in going)
-    assert may or [found.reason_to_wait(key, place) for key, place in going] == [""] * len(going)
+    assert may or [found.reason_to_wait(key, position) for key, position in going] == [""] * len(going)
 
 
 def test_a_key_waits_for_its_head_in_another_partition() -> None:

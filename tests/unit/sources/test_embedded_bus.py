@@ -85,11 +85,11 @@ def test_another_opener_syncs_the_folder_too(tmp_path: Path, monkeypatch: pytest
 def test_it_is_all_there_when_opened_again(tmp_path: Path) -> None:
     """Messages, topics and committed offsets outlive the object."""
     with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=2, clock=at_start) as bus:
-        (place,) = bus.publish([(b"1", "a")], "returns")
-        bus.commit("crm", {place[0]: 1})
+        (position,) = bus.publish([(b"1", "a")], "returns")
+        bus.commit("crm", {position[0]: 1})
     with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=2, clock=at_start) as bus:
-        assert [message.body for message in messages_of(bus.read(place[0], 0, 1))] == [b"1"]
-        assert bus.committed("crm") == {place[0]: 1}
+        assert [message.body for message in messages_of(bus.read(position[0], 0, 1))] == [b"1"]
+        assert bus.committed("crm") == {position[0]: 1}
 
 
 def test_a_bus_is_known_by_its_file(tmp_path: Path) -> None:

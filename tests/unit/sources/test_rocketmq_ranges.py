@@ -55,7 +55,7 @@ def test_a_stopped_reader_continues_where_it_was() -> None:
 
 
 def test_another_range_is_begun_and_the_first_one_ended() -> None:
-    """Of another partition, to another end, from a place that was passed, or behind one that was not reached."""
+    """Of another partition, to another end, from a position that was passed, or behind one that was not reached."""
     for partition, start, end in (
         (Partition("flights", "broker-a", 1), 12, 45),
         (PARTITION, 12, 40),

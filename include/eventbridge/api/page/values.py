@@ -151,7 +151,7 @@ def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> 
     """Return the form of a replay of only this message, for a rule or one of its targets."""
     times = [each.planned_at for each in message.landings]
     return {
-        "bus": message.place.bus,
+        "bus": message.position.bus,
         "since": min(times).isoformat(),
         "until": (max(times) + _MICROSECOND).isoformat(),
         "rules": rule,

@@ -284,13 +284,13 @@ def reading(source: LogSource, partition: Partition, start: int, end: int) -> Ge
 def _rows(partition: Partition, messages: pa.Table, checked: CheckResult, arrived_at: datetime) -> pa.Table:
     """Return messages as rows of schema BUFFER, with repeated texts dictionary-coded."""
     count = messages.num_rows
-    place = "-".join(str(part) for part in partition if part != "")
+    prefix = "-".join(str(part) for part in partition if part != "")
     columns = {
         "topic": same(partition.topic, count),
         "broker": same(partition.broker, count),
         "partition_id": column_of(np.full(count, partition.partition_id), pa.int32()),
         "offset": messages["offset"],
-        "message_id": pc.binary_join_element_wise(place, messages["offset"].cast(pa.string()), "-"),
+        "message_id": pc.binary_join_element_wise(prefix, messages["offset"].cast(pa.string()), "-"),
         "published_at": messages["published_at"],
         "arrived_at": times(np.full(count, time_code(arrived_at))),
         **checked.columns,
@@ -345,10 +345,10 @@ def as_events(
             if form == "binary":
                 bodies[row] = of_binary(headers, bodies[row])
             elif form == "plain" and attributes is not None and (body := bodies[row]) is not None:
-                place = MessageOrigin(
+                origin = MessageOrigin(
                     "-".join(str(part) for part in (*partition, offsets[row]) if part != ""), times[row]
                 )
-                bodies[row] = of_plain(attributes, body, place, headers)
+                bodies[row] = of_plain(attributes, body, origin, headers)
         except EventError as error:
             refused[row] = str(error)
     column = messages.schema.get_field_index("body")

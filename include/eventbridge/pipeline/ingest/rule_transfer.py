@@ -148,8 +148,8 @@ def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[
         if each.batch is not None or any(known[partition] != offset for partition, offset in line.items()):
             waiting.update(each.rules)
             for partition, offset in line.items():
-                place = max(offset, known[partition])
-                until[partition] = min(place, until.get(partition, place))
+                further_offset = max(offset, known[partition])
+                until[partition] = min(further_offset, until.get(partition, further_offset))
     if waiting:
         log.info(
             "runner %s: rules wait until it reaches the offsets of their old runner: %s",

@@ -20,7 +20,7 @@ from eventbridge.model.file_detail import RoutedShare, RoutedSlice
 from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.route.tries import ALL_SHARES, Canary, result_file, try_alone, try_together
-from eventbridge.policy.ordering import PLACE_COLUMNS, place_of, spans_of
+from eventbridge.policy.ordering import POSITION_COLUMNS, position_of, spans_of
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
 from eventbridge.routing.share_budget import CROWDED, ROUTE_FAILED, TotalBudget, by_lot, deferred
 from eventbridge.rules import Rule, RuleSet
@@ -133,12 +133,14 @@ def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
     """Return the ranges of the events of a rule with an ordered target: read once here, not by each push."""
     if not any(target.ordered for target in rule.targets.values()):
         return ()
-    places = []
+    positions = []
     for file, rows in files:
         if numbers := list(rowset.decode(rows)):  # a buffer file holds one partition, in its order
             ends = rowset.encode(sorted({numbers[0], numbers[-1]}))
-            places += [place_of(row) for row in read_rows(runtime.store, file, ends, PLACE_COLUMNS).to_pylist()]
-    return spans_of(places)
+            positions += [
+                position_of(row) for row in read_rows(runtime.store, file, ends, POSITION_COLUMNS).to_pylist()
+            ]
+    return spans_of(positions)
 
 
 def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:

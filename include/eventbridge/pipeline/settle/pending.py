@@ -1,6 +1,6 @@
 """Stage schedule_retries: makes the deliveries that the settlement retries pending in the ledger.
 
-Deliveries of ordered targets wait by shard, with their places; spans stay whole while they wait.
+Deliveries of ordered targets wait by shard, with their positions; spans stay whole while they wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_ho
 from eventbridge.policy.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
-    PLACE_COLUMNS,
+    POSITION_COLUMNS,
     delivery_on_hold_at,
     is_marked,
     on_hold_at,
@@ -75,12 +75,14 @@ def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDel
     rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
     times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in held}
     return [
-        of_rule_on_hold_at_delivery(row.rule, row.target, name, _place(row), row.reason, times[name], batch.batch_id)
+        of_rule_on_hold_at_delivery(
+            row.rule, row.target, name, _position_of(row), row.reason, times[name], batch.batch_id
+        )
         for name, row in held.items()
     ]
 
 
-def _place(row: PendingDeliveries) -> str:
+def _position_of(row: PendingDeliveries) -> str:
     (span,) = row.order_spans  # of one delivery
     return f"{span.partition.topic}/{span.partition.partition_id}/{span.first}"
 
@@ -217,10 +219,10 @@ class OrderedPending:
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
     def enter(self, waiting: WaitingRows) -> None:
-        """Set shard, place, reason and hold in rows of ordered targets."""
+        """Set shard, position, reason and hold in rows of ordered targets."""
         found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.by_file(found):
-            self._place(waiting, file, at)
+            self._set_positions(waiting, file, at)
         ordered = waiting.shard != NO_CODE
         if not ordered.any():
             return
@@ -229,15 +231,15 @@ class OrderedPending:
         waiting.kept_reason[shown] = waiting.reason[shown]
         self._hold(waiting, ordered & (waiting.held == NO_CODE))
 
-    def _place(self, waiting: WaitingRows, file: str, at: Rows) -> None:
+    def _set_positions(self, waiting: WaitingRows, file: str, at: Rows) -> None:
         rows = waiting.row[at]
         wanted = np.unique(rows)
-        table = read_deliveries(self._runtime.store, file, row_vectors.encode(wanted), [*PLACE_COLUMNS, "order_key"])
+        table = read_deliveries(self._runtime.store, file, row_vectors.encode(wanted), [*POSITION_COLUMNS, "order_key"])
         table = table.take(column_of(np.searchsorted(wanted, rows), pa.int64()))
         key_of, keys = codes_of(table["order_key"])
         waiting.shard[at] = np.array([*map(shard_of, keys), NO_CODE])[key_of]
         waiting.offset[at] = numbers_of(table["offset"])
-        names = table.select(PLACE_COLUMNS[:-1]).to_pydict().values()
+        names = table.select(POSITION_COLUMNS[:-1]).to_pydict().values()
         waiting.partition[at] = [waiting.partition_code(Partition(*each)) for each in zip(*names, strict=True)]
 
     def _hold(self, waiting: WaitingRows, free: Flags) -> None:

@@ -32,7 +32,7 @@ from eventbridge.sources.embedded.tables import End, Message, offset_of, positio
 class FileTables:
     """The tables in a file, which is created if it does not exist; implements `tables.Tables`."""
 
-    place = "file"
+    storage = "file"
 
     def __init__(self, path: Path) -> None:
         self.name = str(path)
@@ -69,8 +69,8 @@ class FileTables:
 
     def published_at(self, number: int, offset: int) -> int:
         """Return when a stored message was published."""
-        place = position(number, offset)
-        return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (place,))[0][0])
+        packed = position(number, offset)
+        return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (packed,))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
         """Return the first page of messages of a range."""

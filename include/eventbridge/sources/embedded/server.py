@@ -45,10 +45,10 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.partition (
 );
 CREATE TABLE IF NOT EXISTS {SCHEMA}.message (
     partition    bigint NOT NULL,
-    place        bigint NOT NULL,
+    message_offset bigint NOT NULL,
     published_at bigint NOT NULL,
     body         bytea NOT NULL,
-    PRIMARY KEY (partition, place)
+    PRIMARY KEY (partition, message_offset)
 );
 CREATE TABLE IF NOT EXISTS {SCHEMA}.committed_offset (
     consumer_group text COLLATE "C" NOT NULL,
@@ -214,16 +214,18 @@ def _parts(url: str) -> Mapping[str, Any]:
 #: A page: a number of messages, cut where their bodies exceed the page size; the size of a body is known without
 #: reading it.
 _PAGE = (
-    "SELECT place, published_at, body FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY place) AS so_far FROM ("
-    f"SELECT * FROM {SCHEMA}.message WHERE partition = %s AND place >= %s AND place < %s ORDER BY place "
-    f"LIMIT {PAGE_MESSAGES}) AS next) AS counted WHERE so_far - octet_length(body) < {PAGE_BYTES} ORDER BY place"
+    "SELECT message_offset, published_at, body FROM ("
+    "SELECT *, sum(octet_length(body)) OVER (ORDER BY message_offset) AS so_far FROM ("
+    f"SELECT * FROM {SCHEMA}.message WHERE partition = %s AND message_offset >= %s AND message_offset < %s "
+    f"ORDER BY message_offset LIMIT {PAGE_MESSAGES}) AS next) AS counted "
+    f"WHERE so_far - octet_length(body) < {PAGE_BYTES} ORDER BY message_offset"
 )
 
 
 class ServerTables:
     """The tables on a server, created if they do not exist; implements `tables.Tables`."""
 
-    place = "database"
+    storage = "database"
 
     def __init__(self, url: str, bus: str) -> None:
         self._bus = bus
@@ -263,7 +265,7 @@ class ServerTables:
 
     def published_at(self, number: int, offset: int) -> int:
         """Return when a stored message was published."""
-        query = f"SELECT published_at FROM {SCHEMA}.message WHERE partition = %s AND place = %s"
+        query = f"SELECT published_at FROM {SCHEMA}.message WHERE partition = %s AND message_offset = %s"
         return int(self._server.rows(query, (number, offset))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
@@ -304,7 +306,7 @@ class ServerWriter:
 
     def append(self, messages: Iterator[Message]) -> None:
         """Add messages."""
-        statement = f"COPY {SCHEMA}.message (partition, place, published_at, body) FROM STDIN (FORMAT BINARY)"
+        statement = f"COPY {SCHEMA}.message (partition, message_offset, published_at, body) FROM STDIN (FORMAT BINARY)"
         with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
             copy.set_types(["int8", "int8", "int8", "bytea"])
             for message in messages:
@@ -332,7 +334,7 @@ class ServerWriter:
 
     def drop(self, number: int, first: int, end: int) -> int:
         """Drop the messages of a partition with first <= offset < end; return their number."""
-        gone = f"DELETE FROM {SCHEMA}.message WHERE partition = %s AND place >= %s AND place < %s"
+        gone = f"DELETE FROM {SCHEMA}.message WHERE partition = %s AND message_offset >= %s AND message_offset < %s"
         count = self._connection.execute(gone, (number, first, end)).rowcount
         self._connection.execute(f"UPDATE {SCHEMA}.partition SET first_offset = %s WHERE number = %s", (end, number))
         return count

@@ -112,10 +112,10 @@ class TableLog:
             raise BusError(f"{self._tables.name}: topic {topic!r} is not open. Open topics: {', '.join(self._topics)}")
         fault_points.reach("bus.publish")
         with self._tables.writing() as writer:
-            places = self._append(writer, partitions, records)
+            positions = self._append(writer, partitions, records)
             fault_points.reach("bus.publish.written")
         fault_points.reach("bus.publish.done")
-        return places
+        return positions
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, a page as one block of `MESSAGES`.
@@ -128,7 +128,7 @@ class TableLog:
             raise OffsetGapError(
                 f"{tables.name}: offsets {start} to {end} of {partition.topic}/{partition.partition_id} were "
                 f"requested, but the partition ends at {log_end}: the bus was replaced by an older or empty one. "
-                f"Restore the right {tables.place}"
+                f"Restore the right {tables.storage}"
             )
         return (message_block(*zip(*page, strict=True)) for page in self.pages(partition, start, end))
 
@@ -194,14 +194,14 @@ class TableLog:
         now = microseconds(self._clock())
         ends = {partition: before[self._numbers[partition]].offset for partition in partitions}
         times = {partition: max(now, before[self._numbers[partition]].published_at) for partition in partitions}
-        places = _places(partitions, ends, [key for _, key in records])
+        positions = _positions(partitions, ends, [key for _, key in records])
         writer.append(
             Message(self._numbers[partition], offset, times[partition], body)
-            for (partition, offset), (body, _) in zip(places, records, strict=True)
+            for (partition, offset), (body, _) in zip(positions, records, strict=True)
         )
-        moved = {partition for partition, _ in places}
+        moved = {partition for partition, _ in positions}
         writer.move_ends({self._numbers[partition]: End(ends[partition], times[partition]) for partition in moved})
-        return places
+        return positions
 
     def _trim_partition(self, number: int, before: int, kept: int | None) -> int:
         dropped = 0
@@ -232,17 +232,17 @@ class TableLog:
             raise BusError(f"{self._tables.name}: the partition {where} is not open") from None
 
 
-def _places(
+def _positions(
     partitions: Sequence[Partition], ends: dict[Partition, int], keys: Sequence[str | None]
 ) -> list[tuple[Partition, int]]:
     """Return partition and offset of each record, by its key or round-robin, and advance `ends`."""
     turn = sum(ends.values())
-    places: list[tuple[Partition, int]] = []
+    positions: list[tuple[Partition, int]] = []
     for key in keys:
         if key is None:
             partition, turn = partitions[turn % len(partitions)], turn + 1
         else:
             partition = partitions[partition_of_key(key, len(partitions))]
-        places.append((partition, ends[partition]))
+        positions.append((partition, ends[partition]))
         ends[partition] += 1
-    return places
+    return positions

@@ -60,11 +60,11 @@ class Writer(Protocol):
 class Tables(Protocol):
     """The tables of one bus; threads may share them. Raises BusError with a remedy if they cannot be used.
 
-    `name` and `place` (a file, a database) are for messages to users. Partitions are numbered.
+    `name` and `storage` (a file, a database) are for messages to users. Partitions are numbered.
     """
 
     name: str
-    place: str
+    storage: str
     identity: str
 
     @property

@@ -192,9 +192,9 @@ class KafkaLog:
     def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets that the cluster stores for a consumer group, for the partitions of the topics."""
         parts = [TopicPartition(partition.topic, partition.partition_id) for partition in self._known_partitions()]
-        place = ConsumerGroupTopicPartitions(group, parts)
+        group_partitions = ConsumerGroupTopicPartitions(group, parts)
         doing = f"cannot read the committed offsets of the group {group!r}"
-        asked = self._queries.responses(lambda client: client.list_consumer_group_offsets([place]), doing)
+        asked = self._queries.responses(lambda client: client.list_consumer_group_offsets([group_partitions]), doing)
         (response,) = asked.values()
         self._raise_for_failed(response.topic_partitions, doing)
         return {
@@ -212,8 +212,13 @@ class KafkaLog:
             parts = [
                 TopicPartition(partition.topic, partition.partition_id, offset) for partition, offset in offsets.items()
             ]
-            place, doing = ConsumerGroupTopicPartitions(group, parts), f"cannot commit for the group {group!r}"
-            asked = self._queries.responses(lambda client: client.alter_consumer_group_offsets([place]), doing)
+            group_partitions, doing = (
+                ConsumerGroupTopicPartitions(group, parts),
+                f"cannot commit for the group {group!r}",
+            )
+            asked = self._queries.responses(
+                lambda client: client.alter_consumer_group_offsets([group_partitions]), doing
+            )
             (response,) = asked.values()
             self._raise_for_failed(response.topic_partitions, doing)
         fault_points.reach("bus.commit.done")

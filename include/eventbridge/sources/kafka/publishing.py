@@ -69,7 +69,7 @@ class IdempotentPublisher:
                 str(self._settings["bootstrap.servers"]), f"cannot publish to {partitions[0].topic!r}", failed
             )
         fault_points.reach("bus.publish.done")
-        return sent.places()
+        return sent.positions()
 
     def close(self) -> None:
         """Close the connections to the brokers."""
@@ -119,7 +119,7 @@ class _Acknowledgements:
 
     def __init__(self, number: int) -> None:
         self.failed: KafkaError | None = None
-        self._places: list[tuple[Partition, int] | None] = [None] * number
+        self._positions: list[tuple[Partition, int] | None] = [None] * number
         self._left = number
         self._lock = Lock()
 
@@ -137,13 +137,13 @@ class _Acknowledgements:
                 if error is not None:
                     self.failed = self.failed or error
                 else:
-                    self._places[index] = partition, int(message.offset() or 0)
+                    self._positions[index] = partition, int(message.offset() or 0)
 
         return note
 
-    def places(self) -> list[tuple[Partition, int]]:
+    def positions(self) -> list[tuple[Partition, int]]:
         """Return the position of each record, in order."""
-        found = [place for place in self._places if place is not None]
-        if len(found) < len(self._places):
+        found = [position for position in self._positions if position is not None]
+        if len(found) < len(self._positions):
             raise BusError("Kafka did not return the position of each record")
         return found

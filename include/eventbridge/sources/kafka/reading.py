@@ -122,13 +122,13 @@ class RangeConsumer:
         self._consumer.assign([TopicPartition(partition.topic, partition.partition_id, start)])
         return _Range(partition, end)
 
-    def _fetch(self, reading: _Range, place: str) -> None:
+    def _fetch(self, reading: _Range, doing: str) -> None:
         """Fetch the next messages of a range: one block, or fewer at its end."""
         found: list[Message] = []
         size = 0
         self._range = None  # reset on error: messages fetched so far would be skipped
         while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
-            more = self._sorted_out(reading, place)
+            more = self._sorted_out(reading, doing)
             found += more
             size += sum(map(len, more))
         self._range = reading
@@ -138,26 +138,26 @@ class RangeConsumer:
         """Close the connections to the brokers."""
         self._consumer.close()
 
-    def _next(self, place: str) -> list[Message]:
+    def _next(self, doing: str) -> list[Message]:
         """Wait for one message and return all that are available; raises BusError after too long a silence."""
         silence_ends = time.monotonic() + SILENCE_SECONDS
         while (first := self._consumer.poll(_WAIT_SECONDS)) is None:
             if self._client_errors.fatal is not None:
-                raise bus_error(self._servers, place, self._client_errors.fatal)
+                raise bus_error(self._servers, doing, self._client_errors.fatal)
             if time.monotonic() > silence_ends:
-                raise bus_error(self._servers, place, self._client_errors.instead_of(KafkaError(KafkaError._TIMED_OUT)))
+                raise bus_error(self._servers, doing, self._client_errors.instead_of(KafkaError(KafkaError._TIMED_OUT)))
         return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
 
-    def _sorted_out(self, reading: _Range, place: str) -> list[Message]:
+    def _sorted_out(self, reading: _Range, doing: str) -> list[Message]:
         """Return the messages that belong to a range, and note whether it is complete."""
-        messages = reading.fetched or self._next(place)
+        messages = reading.fetched or self._next(doing)
         reading.fetched = []
         found: list[Message] = []
         for number, message in enumerate(messages):
             error = message.error()
             offset = message.offset()
             if error is not None:
-                refuse_final(self._servers, error, place)
+                refuse_final(self._servers, error, doing)
                 if error.code() == KafkaError._PARTITION_EOF and offset is not None and offset >= reading.end:
                     reading.is_over = reading.is_log_over = True
                     return found
@@ -172,14 +172,14 @@ class RangeConsumer:
         return found
 
 
-def refuse_final(servers: str, error: KafkaError, place: str) -> None:
+def refuse_final(servers: str, error: KafkaError, doing: str) -> None:
     """Raise BusError for a fatal error; the end of a partition and transient errors are not fatal."""
     if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
         return
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
         why = "the topic meanwhile dropped the first offset of the range"
-        raise BusError(f"Kafka at {servers}: {place}: {why}. Run it again")
-    raise bus_error(servers, place, error)
+        raise BusError(f"Kafka at {servers}: {doing}: {why}. Run it again")
+    raise bus_error(servers, doing, error)
 
 
 def as_blocks(messages: Sequence[Message]) -> Iterator[pa.RecordBatch]:

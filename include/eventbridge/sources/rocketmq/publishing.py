@@ -41,24 +41,26 @@ class MessagePublisher:
     def publish(self, topic: str, records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Partition, int]]:
         """Append records to the partitions of a topic, by key or round-robin, and return the position of each."""
         fault_points.reach("bus.publish")
-        places: dict[int, tuple[Partition, int]] = {}
+        positions: dict[int, tuple[Partition, int]] = {}
         with as_bus_errors(self._servers, f"cannot publish to {topic!r}"):
             for partition, mine in self._by_partition(self._partitions(topic), records).items():
                 for part in _parts(mine):
                     offsets = self._send(partition, [message for _, message in part])
-                    places |= {index: (Partition(*partition), at) for (index, _), at in zip(part, offsets, strict=True)}
-            self._wait_until_readable(places.values())
+                    positions |= {
+                        index: (Partition(*partition), at) for (index, _), at in zip(part, offsets, strict=True)
+                    }
+            self._wait_until_readable(positions.values())
         fault_points.reach("bus.publish.done")
-        return [places[index] for index in range(len(records))]
+        return [positions[index] for index in range(len(records))]
 
-    def _wait_until_readable(self, places: Iterable[tuple[Partition, int]]) -> None:
+    def _wait_until_readable(self, positions: Iterable[tuple[Partition, int]]) -> None:
         """Return once messages can be read, some milliseconds after brokers have acknowledged them.
 
         A caller that publishes and then delivers until nothing waits must find them. They are durable in any case, so
         the wait is limited to a few seconds.
         """
         ends: dict[Partition, int] = {}
-        for partition, offset in places:
+        for partition, offset in positions:
             ends[partition] = max(ends.get(partition, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
         with suppress(RemotingError):  # a broker that is gone by now has acknowledged them before

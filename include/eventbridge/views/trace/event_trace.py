@@ -95,7 +95,7 @@ class EventTrace:
 
     def _known_ids(self, batch: Batch) -> None:
         """Collect the ids of the event's deliveries in a batch, and the event's rows in the batch's own files."""
-        if batch.bus != self._name.place.bus or not self._name.event_id:
+        if batch.bus != self._name.position.bus or not self._name.event_id:
             return
         replays = {"", batch.replay_id} if batch.kind == "replay" else {""}
         for rule in self._runtime.rules_of(batch).rules.values():
@@ -108,7 +108,7 @@ class EventTrace:
             for file in self._runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
                 if file.path is not None:
                     table = read_table(self._runtime.store, file.path, ["topic", "broker", "partition_id", "offset"])
-                    self._rows[file.path].update(self._at_place(table))
+                    self._rows[file.path].update(self._at_position(table))
 
     def _settled(self, batch: Batch) -> None:
         """Add the attempts and outcomes of a batch; of an unsettled batch the attempts made so far."""
@@ -207,7 +207,7 @@ class EventTrace:
 
     def _malformed(self, names: pa.Table) -> Iterator[int]:
         nameless = pc.is_null(names["delivery_id"]).to_pylist()
-        return (row for row in self._at_place(names) if nameless[row])
+        return (row for row in self._at_position(names) if nameless[row])
 
     def _dead_letter(self, batch: Batch, file: str, row: int, dead_letter: dict[str, Any]) -> None:
         self._rows[file].add(row)
@@ -252,7 +252,7 @@ class EventTrace:
                 self.steps.append(_deferred_match_step(row))
 
     def _replays(self, landing: Landing) -> None:
-        bus, at = self._name.place.bus, landing.planned_at
+        bus, at = self._name.position.bus, landing.planned_at
         for replay in self._runtime.ledger.replays.all():
             if replay.bus != bus or not replay.since <= at < replay.until:
                 continue
@@ -284,9 +284,9 @@ class EventTrace:
         ids = pa.Array.from_buffers(SETTLEMENT.field("delivery_id").type, len(self._replay_of), [None, names])
         return pc.is_in(table["delivery_id"], value_set=ids)
 
-    def _at_place(self, table: pa.Table) -> list[int]:
-        place = self._name.place
-        wanted = (place.offset, place.partition_id, place.topic, place.broker)
+    def _at_position(self, table: pa.Table) -> list[int]:
+        position = self._name.position
+        wanted = (position.offset, position.partition_id, position.topic, position.broker)
         columns = (table[name].to_pylist() for name in ("offset", "partition_id", "topic", "broker"))
         return [row for row, each in enumerate(zip(*columns, strict=True)) if each == wanted]
 

@@ -89,13 +89,15 @@ def why(
     buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
     visibility = visibility_of(runtime)
     waiting = list(on_buses(runtime, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
-    messages = {place: found for place, found in _by_place(search.run()).items() if visibility.bus(place.bus)}
-    places = [place for place in waiting if place not in messages and visibility.bus(place.bus)]
+    messages = {
+        position: found for position, found in _by_position(search.run()).items() if visibility.bus(position.bus)
+    }
+    positions = [position for position in waiting if position not in messages and visibility.bus(position.bus)]
     before: list[BeforeStart] = []
-    if not messages and not places:
+    if not messages and not positions:
         found_before = before_starts(runtime, event_id, buses, search.notes)
-        before = [each for each in found_before if visibility.bus(each.place.bus)]
-    if not messages and not places and not before:
+        before = [each for each in found_before if visibility.bus(each.position.bus)]
+    if not messages and not positions and not before:
         delivery = delivery_bytes(event_id)
         if delivery is None:
             raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
@@ -109,12 +111,12 @@ def why(
         )
         return replace(result, notes=(note_of(delivery, found), *result.notes))
     asked = _RuleChoice(today, most_unmatched, rule)
-    results = [_result(runtime, place, found, asked, search.unreadable) for place, found in messages.items()]
+    results = [_result(runtime, position, found, asked, search.unreadable) for position, found in messages.items()]
     results = [_only_visible(each, visibility) for each in results]
     return Why(
         event_id=event_id,
         events=tuple(results),
-        not_landed=tuple(places),
+        not_landed=tuple(positions),
         before_start=tuple(before),
         looked=search.looked(),
         notes=tuple(dict.fromkeys(search.notes)),
@@ -163,8 +165,10 @@ def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     """Return the archived messages with an id, in the order of `why`, which is called if there are none."""
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
-    messages = _by_place(search.run())
-    return [bytes_as_text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
+    messages = _by_position(search.run())
+    return [
+        bytes_as_text(found[0].record["body"]) for position, found in messages.items() if visibility.bus(position.bus)
+    ]
 
 
 def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
@@ -196,35 +200,35 @@ def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None
         raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
 
 
-def _by_place(found: Iterable[FoundMessage]) -> dict[EventPosition, list[FoundMessage]]:
-    """Return the messages by place: those of one place were landed by several runners."""
+def _by_position(found: Iterable[FoundMessage]) -> dict[EventPosition, list[FoundMessage]]:
+    """Return the messages by position: those of one position were landed by several runners."""
     messages: dict[EventPosition, list[FoundMessage]] = {}
     for each in found:
-        place = _place(each)
-        messages.setdefault(place, []).append(each)
+        position = _position(each)
+        messages.setdefault(position, []).append(each)
     return messages
 
 
-def _place(found: FoundMessage) -> EventPosition:
+def _position(found: FoundMessage) -> EventPosition:
     record = found.record
     return EventPosition(found.batch.bus, record["topic"], record["broker"], record["partition_id"], record["offset"])
 
 
 def _result(
-    runtime: Runtime, place: EventPosition, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
+    runtime: Runtime, position: EventPosition, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> EventResult:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))
     valid = record["status"] == "valid"
     source, event_id = (record["source"], record["event_id"]) if valid else ("", "")
-    event_trace = EventTrace(runtime, EventName(place, source, event_id, asked.rule))
+    event_trace = EventTrace(runtime, EventName(position, source, event_id, asked.rule))
     event_trace.follow(landings)
     unreadable += event_trace.unreadable
     steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *event_trace.steps]
     routed = {each.rule for each in event_trace.deliveries.values()} | event_trace.deferred
-    rules = _rules(runtime, place.bus, found, asked, unreadable) if valid else []
+    rules = _rules(runtime, position.bus, found, asked, unreadable) if valid else []
     return EventResult(
-        place=place,
+        position=position,
         status=record["status"],
         reason=record["reason"],
         source=record["source"],
@@ -299,12 +303,12 @@ def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing
 
 
 def _kept_instead(runtime: Runtime, found: FoundMessage) -> str | None:
-    """Return the place of the message that a batch kept instead of a duplicate."""
+    """Return the position of the message that a batch kept instead of a duplicate."""
     for each in ArchiveSearch(runtime, IdQuery(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(
         found.batch
     ):
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
-            return str(_place(each))
+            return str(_position(each))
     return None
 
 

@@ -189,7 +189,7 @@ def _in_time(batch: Batch) -> tuple[datetime, str]:
 
 
 def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
-    """Yield the places of messages with an id that no group has committed; adds to `notes` what was not searched."""
+    """Yield the positions of messages with an id that no group has committed; adds to `notes` what was not searched."""
     for bus in buses:
         try:
             with closing(runtime.open_source(bus)) as source:
@@ -207,10 +207,10 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
                 for partition, runners in starts.items():
                     end = min(runners.values())
                     begins = tuple(RunnerStart(name, offset) for name, offset in sorted(runners.items()))
-                    for place in _in_partition(
+                    for position in _in_partition(
                         event_id, bus, source, partition, source.earliest(partition), end, notes
                     ):
-                        yield BeforeStart(place, begins)
+                        yield BeforeStart(position, begins)
         except EventBridgeError as error:
             notes.append(f"bus {bus.name} was not searched: {error}")
 
@@ -228,7 +228,7 @@ def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes:
 def _in_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPosition]:
-    """Yield the places of messages with an id among the newest ones in a range of a partition."""
+    """Yield the positions of messages with an id among the newest ones in a range of a partition."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MOST)
     if first < start:

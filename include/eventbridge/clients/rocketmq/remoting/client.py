@@ -26,7 +26,7 @@ from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, OutgoingMessage
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 from eventbridge.clients.rocketmq.remoting.reading import PullResult, pull_fields, pulled
-from eventbridge.clients.rocketmq.remoting.sending import batch_request, place_of, send_request
+from eventbridge.clients.rocketmq.remoting.sending import batch_request, offset_of, send_request
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 _READS, _WRITES = 4, 2
@@ -108,13 +108,13 @@ class Client:
 
     def committed(self, group: str, queue: TopicQueue) -> int | None:
         """Return what a group has committed for a queue, None if nothing."""
-        fields = {**_place(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
+        fields = {**_queue_fields(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
         response = self.ask_broker(queue, codes.QUERY_OFFSET, fields, (codes.SUCCESS, codes.NEVER_COMMITTED))
         return _number(response, "offset") if response.code == codes.SUCCESS else None
 
     def commit(self, group: str, queue: TopicQueue, offset: int) -> None:
         """Record the offset (next to read) of a group; an unknown group is created if brokers allow that."""
-        fields = {**_place(queue), "consumerGroup": group, "commitOffset": offset}
+        fields = {**_queue_fields(queue), "consumerGroup": group, "commitOffset": offset}
         try:
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
         except Refused as error:
@@ -231,10 +231,12 @@ class Client:
             return call()
 
     def _offset(self, queue: TopicQueue, code: int, **more: object) -> int:
-        return _number(self.ask_broker(queue, code, {**_place(queue), **more}), "offset")
+        return _number(self.ask_broker(queue, code, {**_queue_fields(queue), **more}), "offset")
 
     def _ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        responses = self.ask_together(queues[0], codes.MAX_OFFSET, [_place(queue) for queue in queues], looks=True)
+        responses = self.ask_together(
+            queues[0], codes.MAX_OFFSET, [_queue_fields(queue) for queue in queues], looks=True
+        )
         return {queue: _number(response, "offset") for queue, response in zip(queues, responses, strict=True)}
 
     def _send(self, queue: TopicQueue, request: tuple[int, Mapping[str, object], bytes]) -> int:
@@ -243,7 +245,7 @@ class Client:
             response = connection.call(*request)
         if response.code != codes.SUCCESS:
             raise Refused(address, response.code, response.remark)
-        return place_of(response)
+        return offset_of(response)
 
     def _route(self, topic: str) -> Mapping[str, Any]:
         """Ask the name servers, one after the other, until one responds, and note the brokers' addresses."""
@@ -284,7 +286,7 @@ class Client:
         return min(self.settings.look_seconds, self.settings.timeout_seconds)
 
 
-def _place(queue: TopicQueue) -> dict[str, object]:
+def _queue_fields(queue: TopicQueue) -> dict[str, object]:
     return {"topic": queue.topic, "queueId": queue.number, "bname": queue.broker}
 
 

@@ -30,7 +30,7 @@ def batch_request(queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> Req
     return codes.SEND_BATCH, _fields(queue, "", is_batch=True), batch_body(messages)
 
 
-def place_of(response: ResponseFrame) -> int:
+def offset_of(response: ResponseFrame) -> int:
     """Return the offset of a sent message, or of the first message of a batch."""
     try:
         return int(response.fields["queueOffset"])
