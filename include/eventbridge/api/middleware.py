@@ -15,72 +15,134 @@ from eventbridge.api.bodies import MAX_BYTES
 MAX_BODY_BYTES = MAX_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
-
 #: The maximum size of all bodies in progress, for webhooks and for other calls: callers of webhooks have no token.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
 
 
-class _Held:
-    """The bytes of the bodies of calls in progress."""
+class _Body:
+    """The body of a call in progress: how many bytes of it are held, and whether more may come."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.began_at = 0.0
+        self.is_complete = False
+        self.is_refused = False
+        #: While the call waits for more of the body.
+        self.timeout: asyncio.Timeout | None = None
+
+    def cost(self, now: float) -> float:
+        """Return what the body has cost: its bytes, multiplied by the seconds since it began."""
+        return self.count * (now - self.began_at)
+
+    def refuse(self) -> None:
+        """Let the call end now, without its body."""
+        self.is_refused = True
+        if self.timeout is not None and not self.timeout.expired():
+            self.timeout.reschedule(asyncio.get_running_loop().time())
+
+
+class _Bodies:
+    """The bodies of calls in progress, with at most MAX_HELD_BYTES together."""
+
+    def __init__(self) -> None:
+        self._all: set[_Body] = set()
+        self._count = 0
+
+    def begin(self) -> _Body:
+        """Return the body of a new call."""
+        body = _Body()
+        self._all.add(body)
+        return body
+
+    def add(self, body: _Body, count: int) -> None:
+        """Count bytes of a body; refuses bodies until all others fit, perhaps this one.
+
+        It refuses the incomplete body that has cost most. So a body that stalls makes room for later ones, which arrive
+        in time. Without incomplete bodies it refuses the given one.
+        """
+        body.count += count
+        self._count += count
+        while self._count > MAX_HELD_BYTES and not body.is_refused:
+            now = asyncio.get_running_loop().time()
+            incomplete = [each for each in self._all if each.count and not each.is_complete]
+            refused = max(incomplete, key=lambda each: each.cost(now), default=body)
+            self._release(refused)
+            refused.refuse()
+
+    def end(self, body: _Body) -> None:
+        """Forget the body of a call that has ended."""
+        self._all.discard(body)
+        self._release(body)
+
+    def _release(self, body: _Body) -> None:
+        self._count -= body.count
+        body.count = 0
 
 
 class BodyLimit:
     """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say.
 
-    It also refuses a body while the bodies of other calls take MAX_HELD_BYTES. Webhooks are counted separately, so that
-    they cannot block other calls.
+    While all bodies take MAX_HELD_BYTES, it refuses those that have cost most, see `_Bodies`. Webhooks are counted
+    separately, so that they cannot block other calls.
     The framework reads the body of a call before it checks the token, so this limit also applies to unknown callers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
-        self._of_webhooks, self._of_others = _Held(), _Held()
+        self._of_webhooks, self._of_others = _Bodies(), _Bodies()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a call."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        held = self._of_webhooks if scope["path"].startswith(_WEBHOOKS) else self._of_others
-        own = _Held()
+        bodies = self._of_webhooks if scope["path"].startswith(_WEBHOOKS) else self._of_others
+        body = bodies.begin()
         try:
-            await self._app(scope, _limited(receive, held, own), send)
+            await self._app(scope, _limited(receive, bodies, body), send)
         finally:
-            held.count -= own.count
+            bodies.end(body)
 
 
-def _limited(receive: Receive, held: _Held, own: _Held) -> Receive:
-    ends_at: float | None = None
-    is_complete = False
-
+def _limited(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
     async def receive_within_limits() -> Message:
-        nonlocal ends_at, is_complete
-        if is_complete:  # the framework waits for the end of the connection
+        if body.is_complete:  # the framework waits for the end of the connection
             return await receive()
-        ends_at = ends_at or asyncio.get_running_loop().time() + BODY_SECONDS
+        body.began_at = body.began_at or asyncio.get_running_loop().time()
+        if body.is_refused:
+            raise _too_many_bodies()
         try:
-            async with asyncio.timeout_at(ends_at):
+            async with asyncio.timeout_at(body.began_at + BODY_SECONDS) as body.timeout:
                 message = await receive()
         except TimeoutError:
-            detail = f"The body did not arrive within {BODY_SECONDS:g} seconds"
-            raise HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"connection": "close"}) from None
-        size = len(message.get("body", b""))
-        own.count += size
-        held.count += size
-        is_complete = not message.get("more_body", False)
-        if held.count > MAX_HELD_BYTES:
-            detail = "The server holds too many request bodies. Retry after the delay in Retry-After"
-            raise HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"connection": "close", "retry-after": "5"})
-        if own.count > MAX_BODY_BYTES:
+            raise _too_many_bodies() if body.is_refused else _too_late() from None
+        finally:
+            body.timeout = None
+        count = len(message.get("body", b""))
+        body.is_complete = not message.get("more_body", False)
+        bodies.add(body, count)
+        if body.is_refused:
+            raise _too_many_bodies()
+        if body.count > MAX_BODY_BYTES:
             detail = f"The body is larger than {MAX_BODY_BYTES:,} bytes"
             raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail, {"connection": "close"})
         return message
 
     return receive_within_limits
+
+
+def _too_late() -> HTTPException:
+    detail = f"The body did not arrive within {BODY_SECONDS:g} seconds"
+    return HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"connection": "close"})
+
+
+def _too_many_bodies() -> HTTPException:
+    detail = (
+        "The server holds too many request bodies, and refuses large ones that arrive slowly. "
+        "Retry after the delay in Retry-After"
+    )
+    return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"connection": "close", "retry-after": "5"})
 
 
 class HeadAsGet:
