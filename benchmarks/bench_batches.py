@@ -109,8 +109,8 @@ def _report(peaks: dict[int, float], took: float, cpu: float, differences: int) 
         (f"peak after {batches:,} batches by that after {_FIRST:,}", grown, _MOST),
         ("differences of the audit", differences, 0),
     ):
-        verdict = "met" if reached <= most else "MISSED"
-        print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {verdict}")  # noqa: T201
+        status = "met" if reached <= most else "MISSED"
+        print(f"goal: {what} at most {most:,g}: {reached:,.3g}: {status}")  # noqa: T201
     return 0 if grown <= _MOST and not differences else 1
 
 

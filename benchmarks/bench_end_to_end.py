@@ -115,7 +115,7 @@ def main() -> int:
     Console(width=140).print(_table(found))
     print(f"a fixed loop of {_LOOP_TURNS:,} turns takes {loop:.2f} s here")  # noqa: T201
     for each in found:
-        _print_verdict(each)
+        _print_goals(each)
     return 0 if all(each.is_kept for each in found) else 1
 
 
@@ -269,7 +269,7 @@ def _table(found: Sequence[Found]) -> Table:
     return table
 
 
-def _print_verdict(found: Found) -> None:
+def _print_goals(found: Found) -> None:
     kept = "met" if found.is_kept else "MISSED"
     audited = f"{found.lost:,} lost, {found.twice:,} twice, {found.differences:,} differences in the reconciliation"
     print(f"goal: {found.name}: at least {GOAL:,} events/s, none lost or twice: {found.rate:,.0f}, {audited}: {kept}")  # noqa: T201

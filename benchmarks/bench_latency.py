@@ -22,8 +22,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
-from eventbridge.model.outcome import Verdict
-from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.model.outcome import SettledDelivery
+from eventbridge.pipeline.settle.settlement import read_settled
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
@@ -110,12 +110,12 @@ def _passages(runtime: Runtime) -> Iterator[Passage]:
     for batch in runtime.ledger.batches.find(limit=None):
         if batch.state == "committed" and batch.deadline_at is not None:
             started = {chunk.chunk_id: chunk.started_at for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)}
-            for row in read_verdicts(runtime, batch.batch_id):
-                if row.verdict == "delivered":
+            for row in read_settled(runtime, batch.batch_id):
+                if row.status == "delivered":
                     yield _passage(runtime, batch, started, row)
 
 
-def _passage(runtime: Runtime, batch: Batch, started: Mapping[int, datetime | None], row: Verdict) -> Passage:
+def _passage(runtime: Runtime, batch: Batch, started: Mapping[int, datetime | None], row: SettledDelivery) -> Passage:
     assert row.chunk_id is not None
     pushed = started[row.chunk_id]
     assert batch.deadline_at is not None

@@ -296,7 +296,7 @@ def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process, dict[st
 def _show(columns: dict[str, dict[str, Asked]], options: argparse.Namespace) -> bool:
     empty, *_, last = columns.values()
     table = Table(title="Pages, warm: milliseconds, 95th of a hundred (CPU of the server, mean)")
-    for title in ("page", *columns, "times empty", "verdict"):
+    for title in ("page", *columns, "times empty", "status"):
         table.add_column(title, justify="left" if title == "page" else "right")
     kept = True
     for page, asked in last.items():

@@ -9,8 +9,8 @@ from typing import Any
 
 from eventbridge.delivery.segments import segments
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.outcome import Verdict
-from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.model.outcome import SettledDelivery
+from eventbridge.pipeline.settle.settlement import read_settled
 from eventbridge.repair.audit import Audit
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
@@ -36,8 +36,8 @@ def tally(runtime: Runtime) -> dict[tuple[str, str], Tally]:
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
     for batch in runtime.ledger.batches.find(limit=None):
         if batch.state == "committed":
-            for verdict in read_verdicts(runtime, batch.batch_id):
-                _take(tallies[verdict.rule, verdict.target], verdict)
+            for settled in read_settled(runtime, batch.batch_id):
+                _take(tallies[settled.rule, settled.target], settled)
             for row in _attempts(runtime, batch.batch_id):
                 tallies[row["rule"], row["target"]].retried.add(delivery_id_text(row["delivery_id"]))
     return tallies
@@ -56,13 +56,13 @@ def table(tallies: dict[tuple[str, str], Tally], audited: Audit) -> list[list[st
     return [head, *rows]
 
 
-def _take(found: Tally, verdict: Verdict) -> None:
-    webhook_id = delivery_id_text(verdict.delivery_id)
-    if verdict.verdict == "delivered":
+def _take(found: Tally, settled: SettledDelivery) -> None:
+    webhook_id = delivery_id_text(settled.delivery_id)
+    if settled.status == "delivered":
         found.delivered.add(webhook_id)
-        assert verdict.settled_at is not None, "a delivered delivery has a response"
-        found.seconds.append((verdict.settled_at - verdict.published_at).total_seconds())
-    elif verdict.verdict == "dead_lettered":
+        assert settled.settled_at is not None, "a delivered delivery has a response"
+        found.seconds.append((settled.settled_at - settled.published_at).total_seconds())
+    elif settled.status == "dead_lettered":
         found.dead.add(webhook_id)
 
 

@@ -16,7 +16,7 @@ from benchmarks.match.bench import run
 from benchmarks.match.lines import sections
 from benchmarks.match.remote import BenchError
 from benchmarks.match.results import Results
-from benchmarks.match.table import print_shares, print_table, verdict
+from benchmarks.match.table import print_shares, print_table, summary_lines
 from benchmarks.match.workload import QUICK, Scale, Workload
 
 
@@ -41,7 +41,7 @@ def report(work: Workload, results: Results) -> int:
     print_shares("Where the kernel's time goes, nanoseconds an event of 519 bytes, mixed rules", results.shares)
     if work.scale == QUICK:
         _print_line("A first look: passes of a few thousand events, too short to judge anything by.")
-    for line in verdict(found):
+    for line in summary_lines(found):
         _print_line(line)
     _print_line("Results compared:")
     for line in results.checks.lines:

@@ -89,7 +89,7 @@ def print_shares(title: str, shares: Mapping[int, Sequence[Shares]], console: Co
     console.print(table)
 
 
-def verdict(sections: Sections) -> Iterator[str]:
+def summary_lines(sections: Sections) -> Iterator[str]:
     """Yield how many goals and floors are kept, and those that are not, a line each."""
     every = [(section, line, one) for section, lines in sections for line in lines for one in line.comparisons]
     for what in ("goal", "floor"):

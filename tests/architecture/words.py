@@ -49,6 +49,8 @@ WORDS: Mapping[str, str] = {
     "heard of": "known, or reported",
     "untold": "unreported",
     "of whom": "a sentence with a subject",
+    "verdict": "status",
+    "verdicts": "statuses",
 }
 #: These stand only in names: "ordered by offset" and "if deleted" are plain English.
 _ONLY_NAMES = frozenset({"ordered by", "if deleted"})

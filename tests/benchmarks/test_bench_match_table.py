@@ -16,7 +16,7 @@ from benchmarks.match.lines import sections
 from benchmarks.match.remote import BenchError
 from benchmarks.match.results import Results
 from benchmarks.match.sets import PROFILED, Key, hostile_sets, routed_sets, rule_sets, slow_sets
-from benchmarks.match.table import Comparison, Line, Sections, print_shares, print_table, verdict
+from benchmarks.match.table import Comparison, Line, Sections, print_shares, print_table, summary_lines
 from benchmarks.match.worker import Memory
 from benchmarks.match.workload import QUICK, SIZES, Scale, Workload
 from rich.console import Console
@@ -33,7 +33,7 @@ def work(tmp_path: Path) -> Workload:
 
 def test_results_that_reach_everything_keep_every_goal(work: Workload) -> None:
     """Of fast results every goal and every floor is met."""
-    assert list(verdict(sections(work, _results(work)))) == ["40 of 40 goals met", "10 of 10 floors met"]
+    assert list(summary_lines(sections(work, _results(work)))) == ["40 of 40 goals met", "10 of 10 floors met"]
 
 
 def test_every_promised_row_has_its_goal(work: Workload) -> None:
@@ -110,7 +110,7 @@ def test_a_missed_goal_is_named(work: Workload) -> None:
     found = sections(work, results)
 
     printed = _printed(found)
-    output = list(verdict(found))
+    output = list(summary_lines(found))
 
     assert printed.count("MISSED") == 4
     part = "mixed rules, events of 519 bytes"

@@ -199,6 +199,6 @@ def until_reconciled(directed: RunningEnvironment) -> None:
 
 def print_measurement(what: str, took: Sequence[float], goal: float) -> None:
     """Print a measurement with the goal and the load."""
-    verdict = "met" if max(took) <= goal else "NOT MET"
+    status = "met" if max(took) <= goal else "NOT MET"
     times = ", ".join(f"{each:.2f}" for each in took)
-    sys.stdout.write(f"{what}: {times} s; goal {goal:g}: {verdict}; load {os.getloadavg()[0]:.1f}\n")
+    sys.stdout.write(f"{what}: {times} s; goal {goal:g}: {status}; load {os.getloadavg()[0]:.1f}\n")

@@ -14,14 +14,14 @@ from pipeline.modes import deliver_all, deliver_one_batch
 from eventbridge.delivery.push import push
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
-from eventbridge.model.outcome import Verdict
+from eventbridge.model.outcome import SettledDelivery
 from eventbridge.pipeline.deliver import deliver_retries
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.pipeline.settle.settlement import read_settled
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.runtime import Runtime
@@ -191,10 +191,10 @@ def routed(runtime: Runtime) -> Batch:
     return runtime.ledger.batches.get(batch_id)
 
 
-def verdicts(runtime: Runtime, batch_id: str) -> dict[str, list[Verdict]]:
+def settled(runtime: Runtime, batch_id: str) -> dict[str, list[SettledDelivery]]:
     """Return the settlement's rows by target."""
-    found: dict[str, list[Verdict]] = {}
-    for row in read_verdicts(runtime, batch_id):
+    found: dict[str, list[SettledDelivery]] = {}
+    for row in read_settled(runtime, batch_id):
         found.setdefault(row.target, []).append(row)
     return found
 

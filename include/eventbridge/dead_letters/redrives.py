@@ -83,7 +83,7 @@ class Mark:
 
 
 class Marks:
-    """Finds the mark of each dead letter; caches verdicts, so that those of a batch are read once.
+    """Finds the mark of each dead letter; caches statuses, so that those of a batch are read once.
 
     An unreadable dead letter file is skipped and added to `damaged`.
     """
@@ -138,13 +138,13 @@ class Marks:
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
-        """Return the last known verdict of every delivery of a batch, also by batches that took it up later."""
+        """Return the last known status of every delivery of a batch, also by batches that took it up later."""
         found = self._outcomes.get(batch_id)
         if found is None:
             found = {}
-            for _, table in settlements(self._runtime, batch_id, ["delivery_id", "verdict"]):
+            for _, table in settlements(self._runtime, batch_id, ["delivery_id", "status"]):
                 rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-                found |= {name: PENDING if verdict in _OPEN else verdict for name, verdict in rows}
+                found |= {name: PENDING if status in _OPEN else status for name, status in rows}
             routed = {each.closed_by for each in self._runtime.ledger.deferred_matches.of_batch(batch_id)}
             for other in sorted(each for each in routed if each is not None):
                 found |= self._outcomes_of(other)

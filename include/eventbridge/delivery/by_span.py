@@ -57,7 +57,7 @@ def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> l
         ids = rows["delivery_id"].combine_chunks()
         shown = [done.get(delivery_id) for delivery_id in ids.to_pylist()] if done else []
         if shown:
-            ids = ids.filter(pa.array([seen is None or seen.verdict == "unknown" for seen in shown]))
+            ids = ids.filter(pa.array([seen is None or seen.status == "unknown" for seen in shown]))
         attempts = max([each.piece.attempts, *(seen.attempts for seen in shown if seen is not None)])
         if len(ids):
             spans.append(Span(each.piece, rows, ids, attempts))

@@ -86,9 +86,9 @@ def ordered_deliveries(
     for item in _items(runtime, batch, pieces, spec.deliver_within_seconds):
         seen = done.get(item.delivery_id)
         shard = shard_of(item.key)
-        if seen is None or seen.verdict == "unknown" or seen.reason in (BLOCKED, DEFERRED_MATCH_FIRST):
+        if seen is None or seen.status == "unknown" or seen.reason in (BLOCKED, DEFERRED_MATCH_FIRST):
             items[shard].append(item)
-        elif seen.verdict == "retry_scheduled":
+        elif seen.status == "retry_scheduled":
             failed[shard].append(item)
     gone = threading.Event()
     in_flight = max(1, spec.max_in_flight // max(1, len(items)))
@@ -143,7 +143,7 @@ _DEFERRED_MATCH_SECONDS = 10.0
 class OrderedRounds:
     """Sends the deliveries of one shard in a chunk.
 
-    A delivery is sent once every earlier one of its key has its verdict. One that fails, or may not be sent yet, blocks
+    A delivery is sent once every earlier one of its key has a status. One that fails, or may not be sent yet, blocks
     its key; the others continue. A delivery that must wait is reported as retry_scheduled without an attempt. No
     request starts that the shard's lease might not outlast.
     """

@@ -98,7 +98,7 @@ def items_of(
             continue
         attempts = piece.attempts
         if done and (seen := done.get(delivery_id)) is not None:
-            if seen.verdict != "unknown":
+            if seen.status != "unknown":
                 continue
             attempts = max(attempts, seen.attempts)
         request = Request(
@@ -176,7 +176,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
     return [times[each] for each in micros]
 
 
-#: Verdicts that are final. A delivery that is to be retried may block others of its order key.
+#: Statuses that are final. A delivery that is to be retried may block others of its order key.
 _LAST = ("delivered", "dead_lettered")
 
 
@@ -230,7 +230,7 @@ def without_final_outcome(
     done: dict[bytes, BestOutcome] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
     found = responses.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, as a chunk may have none
-    codes, names = codes_of(found["verdict"])
+    codes, names = codes_of(found["status"])
     is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
     start = 0
     for each in read:

@@ -271,16 +271,16 @@ class ChunkRuns:
             retry_after_max=timedelta(seconds=self.runtime.settings.retry_after_max_delay),
         )
 
-    def _dead_letter(self, items: Iterable[Item], verdict: DeadLettered) -> None:
+    def _dead_letter(self, items: Iterable[Item], outcome: DeadLettered) -> None:
         now = self.runtime.clock()
-        self.rows.put_all(unsent_row(item, verdict, now) for item in items)
+        self.rows.put_all(unsent_row(item, outcome, now) for item in items)
 
     def _dead_letter_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
         now = self.runtime.clock()
         for item in items:
-            verdict = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)
-            if verdict is not None:
-                self._dead_letter([item], verdict)
+            outcome = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)
+            if outcome is not None:
+                self._dead_letter([item], outcome)
 
 
 def _in_flight(spec: TargetRule) -> int:

@@ -49,7 +49,7 @@ _GROUP_ROWS = 20_000
 class BestOutcome:
     """The best outcome of one delivery in the segments, and the highest attempt number seen."""
 
-    verdict: StatusName
+    status: StatusName
     attempts: int
     due_at: datetime | None
     reason: str | None
@@ -140,7 +140,7 @@ def best_outcomes(rows: pa.Table) -> dict[bytes, BestOutcome]:
     }
 
 
-#: Columns of an outcome row that a verdict needs; the response's text is only read for dead letters.
+#: Columns of an outcome row that settle a delivery; the response's text is only read for dead letters.
 _COLUMNS = [
     "delivery_id", "attempt", "sent", "started_at", "duration_ms", "outcome", "due_at", "reason", "error_class",
     "error", "code",
@@ -157,7 +157,7 @@ class Responses:
     """The best outcome of each delivery in some segments: by rank, then by the latest attempt.
 
     `rows` are all rows of the segments, and `best` has the index of one for each delivery, sorted by id. Columns are
-    `delivery_id`, `verdict` (a dictionary of all STATUS_RANK, in that order), `attempts` (in the best row: the highest
+    `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in the best row: the highest
     number seen), `due_at`, `reason`, `detail` and `responded_at`.
     """
 
@@ -208,7 +208,7 @@ def _best(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector
     codes, reasons = codes_of(rows["reason"])
     in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # that of null, NO_CODE, is that of ""
     attempts = numbers_of(rows["attempts"])
-    order = np.lexsort((in_order[codes], -attempts, codes_of(rows["verdict"])[0], second, first))
+    order = np.lexsort((in_order[codes], -attempts, codes_of(rows["status"])[0], second, first))
     new = np.ones(len(order), bool)
     new[1:] = (np.diff(first[order]) != 0) | (np.diff(second[order]) != 0)
     starts = np.flatnonzero(new)
@@ -231,7 +231,7 @@ def _rows(table: pa.Table) -> pa.Table:
     responded_at = np.where(flags_of(table["sent"]), times_of(table["started_at"]) + took, NO_TIME)
     columns = {
         "delivery_id": table["delivery_id"],
-        "verdict": texts(ranks[outcomes], list(STATUS_RANK)),
+        "status": texts(ranks[outcomes], list(STATUS_RANK)),
         "attempts": table["attempt"],
         "due_at": table["due_at"],
         "reason": coded(table["reason"]),

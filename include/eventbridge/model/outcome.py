@@ -89,8 +89,8 @@ DELIVERED = Delivered()
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """A batch's verdict on a delivery; `eventbridge.store.schemas.SETTLEMENT` describes the fields."""
+class SettledDelivery:
+    """A row of `eventbridge.store.schemas.SETTLEMENT`, which describes the fields."""
 
     delivery_id: bytes
     rule: str
@@ -98,7 +98,7 @@ class Verdict:
     chunk_id: int | None
     file: str
     row: int
-    verdict: StatusName
+    status: StatusName
     attempts: int
     due_at: datetime | None
     lane: str | None

@@ -36,7 +36,7 @@ from eventbridge.pipeline.settle.settlement import (
     settlement_key,
     settlements,
 )
-from eventbridge.pipeline.settle.verdicts import verdicts_of
+from eventbridge.pipeline.settle.statuses import settled_tables
 from eventbridge.policy.reconciliation import differences
 from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again
 from eventbridge.replay import plan as of_events
@@ -248,25 +248,25 @@ def _settled_again(
         return known
     aside: list[BatchFile] = [*lost]
     settlement: BatchFile | None = None
-    verdicts: list[pa.Table] = []
+    settled: list[pa.Table] = []
     if batch.state == "settling":
         aside += [
             *runtime.ledger.files.of_batch(batch.batch_id, "settlement"),
             *runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"),
         ]
-        verdicts = list(verdicts_of(runtime, batch, without={file.key for file in lost}))
+        settled = list(settled_tables(runtime, batch, without={file.key for file in lost}))
     found = replace(
         known,
         surplus=surplus,
         set_aside=tuple(str(file.path) for file in aside),
         settled_again=batch.state == "settling",
-        unproven=sum(table["verdict"].to_pylist().count("unknown") for table in verdicts),
+        unproven=sum(table["status"].to_pylist().count("unknown") for table in settled),
     )
     if dry_run:
         return found
     record = _write_record(runtime, batch, found)
     if batch.state == "settling":
-        settlement = _write_settlement(runtime, batch, verdicts)
+        settlement = _write_settlement(runtime, batch, settled)
     if not runtime.ledger.settlement.set_aside(batch.batch_id, batch.state, aside, old, settlement):
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be settled again: its pending deliveries were taken by another batch, "
@@ -285,14 +285,14 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     return tuple(sorted({delivery_id_text(delivery_id) for _, _, delivery_id in +named}))
 
 
-def _write_settlement(runtime: Runtime, batch: Batch, verdicts: Sequence[pa.Table]) -> BatchFile:
+def _write_settlement(runtime: Runtime, batch: Batch, settled: Sequence[pa.Table]) -> BatchFile:
     known = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
     # the number may exist: a repair may have died before it was recorded
-    while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), verdicts):
+    while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), settled):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
-    rows = sum(table.num_rows for table in verdicts)
+    rows = sum(table.num_rows for table in settled)
     return BatchFile(batch.batch_id, "settlement", settlement_key(number), path, rows)
 
 

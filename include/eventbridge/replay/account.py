@@ -64,12 +64,12 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
         return
     seen.add(batch_id)
     open_ids: set[bytes] = set()
-    for _, table in settlements(runtime, batch_id, ["delivery_id", "verdict"]):
-        for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            if verdict in _OPEN:
+    for _, table in settlements(runtime, batch_id, ["delivery_id", "status"]):
+        for name, status in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            if status in _OPEN:
                 open_ids.add(name)
             else:
-                outcomes[verdict] += 1
+                outcomes[status] += 1
                 open_ids.discard(name)
     outcomes.update(_later(runtime, batch_id, open_ids).values())
     for deferred_match in runtime.ledger.deferred_matches.of_batch(batch_id):
@@ -88,11 +88,11 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
         {row.closed_by for row in runtime.ledger.pending.of_batch(batch_id) if row.closed_by is not None}
     ):
         still: set[bytes] = set()
-        for _, table in settlements(runtime, other, ["delivery_id", "verdict"]):
-            for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
+        for _, table in settlements(runtime, other, ["delivery_id", "status"]):
+            for name, status in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 if name in open_ids:
-                    found[name] = PENDING if verdict in _OPEN else verdict
-                    (still.add if verdict in _OPEN else still.discard)(name)
+                    found[name] = PENDING if status in _OPEN else status
+                    (still.add if status in _OPEN else still.discard)(name)
         found |= _later(runtime, other, still)
     return found
 

@@ -152,13 +152,13 @@ class Past:
         for each in self._generations(batch_id):  # in order of time: what came of it last counts, and a delivery most
             codes = self._codes_of(each) if self._codes else {}
             for row in self._settled(each):
-                name, verdict = row["delivery_id"], row["verdict"]
+                name, status = row["delivery_id"], row["status"]
                 if name not in found or found[name].outcome != DELIVERED:
                     found[name] = PastOutcome(
-                        outcome=verdict if verdict in (DELIVERED, "dead_lettered") else _PENDING,
+                        outcome=status if status in (DELIVERED, "dead_lettered") else _PENDING,
                         reason=row["reason"],
                         attempts=row["attempts"],
-                        delivered_at=row["settled_at"] if verdict == DELIVERED else None,
+                        delivered_at=row["settled_at"] if status == DELIVERED else None,
                         code=codes.get(name, found[name].code if name in found else None),
                     )
         return found
@@ -178,7 +178,7 @@ class Past:
                 f"the outcomes of batch {batch_id} are past their retention: a replay cannot filter by them. "
                 "Begin one without --sql and --skip-delivered, and cancel this one"
             )
-        columns = ["delivery_id", "rule", "target", "verdict", "reason", "attempts", "settled_at"]
+        columns = ["delivery_id", "rule", "target", "status", "reason", "attempts", "settled_at"]
         for _, table in settlements(self._runtime, batch_id, columns):
             yield from self._of_target(table).to_pylist()
 

@@ -73,7 +73,7 @@ OUTCOME = pa.schema(
     ]
 )
 
-#: settlements/: one row per delivery of a batch, with its one verdict.
+#: settlements/: one row per delivery of a batch, with its status.
 SETTLEMENT = pa.schema(
     [
         pa.field("delivery_id", _DELIVERY_ID, nullable=False),
@@ -82,7 +82,7 @@ SETTLEMENT = pa.schema(
         pa.field("chunk_id", pa.int32()),  # null: never in a chunk (its transform failed)
         pa.field("file", pa.string(), nullable=False),  # delivery file
         pa.field("row", pa.int32(), nullable=False),  # row in that file, from 0
-        pa.field("verdict", pa.string(), nullable=False),  # delivered | dead_lettered | retry_scheduled | unknown
+        pa.field("status", pa.string(), nullable=False),  # delivered | dead_lettered | retry_scheduled | unknown
         pa.field("attempts", pa.int32(), nullable=False),  # attempts so far, over all batches
         pa.field("due_at", _TIME),  # retry_scheduled, unknown: when it may be tried again
         pa.field("lane", pa.string()),  # retry_scheduled, unknown: slow

@@ -56,7 +56,7 @@ class Target(Protocol):
     def flush(self) -> None:
         """Return once every request with a response is durable at the target.
 
-        Verdicts are only made from flushed responses. Raises InfrastructureError on failure.
+        Deliveries are settled only by flushed responses. Raises InfrastructureError on failure.
         """
 
     def close(self) -> None:

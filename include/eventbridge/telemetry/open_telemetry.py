@@ -116,15 +116,15 @@ class OpenTelemetry:
                 attributes | result,
                 status=status,
             )
-        if settled.verdict in _ENDED:
-            dead = settled.verdict == "dead_lettered"
+        if settled.status in _ENDED:
+            dead = settled.status == "dead_lettered"
             status = Status(StatusCode.ERROR, settled.reason) if dead else Status()
             end = settled.settled_at or first or settled.arrived_at
             ended = "dead letter" if dead else "delivered"
-            verdict = attributes | {"eventbridge.verdict": settled.verdict, "eventbridge.reason": settled.reason}
+            ending = attributes | {"eventbridge.status": settled.status, "eventbridge.reason": settled.reason}
             link = self._context(batch_trace(settled.batch_id), span_id(settled.batch_id))
             times = (settled.published_at, end)
-            self._export(ended, trace, span_id(name), times, verdict, status=status, link=link)
+            self._export(ended, trace, span_id(name), times, ending, status=status, link=link)
 
     def close(self) -> None:
         """Send the queued spans, for a few seconds at most."""

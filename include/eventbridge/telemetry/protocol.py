@@ -72,7 +72,7 @@ class AttemptMade:
 class DeliverySettled:
     """The result of one traced delivery in a committed batch; `traceparent` comes from its event.
 
-    `verdict`: delivered or dead_lettered; after retry_scheduled or unknown, another batch continues.
+    `status`: delivered or dead_lettered; after retry_scheduled or unknown, another batch continues.
     """
 
     batch_id: str
@@ -86,7 +86,7 @@ class DeliverySettled:
     published_at: datetime
     arrived_at: datetime
     settled_at: datetime | None
-    verdict: str
+    status: str
     reason: str | None
     attempts: tuple[AttemptMade, ...]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pipeline.delivering import RunningClock, Sending, http, segment_rows, verdicts
+from pipeline.delivering import RunningClock, Sending, http, segment_rows, settled
 from pipeline.dying import DIED, DONE, push_that_dies
 
 from eventbridge.dead_letters.reader import dead_letters
@@ -96,7 +96,7 @@ def test_a_later_batch_takes_up_what_was_left_in_batch_requests_of_its_own(
     first = sending.deliver_batch()
 
     assert first is not None
-    assert Counter(row.verdict for row in verdicts(runtime, first)["crm"]) == {"delivered": 15, "retry_scheduled": 15}
+    assert Counter(row.status for row in settled(runtime, first)["crm"]) == {"delivered": 15, "retry_scheduled": 15}
     clock.advance(4_400)
     sending.deliver()
     assert Counter(map(tuple, statuses(sending.requests(), path).values())) == {(200,): 15, (429, 200): 15}
@@ -242,7 +242,7 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
         assert written <= died.keys(), "what is called delivered was sent"
         assert not written & again.keys(), "what is written down is not sent again"
         assert len(died.keys() | again.keys()) == 9
-        assert {row.verdict for row in verdicts(runtime, batch.batch_id)["crm"]} == {"delivered"}
+        assert {row.status for row in settled(runtime, batch.batch_id)["crm"]} == {"delivered"}
         assert commit(runtime, batch.batch_id)
         assert reconciliation(runtime)["delivered"] == 9
         wreck.close()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
-from pipeline.delivering import RUNNER, RunningClock, Sending, http, verdicts
+from pipeline.delivering import RUNNER, RunningClock, Sending, http, settled
 from pipeline.modes import deliver_all, deliver_one_batch
 from pipeline.streaming_tasks import a_streaming_task, crm_requests, until
 
@@ -60,11 +60,11 @@ def test_a_changed_token_counts_from_the_next_batch_on(
     sending.publish(1)
     batch_id = deliver_one_batch(runtime, RUNNER, sending.mode)
     assert batch_id is not None
-    [second] = verdicts(runtime, batch_id)["crm"]
+    [second] = settled(runtime, batch_id)["crm"]
     clock.advance(2 * 3600)  # an hour, and its jitter
     deliver_all(runtime, RUNNER, sending.mode)
 
-    assert (second.verdict, second.attempts) == ("delivered", 1)
+    assert (second.status, second.attempts) == ("delivered", 1)
     responses = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
     assert set(responses[:-2]) == {401}
     assert responses[-2:] == [200, 200]
@@ -85,8 +85,8 @@ def test_a_client_whose_secret_is_changed_gets_tokens_by_the_new_one(
     batch_id = deliver_one_batch(runtime, RUNNER, sending.mode)
     assert batch_id is not None
 
-    [second] = verdicts(runtime, batch_id)["crm"]
-    assert (second.verdict, second.attempts) == ("delivered", 1)
+    [second] = settled(runtime, batch_id)["crm"]
+    assert (second.status, second.attempts) == ("delivered", 1)
     assert [each["path"] for each in sending.requests()][-1] == "/with-token/1/crm"
     assert "/token/600/later/crm" in {each["path"] for each in sending.requests()}
     assert audit(runtime).differences == ()

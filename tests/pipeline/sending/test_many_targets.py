@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pipeline.delivering import RunningClock, Sending, http, verdicts
+from pipeline.delivering import RunningClock, Sending, http, settled
 
 from eventbridge import fault_points
 from eventbridge.delivery.push import push
@@ -40,7 +40,7 @@ def test_the_budget_begins_when_the_deliveries_have_been_read(sending: Sending, 
 
     fault_points.install(None)
     sending.settle(batch)
-    assert {row.verdict for rows in verdicts(runtime, batch.batch_id).values() for row in rows} == {"delivered"}
+    assert {row.status for rows in settled(runtime, batch.batch_id).values() for row in rows} == {"delivered"}
     assert runtime.ledger.targets.statuses() == {}
 
 

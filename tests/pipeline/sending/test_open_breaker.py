@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, verdicts
+from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, segment_rows, settled
 
 from eventbridge.control.overrides import enable_target
 from eventbridge.delivery.push import push
@@ -37,11 +37,11 @@ def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending
     sending.settle(batch)
 
     attempts = [row for row in segment_rows(runtime, batch.batch_id) if row["target"] == "crm"]
-    rows = verdicts(runtime, batch.batch_id)["crm"]
+    rows = settled(runtime, batch.batch_id)["crm"]
     assert 10 <= len(attempts) <= 13
     assert standing(sending).state == "degraded"
-    assert {row.verdict for row in rows} == {"retry_scheduled", "unknown"}
-    assert {row.attempts for row in rows if row.verdict == "unknown"} == {0}
+    assert {row.status for row in rows} == {"retry_scheduled", "unknown"}
+    assert {row.attempts for row in rows if row.status == "unknown"} == {0}
     assert {row.lane for row in rows} == {"slow"}
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 200
     assert commit(runtime, batch.batch_id)

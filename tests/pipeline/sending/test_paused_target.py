@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
+from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, settled
 
 from eventbridge.control.overrides import enable_target
 from eventbridge.dead_letters.reader import dead_letters
@@ -61,12 +61,12 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     sending.push(batch)
     sending.settle(batch)
 
-    rows = verdicts(runtime, batch.batch_id)["crm"]
+    rows = settled(runtime, batch.batch_id)["crm"]
     until = standing(sending).paused_until
     assert until is not None
     assert len(sent(sending, "/throttle/60/long")) == 1
     assert sorted(row.attempts for row in rows) == [0] * 39 + [1]
-    assert {(row.verdict, row.reason, row.due_at) for row in rows if not row.attempts} == {
+    assert {(row.status, row.reason, row.due_at) for row in rows if not row.attempts} == {
         ("retry_scheduled", "target_paused", until)
     }
     assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
@@ -252,7 +252,7 @@ def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
     assert commit(runtime, batch.batch_id)
 
     assert len(sent(sending, "/throttle/60/ordered")) == 1
-    assert sorted(row.attempts for row in verdicts(runtime, batch.batch_id)["crm"]) == [0] * 39 + [1]
+    assert sorted(row.attempts for row in settled(runtime, batch.batch_id)["crm"]) == [0] * 39 + [1]
     assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "completed"
     assert standing(sending).paused_until is not None
     assert plan_retries(runtime).batch_id is None

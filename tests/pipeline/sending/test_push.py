@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
-from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
+from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, settled
 
 from eventbridge import fault_points
 from eventbridge.airflow.push import task_stop
@@ -19,7 +19,7 @@ from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.outcome import Response
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
-from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.pipeline.settle.settlement import read_settled
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.engine import HttpEngine
@@ -186,7 +186,7 @@ def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) 
         write_dead_letters(sending.runtime, batch.batch_id)
 
     assert pushed.result().delivered == 20
-    assert Counter(row.verdict for row in read_verdicts(runtime, batch.batch_id)) == {"delivered": 20}
+    assert Counter(row.status for row in read_settled(runtime, batch.batch_id)) == {"delivered": 20}
 
 
 def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:
@@ -221,7 +221,7 @@ def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
     assert len(sending.requests()) - sent <= 1, "one that began while the stop was asked for"
     assert runtime.ledger.chunks.get(batch.batch_id, 0).state == "timeout"
     write_dead_letters(runtime, batch.batch_id)
-    found = Counter(row.verdict for row in verdicts(runtime, batch.batch_id)["crm"])
+    found = Counter(row.status for row in settled(runtime, batch.batch_id)["crm"])
     assert found == {"delivered": len(sending.requests()), "unknown": 50 - len(sending.requests())}
 
 
@@ -268,7 +268,7 @@ def test_a_request_in_flight_at_an_immediate_stop_is_recorded_as_sent(
     push(runtime, batch.batch_id, 0, stop)
     sending.settle(batch)
     assert (
-        sorted(row.attempts for row in verdicts(runtime, batch.batch_id)["stuck"])
+        sorted(row.attempts for row in settled(runtime, batch.batch_id)["stuck"])
         == [0] * (3 - in_flight) + [1] * in_flight
     )
     assert len(sending.requests()) == in_flight
@@ -358,10 +358,10 @@ def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending)
     push(runtime, batch.batch_id, 0)
 
     write_dead_letters(runtime, batch.batch_id)
-    rows = verdicts(runtime, batch.batch_id)["crm"]
+    rows = settled(runtime, batch.batch_id)["crm"]
     assert runtime.ledger.targets.statuses()["orders", "crm"].state == "disabled"
     assert 1 <= sum(row.reason == "target_gone" for row in rows) <= 2
-    assert {row.held for row in rows if row.verdict == "unknown"} == {"target disabled"}
+    assert {row.held for row in rows if row.status == "unknown"} == {"target disabled"}
 
 
 def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(sending: Sending) -> None:
@@ -426,8 +426,8 @@ def test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_i
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     first = [request["webhook_id"] for request in sending.requests()]
-    rows = verdicts(runtime, batch_id)["crm"]
-    found = sorted((row.verdict, row.reason or "", row.attempts, row.lane) for row in rows)
+    rows = settled(runtime, batch_id)["crm"]
+    found = sorted((row.status, row.reason or "", row.attempts, row.lane) for row in rows)
     assert found == [("retry_scheduled", "Interrupted", 1, "slow")] * 2 + [("unknown", "", 0, "slow")]
     assert all(row.due_at > clock() + timedelta(seconds=15) for row in rows if row.due_at and row.attempts)
     assert runtime.ledger.chunks.get(batch_id, 0).state == "timeout"

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from pipeline.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, verdicts
+from pipeline.delivering import REFUSED, RunningClock, Sending, http, keeps, routed, segment_rows, settled
 
 from eventbridge.delivery.push import push
 from eventbridge.pipeline.commit.stage import commit
@@ -46,8 +46,8 @@ def test_deliveries_over_the_rate_go_to_the_slow_lane_untried(sending: Sending) 
     sending.push(batch)
     sending.settle(batch)
 
-    rows = verdicts(runtime, batch.batch_id)["crm"]
-    waiting = [row for row in rows if row.verdict == "unknown"]
+    rows = settled(runtime, batch.batch_id)["crm"]
+    waiting = [row for row in rows if row.status == "unknown"]
     assert len(rows) - len(waiting) <= 21
     assert {(row.attempts, row.lane) for row in waiting} == {(0, "slow")}
     assert runtime.ledger.targets.statuses() == {}

@@ -20,7 +20,7 @@ from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.redelivery import Redrive
 from eventbridge.pipeline.commit.stage import commit
-from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.pipeline.settle.settlement import read_settled
 from eventbridge.repair.audit import audit
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.batch_files import dead_letter_files
@@ -286,7 +286,7 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
 
     sending.deliver()
 
-    assert {row.verdict for row in read_verdicts(sending.runtime, plan.batch_id)} == {"unknown"}
+    assert {row.status for row in read_settled(sending.runtime, plan.batch_id)} == {"unknown"}
     assert outcomes(sending) == {"delivered": 2}
     assert audit(sending.runtime).differences == ()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 from pipeline.repairing import repair, settled
-from pipeline.verdict_rows import table_of
+from pipeline.settled_rows import table_of
 from pyarrow import parquet
 
 from eventbridge.control.consecutive_batches import deliver_redrive
@@ -23,7 +23,7 @@ from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.retry.plan import plan_retries, settle_stale
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
-from eventbridge.pipeline.settle.settlement import publish_settlement, read_verdicts
+from eventbridge.pipeline.settle.settlement import publish_settlement, read_settled
 from eventbridge.repair.audit import audit
 from eventbridge.repair.repair import repair_batch
 from eventbridge.routing.task import InProcessRouter
@@ -57,12 +57,12 @@ def test_an_unreadable_file_is_rebuilt(sending: Sending, kind: str, damage: str)
     assert sum(runtime.ledger.offsets.committed(RUNNER).values()) == 4
     assert audit(runtime).differences == ()
     assert not repair(sending, batch).needed
-    verdicts = [row.verdict for row in read_verdicts(runtime, batch.batch_id)]
-    assert len(verdicts) == 12
+    statuses = [row.status for row in read_settled(runtime, batch.batch_id)]
+    assert len(statuses) == 12
     if kind == "outcome":
-        assert done.unproven == verdicts.count("unknown") > 0
+        assert done.unproven == statuses.count("unknown") > 0
     else:
-        assert Counter(verdicts) == {"delivered": 4, "dead_lettered": 4, "retry_scheduled": 4}
+        assert Counter(statuses) == {"delivered": 4, "dead_lettered": 4, "retry_scheduled": 4}
 
 
 def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(sending: Sending) -> None:
@@ -189,7 +189,7 @@ def test_a_surplus_is_settled_again(sending: Sending) -> None:
     batch = settled(sending)
     runtime = sending.runtime
     (file,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
-    rows = list(read_verdicts(runtime, batch.batch_id))
+    rows = list(read_settled(runtime, batch.batch_id))
     publish_settlement(runtime, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
     with pytest.raises(ReconciliationError, match="names them twice"):
         commit(runtime, batch.batch_id)

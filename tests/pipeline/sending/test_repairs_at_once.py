@@ -15,7 +15,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.pipeline.settle.settlement import read_verdicts
+from eventbridge.pipeline.settle.settlement import read_settled
 from eventbridge.repair.audit import audit
 from eventbridge.repair.repair import repair_batch
 from eventbridge.routing.task import InProcessRouter
@@ -100,10 +100,10 @@ def test_a_repair_in_between_loses_nothing(
 
     assert runtime.ledger.batches.get(batch.batch_id).state == "committed"
     assert audit(runtime).differences == ()
-    verdicts = list(read_verdicts(runtime, batch.batch_id))
-    dead = sum(row.verdict == "dead_lettered" for row in verdicts)
-    waiting = sum(row.verdict in ("retry_scheduled", "unknown") for row in verdicts)
-    assert len(verdicts) == 12
+    settled = list(read_settled(runtime, batch.batch_id))
+    dead = sum(row.status == "dead_lettered" for row in settled)
+    waiting = sum(row.status in ("retry_scheduled", "unknown") for row in settled)
+    assert len(settled) == 12
     assert len(list(dead_letters(runtime))) == dead
     assert sum(row.count for row in runtime.ledger.pending.of_batch(batch.batch_id)) == waiting
 

@@ -9,21 +9,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, verdicts
-from pipeline.verdict_rows import table_of
+from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, settled
+from pipeline.settled_rows import table_of
 
 from eventbridge import fault_points
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import BusError, ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.outcome import Verdict
+from eventbridge.model.outcome import SettledDelivery
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import records
-from eventbridge.pipeline.settle.verdicts import verdicts_of
+from eventbridge.pipeline.settle.statuses import settled_tables
 from eventbridge.repair.audit import audit
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
@@ -92,7 +92,7 @@ def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: 
     assert {(row.reason, row.attempts) for row in rows} == {("retry_scheduled", 1)}
     waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
     assert all(3600 * 0.8 <= wait <= 3600 * 1.2 + 20 for wait in waits)
-    due_by_policy = [row.due_at for row in verdicts(runtime, batch.batch_id)["crm"]]
+    due_by_policy = [row.due_at for row in settled(runtime, batch.batch_id)["crm"]]
     assert max(row.due_at for row in rows) >= max(due_by_policy), "nothing goes before its policy allows"
     assert all(row.lineage == ((batch.batch_id, row.chunk_id),) for row in rows)
 
@@ -152,12 +152,12 @@ def test_settling_again_changes_no_status(sending: Sending) -> None:
     batch = sending.routed(5, crm="/healthy/crm")
     runtime = sending.runtime
     write_dead_letters(runtime, batch.batch_id)
-    before = verdicts(runtime, batch.batch_id)
+    before = settled(runtime, batch.batch_id)
 
     sending.settle(batch)
     schedule_retries(runtime, batch.batch_id)
 
-    assert verdicts(runtime, batch.batch_id) == before
+    assert settled(runtime, batch.batch_id) == before
     assert sum(row.count for row in runtime.ledger.pending.find()) == 5
 
 
@@ -216,7 +216,7 @@ def test_a_deficit_dead_letters_nothing_either(sending: Sending) -> None:
 
     assert commit(runtime, batch.batch_id)
 
-    assert [row.verdict for row in verdicts(runtime, batch.batch_id)["crm"]] == ["retry_scheduled", "retry_scheduled"]
+    assert [row.status for row in settled(runtime, batch.batch_id)["crm"]] == ["retry_scheduled", "retry_scheduled"]
     assert sum(row.count for row in runtime.ledger.pending.find()) == 2
     assert list(dead_letters(runtime)) == []
     assert audit(runtime).differences == ()
@@ -229,7 +229,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
     sending.push(batch)
     _settle_with(runtime, batch, lambda rows: [*rows, rows[0]])
     sending.settle(batch)
-    doubled = delivery_id_text(verdicts(runtime, batch.batch_id)["crm"][0].delivery_id)
+    doubled = delivery_id_text(settled(runtime, batch.batch_id)["crm"][0].delivery_id)
 
     with pytest.raises(ReconciliationError, match=doubled):
         commit(runtime, batch.batch_id)
@@ -241,7 +241,7 @@ def test_a_delivered_status_without_a_recorded_response_stops_the_commit(sending
     """A settlement cannot claim a delivery that no recorded response shows."""
     batch = sending.routed(1, crm=REFUSED)
     runtime = sending.runtime
-    _settle_with(runtime, batch, lambda rows: [replace(row, verdict="delivered") for row in rows])
+    _settle_with(runtime, batch, lambda rows: [replace(row, status="delivered") for row in rows])
     sending.settle(batch)
 
     with pytest.raises(ReconciliationError, match="without a proof"):
@@ -301,11 +301,11 @@ def _bus_refuses(point: str) -> None:
         raise BusError("the bus is down")
 
 
-def _settle_with(runtime: Any, batch: Any, change: Callable[[list[Verdict]], list[Verdict]]) -> None:
+def _settle_with(runtime: Any, batch: Any, change: Callable[[list[SettledDelivery]], list[SettledDelivery]]) -> None:
     """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
     runtime.ledger.settlement.begin(batch.batch_id)
-    tables = verdicts_of(runtime, runtime.ledger.batches.get(batch.batch_id))
-    rows = [verdict for table in tables for verdict in records(table)]
+    tables = settled_tables(runtime, runtime.ledger.batches.get(batch.batch_id))
+    rows = [row for table in tables for row in records(table)]
     path = layout.settlement(batch.planned_at, batch.batch_id)
     write_table(runtime.store, path, table_of(change(rows)), create=True)
     count = read_table(runtime.store, path, columns=["row"]).num_rows

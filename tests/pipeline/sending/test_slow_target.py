@@ -6,7 +6,7 @@ import time
 from collections import Counter
 
 import pytest
-from pipeline.delivering import RunningClock, Sending, http, verdicts
+from pipeline.delivering import RunningClock, Sending, http, settled
 
 from eventbridge.delivery import run
 from eventbridge.delivery.push import push
@@ -47,7 +47,7 @@ def test_the_others_do_not_wait_for_it_again(sending: Sending) -> None:
     assert "responses within 30 s took a fifth of the timeout or longer" in slow.reason
     tried = received(sending, "/delay/2000")
     assert 10 <= sum(tried.values()) <= 14, "four are in flight when the tenth response comes"
-    untried = [row for row in verdicts(runtime, first)["crm"] if row.verdict == "unknown"]
+    untried = [row for row in settled(runtime, first)["crm"] if row.status == "unknown"]
     assert len(untried) == 40 - sum(tried.values())
     assert {(row.attempts, row.lane) for row in untried} == {(0, "slow")}
     assert [chunk.state for chunk in runtime.ledger.chunks.of_batch(first)] == ["completed"]
@@ -56,7 +56,7 @@ def test_the_others_do_not_wait_for_it_again(sending: Sending) -> None:
     second = sending.deliver_batch()
 
     assert second is not None
-    assert {row.verdict for row in verdicts(runtime, second)["note"]} == {"delivered"}
+    assert {row.status for row in settled(runtime, second)["note"]} == {"delivered"}
     assert received(sending, "/delay/2000") == tried
     assert delivered(sending) == {"crm": sum(tried.values()), "note": 50}
 
@@ -111,9 +111,9 @@ def test_a_target_that_begins_to_hang_costs_its_runner_one_time_out_once(sending
     assert 3 <= first_seconds < 6, "one timeout and not two"
     assert second_seconds < 3
     assert received(sending, "/hang/crm").total() == 2
-    tried = Counter((row.verdict, row.attempts, row.reason) for row in verdicts(runtime, first)["crm"])
+    tried = Counter((row.status, row.attempts, row.reason) for row in settled(runtime, first)["crm"])
     assert tried == {("retry_scheduled", 1, "Timeout"): 2, ("unknown", 0, None): 4}
-    assert {(row.verdict, row.lane) for row in verdicts(runtime, second)["crm"]} == {("unknown", "slow")}
+    assert {(row.status, row.lane) for row in settled(runtime, second)["crm"]} == {("unknown", "slow")}
     hanging = standing(sending)
     assert hanging is not None
     assert (hanging.state, hanging.slow) == ("degraded", True)
@@ -131,7 +131,7 @@ def test_a_hanging_target_in_a_chunk_of_its_own_is_found_out_too(sending: Sendin
 
     assert batch_id is not None
     assert len(runtime.ledger.chunks.of_batch(batch_id)) == 3
-    assert {row.verdict for row in verdicts(runtime, batch_id)["crm"]} == {"retry_scheduled"}
+    assert {row.status for row in settled(runtime, batch_id)["crm"]} == {"retry_scheduled"}
     assert getattr(standing(sending), "state", None) == "degraded"
     assert delivered(sending) == {"crm": 0, "mail": 8, "note": 8}
 
@@ -174,7 +174,7 @@ def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, b
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    waited_for = {row.verdict for row in verdicts(runtime, batch_id)["crm"]} == {"delivered"}
+    waited_for = {row.status for row in settled(runtime, batch_id)["crm"]} == {"delivered"}
     assert waited_for is not bool(beside)
     found = standing(sending)
     assert found is None or found.state == "ok"
@@ -202,7 +202,7 @@ def test_the_idle_time_of_a_target_is_not_counted_as_slowness(sending: Sending) 
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert {row.verdict for row in verdicts(runtime, batch_id)["crm"]} == {"delivered"}
+    assert {row.status for row in settled(runtime, batch_id)["crm"]} == {"delivered"}
     assert set(received(sending, "/flaky/rests").values()) == {3}
     found = standing(sending)
     assert found is None or found.state == "ok"
@@ -230,7 +230,7 @@ def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degrade
 
     assert batch_id is not None
     assert standing(sending) is None
-    rows = Counter(row.verdict for row in verdicts(runtime, batch_id)["crm"])
+    rows = Counter(row.status for row in settled(runtime, batch_id)["crm"])
     assert set(rows) == {"delivered", "unknown"}
     assert rows["unknown"] >= 20, "at five a second the batch would have lasted seven seconds"
 
@@ -250,7 +250,7 @@ def test_an_ordered_target_that_hangs_costs_its_runner_one_time_out_once(sending
     assert second is not None
     assert second_seconds < 3
     assert received(sending, "/hang/crm").total() == 1, "the first of the one key"
-    assert {row.verdict for row in verdicts(runtime, second)["crm"]} == {"unknown"}
+    assert {row.status for row in settled(runtime, second)["crm"]} == {"unknown"}
     hanging = standing(sending)
     assert hanging is not None
     assert (hanging.state, hanging.slow) == ("degraded", True)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
-from pipeline.delivering import RUNNER, Sending, http, verdicts
+from pipeline.delivering import RUNNER, Sending, http, settled
 from pipeline.modes import deliver_one_batch
 
 from eventbridge.config.connection import connections_from_environment
@@ -35,9 +35,9 @@ def test_other_targets_do_not_wait_for_a_token_endpoint(sending: Sending, path: 
     batch_id = deliver_one_batch(runtime, RUNNER, sending.mode)
 
     assert batch_id is not None
-    found = verdicts(runtime, batch_id)
+    found = settled(runtime, batch_id)
     for name in ("z", "plain"):
-        assert [(row.verdict, row.attempts) for row in found[name]] == [("delivered", 1)] * 2, name
-    assert {row.verdict for name in hanging for row in found[name]} == {"retry_scheduled"}
+        assert [(row.status, row.attempts) for row in found[name]] == [("delivered", 1)] * 2, name
+    assert {row.status for name in hanging for row in found[name]} == {"retry_scheduled"}
     asked = [each for each in sending.requests() if each["path"] == path]
     assert len(asked) <= 2, "each takes a second, in which calls of other targets wait"

@@ -53,7 +53,7 @@ def _expected(rows: list[dict[str, Any]]) -> dict[str, Any]:
         row for row in rows if all((row[name] or "") == (best[name] or "") for name in ("outcome", "attempt", "reason"))
     ]
     return {
-        "verdict": best["outcome"],
+        "status": best["outcome"],
         "attempts": max(row["attempt"] for row in rows),
         "reasons": {row["reason"] for row in equals},
         "details": {_detail(row) for row in equals},
@@ -86,9 +86,9 @@ def test_the_best_outcome_is_found(seed: int) -> None:
             assert set(each.values()) == {None}
             continue
         expected = _expected(its_rows)
-        assert (each["delivery_id"], each["verdict"], each["attempts"]) == (
+        assert (each["delivery_id"], each["status"], each["attempts"]) == (
             raw,
-            expected["verdict"],
+            expected["status"],
             expected["attempts"],
         )
         assert each["reason"] in expected["reasons"]

@@ -61,7 +61,7 @@ def test_final_outcomes_never_become_python_values() -> None:
     left, done = without_final_outcome(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))
 
     assert left == pieces[1:]
-    assert {raw: shown.verdict for raw, shown in done.items()} == {_id(3): "delivered"}
+    assert {raw: shown.status for raw, shown in done.items()} == {_id(3): "delivered"}
 
 
 @pytest.mark.parametrize("outcome", ["retry_scheduled", "unknown"])
@@ -72,7 +72,7 @@ def test_a_delivery_to_retry_is_not_left_out(outcome: str) -> None:
     left, done = without_final_outcome(pieces, _shown(n1="delivered", n2=outcome))
 
     assert left == pieces
-    assert done[_id(2)].verdict == outcome
+    assert done[_id(2)].status == outcome
 
 
 def test_of_a_chunk_that_has_nothing_for_the_targets_that_are_pushed_to_nothing_is_left() -> None:

@@ -253,12 +253,12 @@ def _look_closer(
     if flag & t.BRANCH_WANTS_MORE and not _has_all_paths(tables, event_tables, branch):
         return count
     rule = int32_at(int64_at(tables, t.BRANCH_RULE), branch)
-    verdict = HOLDS
+    result = HOLDS
     if nested and flag & t.BRANCH_MAY_CONFLICT:
-        verdict = without_conflict(tables, event_tables, branch, stamp)
-        if verdict == CONFLICT:
+        result = without_conflict(tables, event_tables, branch, stamp)
+        if result == CONFLICT:
             return count
-    if flag & t.BRANCH_SIMPLE and verdict == HOLDS:
+    if flag & t.BRANCH_SIMPLE and result == HOLDS:
         put_int32(rules, count, rule)
         return count + 1
     yes, no = int64_at(event_tables, RULE_YES), int64_at(event_tables, RULE_NO)
@@ -267,7 +267,7 @@ def _look_closer(
         touched = int64_at(event_tables, TOUCHED_COUNT)
         put_int32(int64_at(event_tables, TOUCHED_RULES), touched, rule)
         put_word(event_tables, TOUCHED_COUNT, np.uint64(touched + 1))
-    if verdict == HAND_BACK or flag & t.BRANCH_UNCERTAIN:
+    if result == HAND_BACK or flag & t.BRANCH_UNCERTAIN:
         put_word(unsure, rule, np.uint64(stamp))
     elif flag & t.BRANCH_NEGATIVE:
         put_word(no, rule, np.uint64(stamp))

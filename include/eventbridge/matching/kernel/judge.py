@@ -98,7 +98,7 @@ def judge(
         while True:
             stamp = int64_at(counters, t.COUNTER_STAMP) + 1
             put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
-            verdict = 0
+            result = 0
             present = 0
             chained = 0
             if attempt == _JOINED:
@@ -118,7 +118,7 @@ def judge(
                     stamp,
                 )
                 if present < 0:
-                    verdict, present = NO_ROOM, NO_ROOM - present
+                    result, present = NO_ROOM, NO_ROOM - present
             for leaf in range(first, last if attempt < _JOINED else first):
                 if leaves.node[leaf] < 0:
                     continue
@@ -137,7 +137,7 @@ def judge(
                     folded,
                 )
                 if row < 0:
-                    verdict = row
+                    result = row
                     break
                 put_int32(leaf_rows, leaf, row)
                 # With many rules the rows are more than caches hold: let them come while further leaves are looked up.
@@ -150,7 +150,7 @@ def judge(
                 if leaves.array[leaf] != FREE:
                     put_word(int64_at(event_tables, PATH_NESTED), path, np.uint64(stamp))
             full = False
-            if verdict == 0:
+            if result == 0:
                 chained = _note_lacks(tables, event_tables, present, chained, stamp)
                 put_word(event_tables, TOUCHED_COUNT, _ZERO)
                 nested = status[event] == NESTED
@@ -172,11 +172,11 @@ def judge(
                         count, back = decide(event_tables, event, stamp, output, count, back_output, back)
             _forget(tables, event_tables, present)
             put_word(event_tables, JOINED_LEAVES, _ZERO)
-            if verdict == NO_ROOM and attempt < _JOINED:
+            if result == NO_ROOM and attempt < _JOINED:
                 clear(tables)
                 attempt += 1
                 continue
-            if verdict == NO_ROOM:
+            if result == NO_ROOM:
                 full = back == back_room
                 if not full:
                     handed[back, 0], handed[back, 1] = event, ALL_RULES

@@ -36,7 +36,7 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     took from another batch.
     """
     numbers = _event_numbers(runtime, batch)
-    verdicts, delivered = _verdicts(runtime, batch)
+    statuses, delivered = _statuses(runtime, batch)
     dead, records, transform_failures = _dead_letters(runtime, batch)
     pending = runtime.ledger.pending.of_batch(batch.batch_id)
     shares = _shares(runtime, batch)
@@ -54,12 +54,12 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
         deferred=add(
             {row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches.of_batch(batch.batch_id)
         ),
-        delivered=verdicts["delivered"],
-        pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
+        delivered=statuses["delivered"],
+        pending_by_settlement=add([statuses["retry_scheduled"], statuses["unknown"]]),
         pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),
         copies_due=copy_fingerprints(runtime, batch),
         copies=of_pending(runtime, (row for row in pending if row.reason == COPY)),
-        dead_by_settlement=verdicts["dead_lettered"],
+        dead_by_settlement=statuses["dead_lettered"],
         dead=dead,
         transform_failures=transform_failures,
     )
@@ -136,12 +136,12 @@ def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
     return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
 
 
-def _verdicts(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
-    """Return the fingerprints of each verdict, and the ids of the delivered ones."""
+def _statuses(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
+    """Return the fingerprints of each status, and the ids of the delivered ones."""
     parts: dict[str, list[Fingerprints]] = {name: [] for name in STATUS_RANK}
     delivered = []
-    for _, table in settlements(runtime, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
-        codes, names = codes_of(table["verdict"])
+    for _, table in settlements(runtime, batch.batch_id, [*ID_COLUMNS, "status", "reason"]):
+        codes, names = codes_of(table["status"])
         for number, name in enumerate(names):
             chosen = codes == number
             rows = table if chosen.all() else table.filter(flag_column(chosen))

@@ -23,7 +23,7 @@ from eventbridge.pipeline.commit.stats import stats_of
 from eventbridge.pipeline.commit.traces import report_traces
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import batch_deliveries, first_settlement, publish_settlement, settlements
-from eventbridge.pipeline.settle.verdicts import MATCHED_COLUMNS, Judge
+from eventbridge.pipeline.settle.statuses import MATCHED_COLUMNS, Judge
 from eventbridge.policy.quality import failed_expectations
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
 from eventbridge.runtime.batch_files import naming_the_repair
@@ -239,7 +239,7 @@ _IDS_SHOWN = 20
 
 
 def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
-    """Give the verdict unknown, in a supplement, to the deliveries that are missing from the settlement.
+    """Give the status unknown, in a supplement, to the deliveries that are missing from the settlement.
 
     Returns whether there were any. A delivery that the settlement has twice, or that the batch never had, is a surplus:
     raises ReconciliationError with the ids.
@@ -250,7 +250,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
         lacking = named.take(file, rows)
         if lacking.any():
-            missing.append(judge.verdicts(file, rows[lacking], table.filter(flag_column(lacking))))
+            missing.append(judge.settle(file, rows[lacking], table.filter(flag_column(lacking))))
     if surplus := named.left():
         raise _surplus(runtime, batch, surplus)
     if not missing:

@@ -21,7 +21,7 @@ from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, codes_of, times_of
 
-_COLUMNS = ("rule", "target", "verdict", "published_at", "settled_at")
+_COLUMNS = ("rule", "target", "status", "published_at", "settled_at")
 _OUTCOMES: Mapping[str, str] = {
     "delivered": "delivered",
     "dead_lettered": "dead_lettered",
@@ -106,23 +106,23 @@ def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
     """Add the rows of a settlement: their number, and how long after publishing they were settled."""
     rule_of, rules = codes_of(table["rule"])
     target_of, targets = codes_of(table["target"])
-    verdict_of, verdicts = codes_of(table["verdict"])
-    codes = (rule_of * len(targets) + target_of) * len(verdicts) + verdict_of
-    groups, group_of = _groups(codes, len(rules) * len(targets) * len(verdicts))
+    status_of, statuses = codes_of(table["status"])
+    codes = (rule_of * len(targets) + target_of) * len(statuses) + status_of
+    groups, group_of = _groups(codes, len(rules) * len(targets) * len(statuses))
     settled, published = times_of(table["settled_at"]), times_of(table["published_at"])
-    timed = (settled != NO_TIME) & np.array([name == "delivered" for name in [*verdicts, ""]])[verdict_of]
+    timed = (settled != NO_TIME) & np.array([name == "delivered" for name in [*statuses, ""]])[status_of]
     passed = np.maximum(settled[timed] - published[timed], 0)
     counts = np.bincount(group_of, minlength=len(groups))
     latencies = np.bincount(group_of[timed], weights=passed, minlength=len(groups))
     places = group_of[timed] * BUCKETS + np.searchsorted(_BOUNDS, passed)
     buckets = np.bincount(places, minlength=len(groups) * BUCKETS).reshape(-1, BUCKETS)
     for number, code in enumerate(groups.tolist()):
-        pair, verdict = divmod(code, len(verdicts))
+        pair, status = divmod(code, len(statuses))
         rule, target = divmod(pair, len(targets))
         sums = _Sums()
         sums.count, sums.latency = int(counts[number]), round(latencies[number])
         sums.buckets = buckets[number].tolist()
-        found[rules[rule], targets[target], _OUTCOMES[verdicts[verdict]]].add(sums)
+        found[rules[rule], targets[target], _OUTCOMES[statuses[status]]].add(sums)
 
 
 def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:

@@ -31,7 +31,7 @@ MOST_TRACED = 10_000
 
 _COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
 _ATTEMPTS = ["delivery_id", "attempt", "started_at", "duration_ms", "outcome", "code", "error", "sent"]
-_VERDICTS = ["delivery_id", "verdict", "reason", "settled_at"]
+_STATUSES = ["delivery_id", "status", "reason", "settled_at"]
 
 
 def report_traces(runtime: Runtime, batch: Batch) -> None:
@@ -55,7 +55,7 @@ def _report_traces(runtime: Runtime, batch: Batch) -> None:
             batch_id=batch.batch_id,
             traceparent=of.pop("traceparent"),
             settled_at=row["settled_at"],
-            verdict=row["verdict"],
+            status=row["status"],
             reason=row["reason"],
             attempts=tuple(sorted(attempts[row["delivery_id"]], key=lambda each: each.number)),
             **of,
@@ -85,7 +85,7 @@ def _brought(headers: str | None) -> str | None:
 
 
 def _rows_of(runtime: Runtime, batch: Batch, ids: set[bytes]) -> Iterator[dict[str, Any]]:
-    for _, table in settlements(runtime, batch.batch_id, _VERDICTS):
+    for _, table in settlements(runtime, batch.batch_id, _STATUSES):
         yield from (row for row in table.to_pylist() if row["delivery_id"] in ids)
 
 

@@ -37,7 +37,7 @@ _AT_ONCE = 3
 #: The same for one event, or one rule's share, alone. A slice of several events is split after the first try: that
 #: costs less than another try, and the parts will show the cause.
 _ALONE = 3
-#: Proven failures of one event or one rule's share before it is given a verdict.
+#: Proven failures of one event or one rule's share before it is given a status.
 _FAILURES = 2
 
 _UNHEARD = "no try of it returned: each ended its process, or the Spark that had worked before it"

@@ -1,1 +1,1 @@
-"""Gives each delivery of a batch its verdict, writes dead letters, and makes retries pending."""
+"""Gives each delivery of a batch its status, writes dead letters, and makes retries pending."""

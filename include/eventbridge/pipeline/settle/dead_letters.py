@@ -15,9 +15,9 @@ from eventbridge.delivery.segments import segments
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import LandedRange, UnroutableEvent
-from eventbridge.model.outcome import Verdict
+from eventbridge.model.outcome import SettledDelivery
 from eventbridge.pipeline.settle.settlement import first_settlement, records, settled_as
-from eventbridge.pipeline.settle.verdicts import settle
+from eventbridge.pipeline.settle.statuses import settle
 from eventbridge.runtime.batch_files import naming_the_repair, read_dead_letters
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.operational_events import DeadLetterNews, publish_operational_events
@@ -114,19 +114,19 @@ def _parts(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
     yield from _unroutable(runtime, batch)
 
 
-def _sorted(verdicts: pa.Table) -> pa.Table:
-    """Return verdicts ordered by file and row."""
-    file_of, files = codes_of(verdicts["file"])
-    order = np.lexsort((numbers_of(verdicts["row"]), np.argsort(np.argsort(files))[file_of]))
-    return verdicts.take(column_of(order, pa.int64()))
+def _sorted(settled: pa.Table) -> pa.Table:
+    """Return settled deliveries ordered by file and row."""
+    file_of, files = codes_of(settled["file"])
+    order = np.lexsort((numbers_of(settled["row"]), np.argsort(np.argsort(files))[file_of]))
+    return settled.take(column_of(order, pa.int64()))
 
 
 def _records(
-    runtime: Runtime, batch: Batch, dead: Sequence[Verdict], attempts: Mapping[bytes, list[Record]]
+    runtime: Runtime, batch: Batch, dead: Sequence[SettledDelivery], attempts: Mapping[bytes, list[Record]]
 ) -> list[Record]:
     made = []
-    for verdict, delivery in zip(dead, _delivery_rows(runtime, dead), strict=True):
-        tries = [*delivery["before"], *attempts.get(verdict.delivery_id, [])]
+    for settled, delivery in zip(dead, _delivery_rows(runtime, dead), strict=True):
+        tries = [*delivery["before"], *attempts.get(settled.delivery_id, [])]
         sent = [entry["started_at"] for entry in tries]
         made.append(
             {
@@ -136,8 +136,8 @@ def _records(
                 "request": delivery["payload"],
                 "request_content_type": delivery["content_type"],
                 "request_headers": delivery["headers"],
-                "reason": verdict.reason,
-                "detail": verdict.detail,
+                "reason": settled.reason,
+                "detail": settled.detail,
                 "attempts": tries,
                 "arrived_at": delivery["arrived_at"],
                 "first_attempt_at": min(sent, default=None),
@@ -148,12 +148,12 @@ def _records(
     return made
 
 
-def _delivery_rows(runtime: Runtime, dead: Sequence[Verdict]) -> list[Record]:
-    """Return the delivery rows of verdicts, in order, with the event under `event`.
+def _delivery_rows(runtime: Runtime, dead: Sequence[SettledDelivery]) -> list[Record]:
+    """Return the delivery rows of settled deliveries, in order, with the event under `event`.
 
     A redriven delivery has the attempts from its dead letter under `before`.
     """
-    rows = _rows_of(runtime, [(verdict.file, verdict.row) for verdict in dead], None)
+    rows = _rows_of(runtime, [(settled.file, settled.row) for settled in dead], None)
     landed = [row for row in rows if not _is_redriven(row)]
     redriven = [row for row in rows if _is_redriven(row)]
     bodies = _rows_of(runtime, [_event_place(row) for row in landed], ["body"])
@@ -198,10 +198,10 @@ class _Attempts:
         }
         self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
-    def of(self, dead: Sequence[Verdict]) -> dict[bytes, list[Record]]:
+    def of(self, dead: Sequence[SettledDelivery]) -> dict[bytes, list[Record]]:
         """Return all attempts at some deliveries, oldest first."""
-        wanted = pa.array([verdict.delivery_id for verdict in dead], type=pa.binary(16))
-        chunks = {verdict.chunk_id for verdict in dead if verdict.chunk_id is not None}
+        wanted = pa.array([settled.delivery_id for settled in dead], type=pa.binary(16))
+        chunks = {settled.chunk_id for settled in dead if settled.chunk_id is not None}
         found: dict[bytes, list[Record]] = defaultdict(list)
         chunks_of: dict[str, set[int]] = defaultdict(set)
         for batch_id, chunk_id in set().union(*(self._lineage.get(chunk_id, set()) for chunk_id in chunks)):

@@ -226,8 +226,8 @@ class OrderedPending:
         ordered = waiting.shard != NO_CODE
         if not ordered.any():
             return
-        shown = waiting.has(waiting.verdict, "retry_scheduled") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
-        waiting.kept_reason[ordered] = waiting.verdict[ordered]
+        shown = waiting.has(waiting.status, "retry_scheduled") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
+        waiting.kept_reason[ordered] = waiting.status[ordered]
         waiting.kept_reason[shown] = waiting.reason[shown]
         self._hold(waiting, ordered & (waiting.held == NO_CODE))
 
@@ -245,7 +245,7 @@ class OrderedPending:
     def _hold(self, waiting: WaitingRows, free: Flags) -> None:
         """Set why rows are on hold that their settlement does not hold."""
         blocked = waiting.has(waiting.reason, BLOCKED)
-        untried = waiting.has(waiting.verdict, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
+        untried = waiting.has(waiting.status, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
         if self._batch.kind == "retry" and not self._batch.routes:
             waiting.held[free & blocked] = waiting.code(BEHIND_ITS_KEY)
         for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():

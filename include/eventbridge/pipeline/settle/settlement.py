@@ -12,7 +12,7 @@ from eventbridge.delivery.queue_copies import read_deliveries
 from eventbridge.model import row_vectors, rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.outcome import StatusName, Verdict
+from eventbridge.model.outcome import SettledDelivery, StatusName
 from eventbridge.model.row_vectors import Rows
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
@@ -68,32 +68,32 @@ def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iter
 
 
 def settled_as(
-    runtime: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
+    runtime: Runtime, batch_id: str, statuses: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number, rows) as `settlements` does, only for these verdicts; of a file without any little is read."""
+    """Yield (number, rows) as `settlements` does, only for these statuses; little is read of a file that has none."""
     for file in runtime.ledger.files.of_batch(batch_id, "settlement"):
         if file.path is None:
             continue
-        codes, names = codes_of(_verdicts(runtime, file.path))
-        chosen = np.array([name in verdicts for name in [*names, ""]])[codes]
+        codes, names = codes_of(_statuses(runtime, file.path))
+        chosen = np.array([name in statuses for name in [*names, ""]])[codes]
         if chosen.any():
             table = read_table(runtime.store, file.path, columns, coded=_coded(columns))
             yield int(file.key), table.filter(flag_column(chosen))
 
 
-def read_verdicts(runtime: Runtime, batch_id: str) -> Iterator[Verdict]:
-    """Yield every verdict of a batch as a record, those of supplements last."""
+def read_settled(runtime: Runtime, batch_id: str) -> Iterator[SettledDelivery]:
+    """Yield every settled delivery of a batch, those of supplements last."""
     for _, table in settlements(runtime, batch_id, schemas.SETTLEMENT.names):
         yield from records(table)
 
 
-def records(table: pa.Table) -> Iterator[Verdict]:
+def records(table: pa.Table) -> Iterator[SettledDelivery]:
     """Yield rows with all columns of schema SETTLEMENT as records."""
-    return (Verdict(**row) for row in table.to_pylist())
+    return (SettledDelivery(**row) for row in table.to_pylist())
 
 
-def _verdicts(runtime: Runtime, path: str) -> pa.ChunkedArray:
-    return read_table(runtime.store, path, ["verdict"], coded=["verdict"])["verdict"]
+def _statuses(runtime: Runtime, path: str) -> pa.ChunkedArray:
+    return read_table(runtime.store, path, ["status"], coded=["status"])["status"]
 
 
 def _coded(columns: Sequence[str]) -> list[str]:

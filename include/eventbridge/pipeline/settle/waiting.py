@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 
 #: Columns of a settlement that `WaitingRows` needs.
 COLUMNS: Final = [
-    "rule", "target", "chunk_id", "file", "row", "verdict", "attempts", "due_at", "lane", "held", "arrived_at",
+    "rule", "target", "chunk_id", "file", "row", "status", "attempts", "due_at", "lane", "held", "arrived_at",
     "not_before", "settled_at", "reason", "delivery_id", "published_at",
 ]  # fmt: skip
 
@@ -57,15 +57,15 @@ class WaitingRows:
         count = table.num_rows
         self.ids: Ids = ids_of(table["delivery_id"])
         self.chunk_id = numbers_of(table["chunk_id"], NO_CHUNK)
-        self.rule, self.target, self.file, self.verdict, self.reason, self.lane, self.held = (
-            self._coded(table[name]) for name in ("rule", "target", "file", "verdict", "reason", "lane", "held")
+        self.rule, self.target, self.file, self.status, self.reason, self.lane, self.held = (
+            self._coded(table[name]) for name in ("rule", "target", "file", "status", "reason", "lane", "held")
         )
         self.row, self.attempts = numbers_of(table["row"]), numbers_of(table["attempts"])
         self.due_at, self.arrived_at = times_of(table["due_at"]), times_of(table["arrived_at"])
         self.published_at = times_of(table["published_at"])
         self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
         self.responded = times_of(table["settled_at"]) != NO_TIME
-        self.kept_reason = self.verdict.copy()
+        self.kept_reason = self.status.copy()
         self.shard, self.partition, self.offset, self.span = np.full((4, count), NO_CODE)
 
     def code(self, text: str) -> int:
@@ -159,7 +159,7 @@ class WaitingRows:
 
         Rows of one second share a pending row; the watcher combines many rows into few retry runs.
         """
-        after_response = self.has(self.verdict, "retry_scheduled") & self.responded
+        after_response = self.has(self.status, "retry_scheduled") & self.responded
         # any other may be sent at once, or from a whole second on
         return np.where(after_response, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 

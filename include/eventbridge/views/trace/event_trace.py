@@ -158,7 +158,7 @@ class EventTrace:
 
     def _add_settled(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Record the status of a delivery; the outcome is a step only if the last attempt does not show it."""
-        state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
+        state = _STATES.get(row["status"], "on_hold" if row["held"] else "scheduled")
         failed = _failed_shadow(_shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
         self._record_status(
@@ -320,9 +320,9 @@ def _settled_step(batch: Batch, row: _Row) -> Step:
         what="settled",
         batch_id=batch.batch_id,
         **_delivery(row),
-        outcome=row["verdict"],
+        outcome=row["status"],
         reason=row["reason"],
-        detail=row["detail"] or (_NO_RESPONSE if row["verdict"] == "unknown" else None),
+        detail=row["detail"] or (_NO_RESPONSE if row["status"] == "unknown" else None),
     )
 
 

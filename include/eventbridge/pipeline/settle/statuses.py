@@ -1,4 +1,4 @@
-"""Stage write_dead_letters, first half: settles a batch by giving each of its deliveries one frozen verdict."""
+"""Stage write_dead_letters, first half: settles a batch, that is gives each of its deliveries one final status."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
 
 _DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
 
-#: Columns of a delivery row that a verdict needs.
+#: Columns of a delivery row that settle the delivery.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
 
 _SETTLEMENT = with_codes(schemas.SETTLEMENT)
@@ -64,33 +64,33 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def settle(runtime: Runtime, batch: Batch) -> Batch:
-    """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
+    """Freeze the statuses of a routed batch and return it in state `settling`; later calls change nothing.
 
     Waits until no push of the batch is at work. It then raises every claim, so that no segment can be recorded while
-    the verdicts are read. If two processes settle at once, the first to create the file wins; the verdicts of the other
+    the statuses are read. If two processes settle at once, the first to create the file wins; the statuses of the other
     are discarded.
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
         batch = runtime.ledger.batches.get(batch.batch_id)
     if batch.state == "settling" and not runtime.ledger.files.of_batch(batch.batch_id, "settlement"):
-        publish_settlement(runtime, batch, 0, verdicts_of(runtime, batch), settlement_key(0))
+        publish_settlement(runtime, batch, 0, settled_tables(runtime, batch), settlement_key(0))
     return batch
 
 
-def verdicts_of(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
-    """Yield the verdicts of a batch from its segments, except the segments with keys in `without`.
+def settled_tables(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
+    """Yield the settled deliveries of a batch from its segments, except the segments with keys in `without`.
 
     One table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
     """
     files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
     judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))
     for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
-        yield judge.verdicts(file, rows, table)
+        yield judge.settle(file, rows, table)
 
 
 class Judge:
-    """Gives deliveries of a batch their verdicts: from the responses, else from their chunks, targets and rules."""
+    """Gives deliveries of a batch their statuses: from the responses, else from their chunks, targets and rules."""
 
     def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
         """Without `responses`, every delivery that could be sent is unknown."""
@@ -114,8 +114,8 @@ class Judge:
         codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
         self._on_hold_of_chunk = np.array([*codes, NO_CODE])
 
-    def verdicts(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
-        """Return the verdicts of rows of a delivery file; `table` has their MATCHED_COLUMNS.
+    def settle(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
+        """Settle rows of a delivery file; `table` has their MATCHED_COLUMNS.
 
         A delivery without any outcome is unknown and due now, or soon if its push failed by an error: retrying is safe,
         forgetting is not. None is due before it may be sent, nor while its target's window is closed. A delivery
@@ -123,33 +123,33 @@ class Judge:
         """
         responses = self._responses.of(ids_of(table["delivery_id"]))
         chunk_of, attempts = self._places.of(file, rows)
-        verdict, _ = codes_of(responses["verdict"])  # a rank: the dictionary is STATUS_RANK
-        found = verdict != NO_CODE
-        verdict[~found] = _UNKNOWN
+        status, _ = codes_of(responses["status"])  # a rank: the dictionary is STATUS_RANK
+        found = status != NO_CODE
+        status[~found] = _UNKNOWN
         attempts = np.where(found, numbers_of(responses["attempts"]), attempts)
         due_at = np.full(len(rows), NO_TIME)
         held = np.full(len(rows), NO_CODE)
         reason, detail = coded(responses["reason"]), coded(responses["detail"])
 
         failed = valid_of(table["failure"]) & ~found
-        waits = (verdict >= _RETRY) & ~failed
+        waits = (status >= _RETRY) & ~failed
         if waits.any():
             due_at[waits] = self._due_at(table, responses, chunk_of)[waits]
             held[waits] = self._held_for(table, chunk_of)[waits]
         if failed.any():
             kept = failed & _of_targets(table, self._dead_letters_nothing)
-            verdict[failed] = _DEAD
-            verdict[kept] = _RETRY
+            status[failed] = _DEAD
+            status[kept] = _RETRY
             due_at[kept] = self._now
             reason = _replaced(reason, failed, self._reasons(file, rows))
             detail = _replaced(detail, failed, coded(table["failure"]))
         if self._shadows:
-            over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
-            verdict, reason = self._settle_shadows(verdict, reason, over, failed)
+            over = (status != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
+            status, reason = self._settle_shadows(status, reason, over, failed)
             due_at[over], held[over] = NO_TIME, NO_CODE
         if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
-            dead = verdict == _DEAD
-            verdict[dead], attempts[dead] = _RETRY, 0
+            dead = status == _DEAD
+            status[dead], attempts[dead] = _RETRY, 0
             due_at[dead], held[dead] = self._now, _COPY_HELD
         return pa.Table.from_arrays(
             [
@@ -157,10 +157,10 @@ class Judge:
                 column_of(self._chunk_ids[chunk_of], pa.int32(), chunk_of == NO_CODE),
                 same(file, len(rows)),
                 column_of(rows, pa.int32()),
-                texts(verdict, list(STATUS_RANK)),
+                texts(status, list(STATUS_RANK)),
                 column_of(attempts, pa.int32()),
                 times(due_at),
-                texts(np.where(verdict >= _RETRY, 0, NO_CODE), [_SLOW]),
+                texts(np.where(status >= _RETRY, 0, NO_CODE), [_SLOW]),
                 texts(held, self._held),
                 reason,
                 detail,
@@ -171,11 +171,11 @@ class Judge:
         )
 
     def _settle_shadows(
-        self, verdict: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
+        self, status: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
-        """Return verdicts and reasons in which the rows `over` of shadows are settled."""
+        """Return the statuses and reasons in which the rows `over` of shadows are settled."""
         reasons = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
-        return np.where(over, _DELIVERED, verdict), _replaced(reason, over, reasons)
+        return np.where(over, _DELIVERED, status), _replaced(reason, over, reasons)
 
     def _due_at(self, table: pa.Table, responses: pa.Table, chunk_of: Rows) -> Rows:
         due_at = times_of(responses["due_at"])
