@@ -58,7 +58,6 @@ $(INSTALLED): requirements.txt pyproject.toml
 	fi
 	[ -x $(BIN)/python ] || "$$uv" venv -q -p "$$python" $(VENV)
 	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
-	"$$uv" pip uninstall -q -p $(BIN)/python eventbridge  # the earlier name: Airflow would find the plug-in twice
 	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
 	rm -rf $(EGG_INFO)
 	touch $@
