@@ -20,8 +20,8 @@ from eventbridge.backtest.tally import (
     ShareOutcome,
     compared,
     counts_of,
+    event_rows_of,
     outcome_of,
-    places_of,
 )
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
@@ -192,7 +192,7 @@ class _Run:
     def _outcomes(self, side: int, candidate_events: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
         settings, held = self.runtime.settings, self._held[side]
         found = {
-            rule: ShareOutcome(left=places_of(files), why=held[rule])
+            rule: ShareOutcome(left=event_rows_of(files), why=held[rule])
             for rule, files in candidate_events.items()
             if rule in held
         }

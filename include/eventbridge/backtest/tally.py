@@ -24,6 +24,7 @@ from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of
 from eventbridge.routing.share_budget import BUDGET, CROWDED
+from eventbridge.routing.sql_results import EventRow
 from eventbridge.rules import Rule, Target
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
@@ -33,13 +34,11 @@ _TEXTS: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Each = TypeVar("Each")
 
-#: Where an archived event lies: file and row.
-Place = tuple[str, int]
 _WHY: Final = {
     BUDGET: "the CPU budget of a budgeted rule was spent",
     CROWDED: "the CPU budget of all budgeted rules together was spent",
 }
-_PLACE: Final = ("event_file", "event_row", "arrived_at", "event_id", "target")
+_EVENT_ROW: Final = ("event_file", "event_row", "arrived_at", "event_id", "target")
 
 
 @dataclass
@@ -200,10 +199,10 @@ def _extend(known: list[Each], found: tuple[Each, ...], most: int) -> None:
 class ShareOutcome:
     """The result of a rule for the events that its pattern matches; `left` events were not evaluated, see `why`."""
 
-    matched: dict[Place, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
-    arrived_at: dict[Place, int] = field(default_factory=dict)
-    event_ids: dict[Place, str] = field(default_factory=dict)
-    left: set[Place] = field(default_factory=set)
+    matched: dict[EventRow, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
+    arrived_at: dict[EventRow, int] = field(default_factory=dict)
+    event_ids: dict[EventRow, str] = field(default_factory=dict)
+    left: set[EventRow] = field(default_factory=set)
     why: str = ""
 
 
@@ -211,46 +210,47 @@ def outcome_of(store: Store, result: SliceResult) -> ShareOutcome:
     """Return the result of a share, read from its delivery file."""
     share = result.detail
     assert isinstance(share, RoutedShare), "a share was asked for"
-    found = ShareOutcome(left=places_of(share.left), why=share.error or _WHY.get(share.reason, share.reason))
+    found = ShareOutcome(left=event_rows_of(share.left), why=share.error or _WHY.get(share.reason, share.reason))
     if result.path is None:
         return found
-    table = read_table(store, result.path, [*_PLACE, *COLUMNS])
+    table = read_table(store, result.path, [*_EVENT_ROW, *COLUMNS])
     for row in table.to_pylist():
-        place = (row["event_file"], row["event_row"])
-        found.matched[place][row["target"]] = {name: row[name] for name in COLUMNS}
-        found.arrived_at[place] = (row["arrived_at"] - _EPOCH) // timedelta(microseconds=1)
-        found.event_ids[place] = row["event_id"]
+        event_row = (row["event_file"], row["event_row"])
+        found.matched[event_row][row["target"]] = {name: row[name] for name in COLUMNS}
+        found.arrived_at[event_row] = (row["arrived_at"] - _EPOCH) // timedelta(microseconds=1)
+        found.event_ids[event_row] = row["event_id"]
     return found
 
 
-def places_of(files: Iterable[tuple[str, str]]) -> set[Place]:
-    """Return the places of pairs of file and row set."""
+def event_rows_of(files: Iterable[tuple[str, str]]) -> set[EventRow]:
+    """Return the rows of pairs of file and row set."""
     return {(file, row) for file, rows in files for row in rowset.decode(rows)}
 
 
 def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> CandidateCounts:
     """Return the counts of a rule's result, with at most `samples` samples of each kind."""
-    places = list(outcome.matched)  # as the share named them: oldest first
-    events = _event_samples(store, places[:most])
+    event_rows = list(outcome.matched)  # as the share named them: oldest first
+    events = _event_samples(store, event_rows[:most])
     samples = {
         f"{rule.name}/{target}": tuple(
-            OutputSample(events[place], output_of(outcome.matched[place][target])) for place in places[:most]
+            OutputSample(events[event_row], output_of(outcome.matched[event_row][target]))
+            for event_row in event_rows[:most]
         )
         for target in rule.targets
     }
     return CandidateCounts(
-        matched={rule.name: _minutes_of(Counter(outcome.arrived_at[place] for place in places))},
+        matched={rule.name: _minutes_of(Counter(outcome.arrived_at[event_row] for event_row in event_rows))},
         samples=samples,
-        failures={f"{rule.name}/{target}": _failures(outcome, places, target, most) for target in rule.targets},
+        failures={f"{rule.name}/{target}": _failures(outcome, event_rows, target, most) for target in rule.targets},
     )
 
 
-def _failures(outcome: ShareOutcome, places: Sequence[Place], target: str, most: int) -> tuple[Failure, ...]:
+def _failures(outcome: ShareOutcome, event_rows: Sequence[EventRow], target: str, most: int) -> tuple[Failure, ...]:
     ids: dict[str, list[str]] = defaultdict(list)
-    for place in places:
-        text = outcome.matched[place][target]["failure"]
+    for event_row in event_rows:
+        text = outcome.matched[event_row][target]["failure"]
         if text is not None:
-            ids[text].append(outcome.event_ids[place])
+            ids[text].append(outcome.event_ids[event_row])
     return tuple(Failure(text, len(each), tuple(each[:most])) for text, each in ids.items())
 
 
@@ -262,44 +262,47 @@ def compared(
     first, second = (each.matched for each in outcomes)
     a, b = first.keys() - left, second.keys() - left
     both = a & b
-    gained, lost = ([place for place in each if place in those] for each, those in ((second, b - a), (first, a - b)))
+    gained, lost = (
+        [event_row for event_row in each if event_row in those] for each, those in ((second, b - a), (first, a - b))
+    )
     changed = {
         target: [
-            place
-            for place in first
-            if place in both and outcomes[0].matched[place][target] != outcomes[1].matched[place][target]
+            event_row
+            for event_row in first
+            if event_row in both and outcomes[0].matched[event_row][target] != outcomes[1].matched[event_row][target]
         ]
         for target in rules[0].targets
         if target in rules[1].targets
     }
-    shown = {place for places in (gained, lost, *changed.values()) for place in places[:most]}
+    shown = {event_row for event_rows in (gained, lost, *changed.values()) for event_row in event_rows[:most]}
     events = _event_samples(store, sorted(shown))
     counts = PairCounts(
         both=len(both),
         gained=len(gained),
         lost=len(lost),
-        gained_samples=tuple(events[place] for place in gained[:most]),
-        lost_samples=tuple(events[place] for place in lost[:most]),
+        gained_samples=tuple(events[event_row] for event_row in gained[:most]),
+        lost_samples=tuple(events[event_row] for event_row in lost[:most]),
         changed={
             target: TargetChanges(
-                len(places), tuple(_change(events[place], place, target, outcomes) for place in places[:most])
+                len(event_rows),
+                tuple(_change(events[event_row], event_row, target, outcomes) for event_row in event_rows[:most]),
             )
-            for target, places in changed.items()
-            if places
+            for target, event_rows in changed.items()
+            if event_rows
         },
     )
     return counts, len(left)
 
 
-def _change(of: EventSample, place: Place, target: str, outcomes: tuple[ShareOutcome, ShareOutcome]) -> Change:
-    a, b = (output_of(each.matched[place][target]) for each in outcomes)
+def _change(of: EventSample, event_row: EventRow, target: str, outcomes: tuple[ShareOutcome, ShareOutcome]) -> Change:
+    a, b = (output_of(each.matched[event_row][target]) for each in outcomes)
     return Change(of, a, b)
 
 
-def _event_samples(store: Store, places: Sequence[Place]) -> dict[Place, EventSample]:
+def _event_samples(store: Store, event_rows: Sequence[EventRow]) -> dict[EventRow, EventSample]:
     """Return archived events as samples."""
     by_file: dict[str, list[int]] = defaultdict(list)
-    for file, row in places:
+    for file, row in event_rows:
         by_file[file].append(row)
     found = {}
     for file, rows in by_file.items():

@@ -26,7 +26,7 @@ class Reconciliation:
     """The contents of the files of one batch; each number is counted from the files themselves.
 
     Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`,
-    fingerprints over the places of budgeted rules' events, by rule. In a batch that took pending deliveries `matched`
+    fingerprints over the rows of budgeted rules' events, by rule. In a batch that took pending deliveries `matched`
     holds what it took, `recorded` what its chunks name, and the event counts are zero.
     """
 

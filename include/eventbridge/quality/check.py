@@ -237,7 +237,7 @@ def _count_values(runtime: Runtime, rule: Rule, manifest: Mapping[str, Any], fou
 
 
 def _matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the places of a rule's matched events, each once: archive file and row set."""
+    """Yield the rows of a rule's matched events, each once: archive file and row set."""
     rows_of: dict[str, set[int]] = {}
     for path in files:
         table = read_table(runtime.store, path, ["rule", "event_file", "event_row"], coded=["rule", "event_file"])
@@ -249,5 +249,5 @@ def _matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterat
         rows = numbers_of(table["event_row"])
         for number in np.unique(file_of[chosen]).tolist():
             rows_of.setdefault(names[number], set()).update(rows[chosen & (file_of == number)].tolist())
-    for file, places in sorted(rows_of.items()):
-        yield file, row_vectors.encode(np.array(sorted(places), dtype=np.int64))
+    for file, event_rows in sorted(rows_of.items()):
+        yield file, row_vectors.encode(np.array(sorted(event_rows), dtype=np.int64))

@@ -82,26 +82,26 @@ def route_share(
     rejected: dict[str, list[int]] = {file: [] for file, _ in share.files}
     spent = well = 0
     with interruptible():
-        for place, row, event in _events(store, job, files):
-            result = results[place] if results is not None else SqlResult(kept=True)
+        for event_row, row, event in _events(store, job, files):
+            result = results[event_row] if results is not None else SqlResult(kept=True)
             try:
                 if share.give_up:
-                    rendered = deliveries.failed(place, row, event, *reversed(share.give_up))
+                    rendered = deliveries.failed(event_row, row, event, *reversed(share.give_up))
                 elif result.failure is not None:
-                    rendered = deliveries.failed(place, row, event, f"where: {result.failure}", ROUTE_FAILED)
+                    rendered = deliveries.failed(event_row, row, event, f"where: {result.failure}", ROUTE_FAILED)
                 elif result.kept:
-                    rendered = deliveries.render(place, row, event, renderers | result.renderers(rule), budget)
+                    rendered = deliveries.render(event_row, row, event, renderers | result.renderers(rule), budget)
                 else:
                     rendered = []
-                    rejected[place[0]].append(place[1])
+                    rejected[event_row[0]].append(event_row[1])
             except (OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
                 text = f"it took more than {share.cpu_seconds:g} CPU-seconds, the budget of its rule in a batch"
-                rendered = deliveries.failed(place, row, event, text)
+                rendered = deliveries.failed(event_row, row, event, text)
                 spent += 1
             deliveries.take(rendered)
-            done[place[0]].append(place[1])
+            done[event_row[0]].append(event_row[1])
             well += not rendered or any(each.get("failure") is None for each in rendered)
             if spent or budget.is_late:
                 break
@@ -157,7 +157,7 @@ class _Deliveries:
 
     def render(
         self,
-        place: EventRow,
+        event_row: EventRow,
         row: dict[str, Any],
         event: Event,
         renderers: dict[str, Renderer],
@@ -166,7 +166,7 @@ class _Deliveries:
         """Return the delivery rows of one event; raises OutOfTime or BudgetSpent."""
         rows = []
         for target in sorted(self.rule.targets):
-            common = self._row(place, row, event, target)
+            common = self._row(event_row, row, event, target)
             name = delivery_id_text(common["delivery_id"])
             scope = Scope(self.rule.name, self.job.bus, target, name, row["arrived_at"], budget.of_evaluations)
             with budget.running():
@@ -184,11 +184,11 @@ class _Deliveries:
             return {"payload": None, "content_type": None, "headers": None, "failure": str(error)}
 
     def failed(
-        self, place: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
+        self, event_row: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
     ) -> list[dict[str, Any]]:
         """Return the delivery rows of an event that fails for all targets; without a `reason`, as TransformFailed."""
         failure = {"failure": text, _REASON: reason}
-        return [self._row(place, row, event, target) | failure for target in sorted(self.rule.targets)]
+        return [self._row(event_row, row, event, target) | failure for target in sorted(self.rule.targets)]
 
     def take(self, rows: Iterable[dict[str, Any]]) -> None:
         """Add the rows of a finished event."""
@@ -248,7 +248,7 @@ class _Deliveries:
             columns = np.array(numbers, np.int64).T
             yield from pieces_of(head, columns[0], columns[1], columns[2], limits, shard)
 
-    def _row(self, place: EventRow, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
+    def _row(self, event_row: EventRow, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
         taken = ("topic", "broker", "partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
         raw_id = delivery_id(self.job.bus, event.source, event.id, self.rule.name, target, self.job.replay_id)
         return {name: row[name] for name in taken} | {
@@ -257,8 +257,8 @@ class _Deliveries:
             "target": target,
             "rule_version": self.rule.version,
             "bus": self.job.bus,
-            "event_file": place[0],
-            "event_row": place[1],
+            "event_file": event_row[0],
+            "event_row": event_row[1],
             "order_key": order_key(self.rule.targets[target], event.document, row),
         }
 

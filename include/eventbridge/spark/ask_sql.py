@@ -114,7 +114,7 @@ class _ShareQueries:
             self._where, self._values = _written(rule)
         except SqlError as error:
             self.hold = f"Its SQL is not sent to Spark: {error}"
-        self._places = [(file, row) for file, rows in share.files for row in rowset.decode(rows)]
+        self._event_rows = [(file, row) for file, rows in share.files for row in rowset.decode(rows)]
         self._seconds = 2 * share.cpu_seconds + 1
         self._names = {target: f"__value{number}" for number, target in enumerate(self._values)}
         self._columns: dict[str, str] = {}
@@ -124,11 +124,11 @@ class _ShareQueries:
         """Evaluate one group of events after the other until all are done, the time is up, or the rule is on hold."""
         if self.hold:
             return
-        self._require_spark(self._places[:1])
+        self._require_spark(self._event_rows[:1])
         if not self._means_something():
             return
         self._until = time.monotonic() + self._seconds
-        left, size = self._places, 1
+        left, size = self._event_rows, 1
         while left:
             group, left = left[:size], left[size:]
             began = time.monotonic()
@@ -151,7 +151,7 @@ class _ShareQueries:
     def _means_something(self) -> bool:
         from pyspark.errors import AnalysisException
 
-        events = events_frame(self._spark, self._job, self._places[:1])
+        events = events_frame(self._spark, self._job, self._event_rows[:1])
         try:
             # a session without a server analyses at once, one with a server when types are requested
             asked = asked_frame(events, self._where, self._named(self._values))
@@ -176,27 +176,27 @@ class _ShareQueries:
             values = {name: self._value(name, text) for name, text in zip(self._values, texts, strict=True)}
             self.results[group[number]] = SqlResult(kept, values=values if kept else {})
 
-    def _ask_apart(self, place: EventRow, failure: str) -> None:
+    def _ask_apart(self, event_row: EventRow, failure: str) -> None:
         """Find the expressions that fail for an event; raises SparkError if none of them does."""
-        self._require_spark([place])
+        self._require_spark([event_row])
         if self._where is not None:
             try:
-                kept = not self._values or self._run([place], self._where, {})[0][1]
+                kept = not self._values or self._run([event_row], self._where, {})[0][1]
             except _JobFailed as error:
                 failure, kept = str(error), None
             if kept is None or not self._values:
-                self.results[place] = SqlResult(kept=True, failure=failure)
+                self.results[event_row] = SqlResult(kept=True, failure=failure)
                 return
             if not kept:
-                self.results[place] = SqlResult(kept=False)
+                self.results[event_row] = SqlResult(kept=False)
                 return
         values = {}
         for name, value in self._values.items():
             try:
-                values[name] = self._value(name, self._run([place], None, {name: value})[0][2])
+                values[name] = self._value(name, self._run([event_row], None, {name: value})[0][2])
             except _JobFailed as error:
                 values[name] = Value(None, failure=str(error))
-        self.results[place] = SqlResult(kept=True, values=values)
+        self.results[event_row] = SqlResult(kept=True, values=values)
 
     def _named(self, values: dict[str, str]) -> dict[str, str]:
         return {self._names[target]: value for target, value in values.items()}
@@ -228,10 +228,10 @@ class _ShareQueries:
             raise _JobFailed("Spark did not return one row for each event")
         return found
 
-    def _require_spark(self, places: Sequence[EventRow]) -> None:
+    def _require_spark(self, event_rows: Sequence[EventRow]) -> None:
         """Raise SparkError unless Spark returns these events without expressions."""
         try:
-            self._rows(places, None, {}, _PATIENCE_SECONDS)
+            self._rows(event_rows, None, {}, _PATIENCE_SECONDS)
         except (_BudgetExceeded, _JobFailed) as error:
             raise SparkError(f"Spark fails even without an expression: {error}") from error
 

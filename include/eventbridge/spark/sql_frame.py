@@ -76,10 +76,10 @@ CONFS: Final = {
 _EVENTS_AT_ONCE = 500
 
 
-def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, places: Sequence[EventRow]) -> DataFrame:
+def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, wanted: Sequence[EventRow]) -> DataFrame:
     """Return the events at some indices as one partition, with the columns that expressions may use."""
     one = spark.range(0, 1, 1, numPartitions=1)
-    events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_size, json.dumps(list(places))), _EVENTS)
+    events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_size, json.dumps(list(wanted))), _EVENTS)
     return events.selectExpr("*", f"parse_json({_DATA}) AS data")
 
 
@@ -137,22 +137,22 @@ def _found(text: str | None, key: str | None, *, as_json: bool) -> str | None:
 
 
 def event_rows(
-    store_uri: str, max_bytes: int, places_text: str, batches: Iterator[pa.RecordBatch]
+    store_uri: str, max_bytes: int, wanted_text: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the events at some indices as rows; runs in Spark's Python workers."""
     store = open_store(store_uri, worker_connection)
-    places = [(file, row) for file, row in json.loads(places_text)]
+    wanted = [(file, row) for file, row in json.loads(wanted_text)]
     for _ in batches:
-        for start in range(0, len(places), _EVENTS_AT_ONCE):
-            some = places[start : start + _EVENTS_AT_ONCE]
+        for start in range(0, len(wanted), _EVENTS_AT_ONCE):
+            some = wanted[start : start + _EVENTS_AT_ONCE]
             bodies: dict[EventRow, bytes] = {}
             for file in dict.fromkeys(file for file, _ in some):
                 rows = sorted(row for other, row in some if other == file)
                 found = read_rows(store, file, rowset.encode(rows), columns=["body"])["body"].to_pylist()
                 bodies |= {(file, row): body for row, body in zip(rows, found, strict=True)}
             rows_of_events = [
-                _row(start + number, parse_event(bodies[place], max_bytes=max_bytes), len(bodies[place]))
-                for number, place in enumerate(some)
+                _row(start + number, parse_event(bodies[event_row], max_bytes=max_bytes), len(bodies[event_row]))
+                for number, event_row in enumerate(some)
             ]
             yield pa.RecordBatch.from_pylist(rows_of_events, schema=_ARROW)
 

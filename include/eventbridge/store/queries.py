@@ -43,10 +43,10 @@ _AS_TEXT = {
     "event": "try(decode(event)::JSON)",
     "request": "try(decode(request))",
 }
-_PLACE = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
+_POSITION = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
 
 #: The same name as `dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
-_SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
+_SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_POSITION})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 

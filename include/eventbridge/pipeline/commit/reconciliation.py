@@ -121,18 +121,18 @@ def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
     for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
             table = read_table(runtime.store, file.path, columns=["event_file", "event_row"])
-            places = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
-            found[file.detail.rule].update(places)
-    return {rule: _of_places(places) for rule, places in found.items()}
+            event_rows = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
+            found[file.detail.rule].update(event_rows)
+    return {rule: _of_event_rows(event_rows) for rule, event_rows in found.items()}
 
 
 def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
-    """Return the fingerprint of events by their places: pairs of buffer file and row set."""
-    return _of_places((file, row) for file, rows in files for row in rowset.decode(rows))
+    """Return the fingerprint of events by their rows: pairs of buffer file and row set."""
+    return _of_event_rows((file, row) for file, rows in files for row in rowset.decode(rows))
 
 
-def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
-    names = (f"{file}#{row}" for file, row in places)
+def _of_event_rows(event_rows: Iterable[tuple[str, int]]) -> Fingerprint:
+    names = (f"{file}#{row}" for file, row in event_rows)
     return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
 
 

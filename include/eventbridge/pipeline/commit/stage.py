@@ -304,11 +304,11 @@ def _named(runtime: Runtime, batch: Batch) -> _NamedRows:
     return named
 
 
-def _surplus(runtime: Runtime, batch: Batch, places: set[tuple[str, int]]) -> ReconciliationError:
+def _surplus(runtime: Runtime, batch: Batch, event_rows: set[tuple[str, int]]) -> ReconciliationError:
     ids = set()
     for _, table in settlements(runtime, batch.batch_id, ["file", "row", "delivery_id"]):
         ids |= {
-            delivery_id_text(row["delivery_id"]) for row in table.to_pylist() if (row["file"], row["row"]) in places
+            delivery_id_text(row["delivery_id"]) for row in table.to_pylist() if (row["file"], row["row"]) in event_rows
         }
     found = sorted(ids)
     more = f" and {len(found) - _IDS_SHOWN} more" if len(found) > _IDS_SHOWN else ""

@@ -156,17 +156,15 @@ def _delivery_rows(runtime: Runtime, dead: Sequence[SettledDelivery]) -> list[Re
     rows = _rows_of(runtime, [(settled.file, settled.row) for settled in dead], None)
     landed = [row for row in rows if not _is_redriven(row)]
     redriven = [row for row in rows if _is_redriven(row)]
-    bodies = _rows_of(runtime, [_event_place(row) for row in landed], ["body"])
-    letters = _rows_of(runtime, [_event_place(row) for row in redriven], ["event", "attempts"])
-    events = {
-        _event_place(row): {"event": body["body"], "before": []} for row, body in zip(landed, bodies, strict=True)
-    }
+    bodies = _rows_of(runtime, [_event_row(row) for row in landed], ["body"])
+    letters = _rows_of(runtime, [_event_row(row) for row in redriven], ["event", "attempts"])
+    events = {_event_row(row): {"event": body["body"], "before": []} for row, body in zip(landed, bodies, strict=True)}
     for row, letter in zip(redriven, letters, strict=True):
-        events[_event_place(row)] = {"event": letter["event"], "before": letter["attempts"]}
-    return [row | events[_event_place(row)] for row in rows]
+        events[_event_row(row)] = {"event": letter["event"], "before": letter["attempts"]}
+    return [row | events[_event_row(row)] for row in rows]
 
 
-def _event_place(row: Record) -> tuple[str, int]:
+def _event_row(row: Record) -> tuple[str, int]:
     return row["event_file"], row["event_row"]
 
 
@@ -175,16 +173,16 @@ def _is_redriven(row: Record) -> bool:
     return is_dead_letter(str(row["event_file"]))
 
 
-def _rows_of(runtime: Runtime, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
+def _rows_of(runtime: Runtime, event_rows: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
     by_file: dict[str, set[int]] = defaultdict(set)
-    for file, number in places:
+    for file, number in event_rows:
         by_file[file].add(number)
     found: dict[tuple[str, int], Record] = {}
     for file, numbers in by_file.items():
         read = read_dead_letters if is_dead_letter(file) else read_rows
         table = read(runtime.store, file, rowset.encode(numbers), columns)
         found |= {(file, number): row for number, row in zip(sorted(numbers), table.to_pylist(), strict=True)}
-    return [found[place] for place in places]
+    return [found[event_row] for event_row in event_rows]
 
 
 class _Attempts:

@@ -124,7 +124,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 
 
-class ChunkPlaces:
+class ChunkRows:
     """Finds the chunks of rows of delivery files, and their number of earlier attempts."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:

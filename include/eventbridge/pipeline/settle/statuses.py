@@ -20,7 +20,7 @@ from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RAN
 from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
 from eventbridge.model.row_vectors import Rows
 from eventbridge.pipeline.settle.pending import dead_letters_nothing
-from eventbridge.pipeline.settle.settlement import ChunkPlaces, batch_deliveries, publish_settlement, settlement_key
+from eventbridge.pipeline.settle.settlement import ChunkRows, batch_deliveries, publish_settlement, settlement_key
 from eventbridge.policy.delivery_windows import next_opening, windows_of
 from eventbridge.runtime.claims import begin_settlement
 from eventbridge.runtime.runtime import Runtime
@@ -96,7 +96,7 @@ class Judge:
         """Without `responses`, every delivery that could be sent is unknown."""
         chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
         self._responses = responses or read_responses(runtime.store, ())
-        self._places = ChunkPlaces(chunks)
+        self._chunk_rows = ChunkRows(chunks)
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
         # Pending or redriven deliveries were routed to a target that was not a shadow then.
@@ -122,7 +122,7 @@ class Judge:
         without a payload becomes a dead letter or, where a target dead-letters nothing, waits.
         """
         responses = self._responses.of(ids_of(table["delivery_id"]))
-        chunk_of, attempts = self._places.of(file, rows)
+        chunk_of, attempts = self._chunk_rows.of(file, rows)
         status, _ = codes_of(responses["status"])  # a rank: the dictionary is STATUS_RANK
         found = status != NO_CODE
         status[~found] = _UNKNOWN
