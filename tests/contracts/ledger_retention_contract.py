@@ -77,13 +77,13 @@ class RetentionContract:
         assert ledger.retention.groups("all") == [BatchGroup("flights", ""), GROUP, BatchGroup("night", "flights-bus")]
         found = ledger.retention.expired("all", GROUP, after(3))
         assert found == [rest[0], first]
-        place = BatchPosition(rest[0].planned_at, rest[0].batch_id)
-        assert ledger.retention.expired("all", GROUP, after(3), place, limit=1) == [first]
+        position = BatchPosition(rest[0].planned_at, rest[0].batch_id)
+        assert ledger.retention.expired("all", GROUP, after(3), position, limit=1) == [first]
         assert ledger.retention.expired("all", BatchGroup("night", "flights-bus"), after(3)) == []
         marks = [marked(ledger, each, "archive") for each in (rest[0], first)]
         assert ledger.retention.expired("archive", GROUP, after(9)) == list(reversed(marks))
-        place = BatchPosition(first.planned_at, first.batch_id)
-        assert ledger.retention.expired("archive", GROUP, after(9), place) == [marks[0]]
+        position = BatchPosition(first.planned_at, first.batch_id)
+        assert ledger.retention.expired("archive", GROUP, after(9), position) == [marks[0]]
         assert [each.batch_id for each in ledger.retention.uncleared()] == ["batch-1", "batch-2"]
 
     def test_of_two_that_mark_a_batch_one_does(self, ledger: Ledger, rival: Ledger) -> None:

@@ -12,7 +12,7 @@ import pytest
 from api.server import Installation, Server, order
 
 from eventbridge.model.cursor import write_cursor, write_name_cursor
-from eventbridge.runtime.batch_files import place_of
+from eventbridge.runtime.batch_files import cursor_at
 
 RULES = """
 buses:
@@ -71,8 +71,8 @@ def attacked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
             server,
             shop,
             token,
-            write_cursor(place_of(archive)),
-            write_cursor(place_of(letters)),
+            write_cursor(cursor_at(archive)),
+            write_cursor(cursor_at(letters)),
             archive.batch_id,
             (replay["replay_id"], redrive["redrive_id"]),
         )
@@ -102,7 +102,7 @@ def test_a_cursor_is_no_key_to_another_kind_of_batch(attacked: Attacked) -> None
         kinds = {each.batch_id: each.kind for each in batches}
         files = runtime.ledger.files.newest("buffer", "archive", 10, bus="orders")
     (copies,) = (each for each in files if kinds[each.batch_id] == "replay")
-    found = attacked.shop.get("/events", params={"bus": "orders", "cursor": write_cursor(place_of(copies))})
+    found = attacked.shop.get("/events", params={"bus": "orders", "cursor": write_cursor(cursor_at(copies))})
 
     assert (found.status_code, copies.batch_id in found.text) == (200, False)
 

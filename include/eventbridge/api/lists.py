@@ -297,7 +297,7 @@ def page_of(
     first = 0
     if cursor:
         behind = read_name_cursor(cursor, len(name(items[0])) if items else 1)
-        first = next((place for place, each in enumerate(items, 1) if tuple(name(each)) == behind), -1)
+        first = next((number for number, each in enumerate(items, 1) if tuple(name(each)) == behind), -1)
         if first < 0:
             raise UserError("the item of the cursor does not exist any more. Start again without a cursor")
     last = first + limit

@@ -16,10 +16,10 @@ from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.processes import check_cancelled
 from eventbridge.runtime.batch_files import (
     Damaged,
+    cursor_at,
     dead_letter_files,
     files_from,
     newest_files,
-    place_of,
     read_dead_letters,
     read_unless_damaged,
     rows_after,
@@ -48,9 +48,9 @@ _LONGEST = 100
 
 @dataclass(frozen=True)
 class DeadLetterName:
-    """The position of a dead letter, its unique name, and what it shares with other dead letters.
+    """The file and row of a dead letter, its unique name, and what it shares with other dead letters.
 
-    `subject` is the delivery id or, without one, the place of the event: several dead letters have the same if a
+    `subject` is the delivery id or, without one, the position of the event: several dead letters have the same if a
     delivery was dead-lettered several times.
     """
 
@@ -121,20 +121,20 @@ def dead_letter_page(
     UserError for an invalid cursor.
     """
     found: list[DeadLetter] = []
-    place = read_cursor(after) if after else None
-    last = place
+    cursor = read_cursor(after) if after else None
+    last = cursor
     chosen = ChosenRows(runtime, selection, [], damaged)
-    for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", place)):
+    for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", cursor)):
         if count == most_files:
-            return DeadLetterPage(tuple(found), write_cursor(place_of(file)))
-        behind = rows_after(place, file)
+            return DeadLetterPage(tuple(found), write_cursor(cursor_at(file)))
+        behind = rows_after(cursor, file)
         for dead_letter in _dead_letters_of(runtime, chosen, file.path, _LIST_COLUMNS, damaged):
             if dead_letter.row <= behind:
                 continue
             if len(found) == limit and last is not None:
                 return DeadLetterPage(tuple(found), write_cursor(last))
             found.append(dead_letter)
-            last = place_of(file, dead_letter.row)
+            last = cursor_at(file, dead_letter.row)
     return DeadLetterPage(tuple(found), None)
 
 
@@ -191,7 +191,7 @@ class ChosenRows:
 def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
     """Return the dead letters with a name, newest batch first: several if a delivery was dead-lettered several times.
 
-    `name` is a result of `name_of`, a delivery id or its beginning, or the place of the event,
+    `name` is a result of `name_of`, a delivery id or its beginning, or the position of the event,
     `<bus>/<topic>/<partition>/<offset>`: the bus is optional. An unreadable file is skipped and added to `damaged`;
     without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if no
     delivery, or more than one, has it.

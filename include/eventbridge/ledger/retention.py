@@ -112,19 +112,19 @@ _of_group = (
     _other.c.bus == sa.bindparam("of_bus"),
     _other.c.kind == sa.bindparam("of_kind"),
 )
-_place = sa.tuple_(_other.c.planned_at, _other.c.batch_id)
+_position = sa.tuple_(_other.c.planned_at, _other.c.batch_id)
 
 #: A batch of the same runner, bus and kind that was planned later.
 LATER_BATCH = (
     sa.select(_other.c.batch_id)
-    .where(*_of_group, _place > sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
+    .where(*_of_group, _position > sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
     .limit(1)
 )
 
 #: One that was planned earlier.
 EARLIER_BATCH = (
     sa.select(_other.c.batch_id)
-    .where(*_of_group, _place < sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
+    .where(*_of_group, _position < sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
     .limit(1)
 )
 
@@ -240,8 +240,8 @@ def select_groups(kept: Kept) -> sa.Select[Any]:
 
 
 def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
-    """Return the query for committed batches of a group planned before a time; `behind`: after another one's place."""
-    place = sa.tuple_(batch.c.planned_at, batch.c.batch_id)
+    """Return the query for committed batches of a group planned before a time; `behind`: after another one."""
+    position = sa.tuple_(batch.c.planned_at, batch.c.batch_id)
     found = sa.select(batch).where(
         batch.c.kept == sa.bindparam("of_kept"),
         batch.c.runner == sa.bindparam("of_runner"),
@@ -250,7 +250,7 @@ def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
     )
     if behind:
         last = sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()])
-        found = found.where(place < last if newest_first else place > last)
+        found = found.where(position < last if newest_first else position > last)
     if not (behind and newest_first):  # with two upper bounds SQLite may enter the index at the wrong one
         found = found.where(batch.c.planned_at < sa.bindparam("before", type_=UtcTime))
     order = (
@@ -276,7 +276,7 @@ class Retention(Aggregate):
         """Return committed batches of a group planned before a time, from an index of exactly these.
 
         Whole batches come newest first, because a batch goes before the batch whose rows it took; the others come
-        oldest first. `behind`: only batches after that place.
+        oldest first. `behind`: only batches after that position.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:

@@ -59,8 +59,8 @@ def select_schemas(limit: int, *, bus: str | None, behind: bool) -> sa.Select[An
     if bus is not None:
         query = query.where(event_schema.c.bus == bus)
     if behind:
-        place = sa.tuple_(event_schema.c.bus, event_schema.c.type)
-        query = query.where(place > sa.tuple_(sa.bindparam("behind_bus"), sa.bindparam("behind_type")))
+        key = sa.tuple_(event_schema.c.bus, event_schema.c.type)
+        query = query.where(key > sa.tuple_(sa.bindparam("behind_bus"), sa.bindparam("behind_type")))
     return query
 
 

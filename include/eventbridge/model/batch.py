@@ -75,7 +75,7 @@ class BatchFile:
 
 @dataclass(frozen=True)
 class FilePosition:
-    """A file of a batch, and its place among the files of all batches."""
+    """A file of a batch, and its position among the files of all batches."""
 
     planned_at: datetime
     batch_id: str

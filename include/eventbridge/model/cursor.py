@@ -14,7 +14,7 @@ from eventbridge.errors import UserError
 _Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
 
 
-class PagePosition(msgspec.Struct, frozen=True, array_like=True):
+class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """The last item of a page: the planning time of its batch (microseconds since 1970), the batch, file and row."""
 
     planned_at: Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000_000)]
@@ -23,9 +23,9 @@ class PagePosition(msgspec.Struct, frozen=True, array_like=True):
     row: Annotated[int, msgspec.Meta(ge=-1, le=2_147_483_647)] = -1
 
 
-def write_cursor(place: PagePosition) -> str:
-    """Return a place as a cursor."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+def write_cursor(cursor: Cursor) -> str:
+    """Return a cursor as text."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(cursor)).decode().rstrip("=")
 
 
 def write_name_cursor(*names: str) -> str:
@@ -64,9 +64,9 @@ def read_time_cursor(text: str) -> datetime:
         raise _no_cursor(text) from None
 
 
-def read_cursor(text: str) -> PagePosition:
-    """Return the place of a cursor; raises UserError if the text is not one."""
-    return _decoded(text, PagePosition)
+def read_cursor(text: str) -> Cursor:
+    """Return the cursor that a text holds; raises UserError if it holds none."""
+    return _decoded(text, Cursor)
 
 
 Content = TypeVar("Content")

@@ -53,7 +53,7 @@ class BatchGroup:
 
 @dataclass(frozen=True)
 class BatchPosition:
-    """The place of a batch among others in order of planning."""
+    """The position of a batch among others in order of planning."""
 
     planned_at: datetime
     batch_id: str

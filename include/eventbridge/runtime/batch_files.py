@@ -21,7 +21,7 @@ from eventbridge.errors import (
 )
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchKind, FileKind, FilePosition
-from eventbridge.model.cursor import PagePosition
+from eventbridge.model.cursor import Cursor
 from eventbridge.model.storage import Kept
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -45,23 +45,23 @@ def files_from(
     runtime: Runtime,
     kind: FileKind,
     what: Kept,
-    place: PagePosition | None,
+    cursor: Cursor | None,
     *,
     bus: str | None = None,
     batch_kind: BatchKind | None = None,
 ) -> Iterator[FilePosition]:
-    """Yield what `newest_files` yields, from the file of a place on; that file comes first if it still exists.
+    """Yield what `newest_files` yields, from the file of a cursor on; that file comes first if it still exists.
 
-    `bus`, `batch_kind`: yield only files of such batches; None: of all. They also hold for the batch of `place`, which
+    `bus`, `batch_kind`: yield only files of such batches; None: of all. They also hold for the batch of `cursor`, which
     a caller may have made up.
     """
     behind = None
-    if place is not None:
-        behind = FilePosition(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
-        here = _batch(runtime, place.batch_id)
+    if cursor is not None:
+        behind = FilePosition(_EPOCH + cursor.planned_at * _MICROSECOND, cursor.batch_id, cursor.key, "")
+        here = _batch(runtime, cursor.batch_id)
         if here is not None and bus in (None, here.bus) and batch_kind in (None, here.kind):
-            for each in runtime.ledger.files.of_batch(place.batch_id, kind):
-                if each.key == place.key and each.path is not None:
+            for each in runtime.ledger.files.of_batch(cursor.batch_id, kind):
+                if each.key == cursor.key and each.path is not None:
                     yield FilePosition(here.planned_at, each.batch_id, each.key, each.path)
     yield from _behind(runtime, kind, what, bus, batch_kind, behind)
 
@@ -73,14 +73,14 @@ def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
         return None
 
 
-def place_of(file: FilePosition, row: int = -1) -> PagePosition:
-    """Return the place of a row of a file; -1: before its first row."""
-    return PagePosition((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
+def cursor_at(file: FilePosition, row: int = -1) -> Cursor:
+    """Return the cursor of a row of a file; -1: before its first row."""
+    return Cursor((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 
-def rows_after(place: PagePosition | None, file: FilePosition) -> int:
-    """Return the last row of a file that comes before a place or at it; -1: none."""
-    return place.row if place is not None and (place.batch_id, place.key) == (file.batch_id, file.key) else -1
+def rows_after(cursor: Cursor | None, file: FilePosition) -> int:
+    """Return the last row of a file that comes before a cursor or at it; -1: none."""
+    return cursor.row if cursor is not None and (cursor.batch_id, cursor.key) == (file.batch_id, file.key) else -1
 
 
 def _behind(

@@ -85,13 +85,13 @@ class _Pruning:
 
     def _expired(self, kept: Kept, group: BatchGroup, retention: Retention) -> Iterator[Batch]:
         before = self._run.now - (retention.deliveries if kept == "all" else retention.ends(kept, "normal"))
-        place: BatchPosition | None = None
+        position: BatchPosition | None = None
         while True:
-            page = self._ledger.retention.expired(kept, group, before, place, limit=_PAGE)
+            page = self._ledger.retention.expired(kept, group, before, position, limit=_PAGE)
             yield from page
             if len(page) < _PAGE:
                 return
-            place = BatchPosition(page[-1].planned_at, page[-1].batch_id)
+            position = BatchPosition(page[-1].planned_at, page[-1].batch_id)
 
     def _clear(self, batch: Batch) -> None:
         """Remove the pruned files of a batch, then its rows, by which a later run finds the files if this one dies."""

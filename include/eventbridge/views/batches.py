@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.cursor import PagePosition, read_cursor, write_cursor
+from eventbridge.model.cursor import Cursor, read_cursor, write_cursor
 from eventbridge.pipeline.commit.stats import stage_times
 from eventbridge.repair.audit import Audit, audit, find_batch
 from eventbridge.runtime.runtime import Runtime
@@ -46,13 +46,13 @@ class BatchAccount:
 
 def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchPage:
     """Return at most `limit` batches after a cursor; raises UserError for an invalid cursor."""
-    place = read_cursor(after) if after else None
-    before = None if place is None else (_EPOCH + place.planned_at * _MICROSECOND, place.batch_id)
+    start = read_cursor(after) if after else None
+    before = None if start is None else (_EPOCH + start.planned_at * _MICROSECOND, start.batch_id)
     found = runtime.ledger.batches.find(limit=limit + 1, before=before)
     cursor = None
     if len(found) > limit:
         last = found[limit - 1]
-        cursor = write_cursor(PagePosition((last.planned_at - _EPOCH) // _MICROSECOND, last.batch_id))
+        cursor = write_cursor(Cursor((last.planned_at - _EPOCH) // _MICROSECOND, last.batch_id))
     return BatchPage(tuple(found[:limit]), cursor)
 
 

@@ -15,7 +15,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.rules.find import find_bus
-from eventbridge.runtime.batch_files import files_from, place_of, rows_after
+from eventbridge.runtime.batch_files import cursor_at, files_from, rows_after
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store.parquet import read_rows, read_table
@@ -82,16 +82,16 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     names no bus.
     """
     _require_visible_bus(runtime, query.bus)
-    place = read_cursor(after) if after else None
+    cursor = read_cursor(after) if after else None
     found: list[FoundEvent] = []
     unreadable: list[str] = []
-    last = place
+    last = cursor
     seen = 0
     # A replay copies the events that it takes into a file of its own, with its own time: these are no new events.
-    archive = files_from(runtime, "buffer", "archive", place, bus=query.bus, batch_kind="normal")
+    archive = files_from(runtime, "buffer", "archive", cursor, bus=query.bus, batch_kind="normal")
     for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
-            return EventPage(tuple(found), write_cursor(place_of(file)), tuple(unreadable))
+            return EventPage(tuple(found), write_cursor(cursor_at(file)), tuple(unreadable))
         if query.since is not None and file.planned_at < query.since:
             break  # the files after it are older still
         if query.until is not None and file.planned_at >= query.until:
@@ -103,12 +103,12 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
             continue
         seen += count_of_file
         for row, record in fitting:
-            if row <= rows_after(place, file):
+            if row <= rows_after(cursor, file):
                 continue
             if len(found) == limit and last is not None:
                 return EventPage(tuple(found), write_cursor(last), tuple(unreadable))
             found.append(FoundEvent(batch_id=file.batch_id, **record))
-            last = place_of(file, row)
+            last = cursor_at(file, row)
     return EventPage(tuple(found), None, tuple(unreadable))
 
 
