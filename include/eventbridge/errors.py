@@ -100,7 +100,7 @@ class PackageMissing(UserError):
 
 @dataclass(frozen=True)
 class RuleError:
-    """One error in a rule file: its place, what is wrong, and its remedy.
+    """One error in a rule file: its position, what is wrong, and its remedy.
 
     `line` and `column` count from 1; `path` is a JSON path such as `$.rules.big-orders.bus`.
     """

@@ -55,13 +55,13 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
 
 
 def check_event(document: dict[str, JsonValue]) -> None:
-    """Raise EventError, with the first error and its place, if a document is not a CloudEvent 1.0."""
+    """Raise EventError, with the first error and its position, if a document is not a CloudEvent 1.0."""
     for error in errors_in(document):
         raise error
 
 
 def errors_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
-    """Yield, with its place, every reason why a document is not a CloudEvent 1.0."""
+    """Yield, with its position, every reason why a document is not a CloudEvent 1.0."""
     for name, value in document.items():
         check = ATTRIBUTE_CHECKS.get(name)
         try:

@@ -134,7 +134,7 @@ def _sum(integer: str, addend: int) -> Decimal:
 
 
 def parse_document(text: bytes | str) -> Document:
-    """Return the JSON object in `text`, parsed strictly by RFC 8259; raises `EventError` with the error and its place.
+    """Return the JSON object in `text`, parsed strictly by RFC 8259; raises `EventError` with the error's position.
 
     Refused: bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
     after the object, nesting deeper than 128. The last of duplicate keys counts. Numbers are kept as written.
@@ -155,9 +155,9 @@ def parse_value(text: bytes | str) -> JsonValue:
         deep = _depth_exceeded(decoded)
         if deep is not None and deep < at:  # Python's own depth limit depends on its version
             raise _too_deep(decoded) from None
-        raise EventError(f"not JSON: {message} at {_place(decoded, at)}") from None
+        raise EventError(f"not JSON: {message} at {_line_and_column(decoded, at)}") from None
     except _NotJson as error:
-        raise EventError(f"not JSON: {error} at {_place(decoded, _find_word(decoded, str(error)))}") from None
+        raise EventError(f"not JSON: {error} at {_line_and_column(decoded, _find_word(decoded, str(error)))}") from None
     except RecursionError:
         raise _too_deep(decoded) from None
     if decoded.count("{") + decoded.count("[") > MAXIMUM_DEPTH and _depth_exceeded(decoded) is not None:
@@ -237,7 +237,7 @@ def _decode(text: bytes | str) -> str:
     if isinstance(text, str):
         decoded = text
         if not text.isascii() and (lone := _SURROGATE.search(text)):
-            raise EventError(f"not text: an unescaped surrogate at {_place(text, lone.start())}")
+            raise EventError(f"not text: an unescaped surrogate at {_line_and_column(text, lone.start())}")
     else:
         try:
             decoded = bytes(text).decode("utf-8")
@@ -248,7 +248,7 @@ def _decode(text: bytes | str) -> str:
     return decoded
 
 
-def _place(text: str, position: int) -> str:
+def _line_and_column(text: str, position: int) -> str:
     return f"line {text.count(chr(10), 0, position) + 1}, column {position - text.rfind(chr(10), 0, position)}"
 
 
@@ -270,7 +270,7 @@ def _depth_exceeded(text: str) -> int | None:
 
 
 def _too_deep(text: str) -> EventError:
-    return EventError(f"nested deeper than {MAXIMUM_DEPTH} at {_place(text, _depth_exceeded(text) or 0)}")
+    return EventError(f"nested deeper than {MAXIMUM_DEPTH} at {_line_and_column(text, _depth_exceeded(text) or 0)}")
 
 
 def _as_key(key: object) -> str:

@@ -24,7 +24,7 @@ MAX_IN_PATH: Final = 1_000
 #: The maximum of characters in each text of an error or warning: many may quote one long name.
 MAX_IN_TEXT: Final = 1_000
 #: From this size on PyYAML's slow parser is not used to improve a message.
-MAX_BYTES_FOR_PLACES: Final = 1 << 16
+MAX_BYTES_FOR_LOCATIONS: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
@@ -56,16 +56,16 @@ def too_long(content: bytes, file: str) -> RuleError | None:
     return Location(file, 1, 1).error("$", message, "Split it")
 
 
-def too_many_values(place: Location) -> RuleError:
+def too_many_values(location: Location) -> RuleError:
     """Return the error for a file that holds too many values."""
     message = f"the file has more than {MAX_VALUES:,} keys and values, the limit for a file that is sent"
-    return place.error("$", message, "Split it, or check it with `eventbridge rules check`")
+    return location.error("$", message, "Split it, or check it with `eventbridge rules check`")
 
 
-def too_long_path(place: Location) -> RuleError:
+def too_long_path(location: Location) -> RuleError:
     """Return the error for a value whose path is too long."""
     message = f"the path of this value has more than {MAX_IN_PATH:,} characters, the limit for a file that is sent"
-    return place.error("$", message, "Write shorter keys, or check it with `eventbridge rules check`")
+    return location.error("$", message, "Write shorter keys, or check it with `eventbridge rules check`")
 
 
 def parse_sent_pattern(text: str) -> Pattern:

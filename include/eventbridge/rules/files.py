@@ -28,19 +28,19 @@ _NEARLY: Final = 0.85
 
 def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
     """Return the rule files below a folder, in order; adds errors to `errors`."""
-    place = Location(str(folder), 1, 1)
+    location = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
         errors.append(
-            place.error("$", "this is a file, not a folder of rule files", "Name the folder that contains it")
+            location.error("$", "this is a file, not a folder of rule files", "Name the folder that contains it")
         )
         return []
     if not folder.is_dir():
         remedy = "Create it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
-        errors.append(place.error("$", "the folder of rule files does not exist", remedy))
+        errors.append(location.error("$", "the folder of rule files does not exist", remedy))
         return []
     files = sorted(_visible_files(folder, errors))
     if not files:
-        errors.append(place.error("$", "there is no rule file below this folder", "Write one that ends in .yaml"))
+        errors.append(location.error("$", "there is no rule file below this folder", "Write one that ends in .yaml"))
     return files
 
 
@@ -68,8 +68,8 @@ def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
     try:
         return path.read_bytes()
     except OSError as error:
-        place = Location(str(path), 1, 1)
-        errors.append(place.error("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
+        location = Location(str(path), 1, 1)
+        errors.append(location.error("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
         return None
 
 

@@ -234,13 +234,13 @@ def _top(content: bytes, path: Path, errors: list[RuleError], *, bounded: bool =
     """
     known = len(errors)
     top = read_yaml(content, str(path), errors, bounded=bounded)
-    place = Location(str(path), 1, 1)
+    location = Location(str(path), 1, 1)
     wrong = len(errors) > known
     if top is None and not wrong:
-        errors.append(place.error("$", "the file is empty", "Write buses: or rules:, or remove the file"))
+        errors.append(location.error("$", "the file is empty", "Write buses: or rules:, or remove the file"))
     elif not bounded and (wrong or isinstance(getattr(top, "value", None), dict)) and not is_rule_file(top, content):
         del errors[known:]
-        errors.append(place.error("$", *NO_RULE_FILE))
+        errors.append(location.error("$", *NO_RULE_FILE))
         return None
     return top
 

@@ -41,14 +41,14 @@ class Node:
     """
 
     path: str
-    place: Location
+    location: Location
     key: Location
     value: Any
     spoilt: bool = False
 
     def error(self, message: str, remedy: str) -> RuleError:
         """Return an error in this value."""
-        return self.place.error(self.path, message, remedy)
+        return self.location.error(self.path, message, remedy)
 
     def error_at_key(self, message: str, remedy: str) -> RuleError:
         """Return an error about the presence of this value."""

@@ -40,7 +40,7 @@ class RuleTest:
     matches: bool = True
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)
 
-    def place(self, name: str, target: str | None = None) -> Node:
+    def node_of(self, name: str, target: str | None = None) -> Node:
         """Return the node of a field, or of a target in it; the test's own if not given."""
         found: Node = self.node.value.get(name, self.node)
         if target is not None:
@@ -99,29 +99,29 @@ def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
         yield _match_failure(rule, test, document)
         return
     for name, wanted in test.outputs.items():
-        place = test.place("outputs", name)
+        node = test.node_of("outputs", name)
         target = rule.targets[name]
         if target.transform.form == "SQL":
-            yield place.error("only Spark evaluates the form SQL", "Remove this output; `rules backtest` shows it")
+            yield node.error("only Spark evaluates the form SQL", "Remove this output; `rules backtest` shows it")
             continue
         try:
             rendered = _rendered(rule, target, document)
         except EventBridgeError as error:
-            yield place.error(f"the transform of {name} fails: {_cut(str(error))}", "Correct the transform or event")
+            yield node.error(f"the transform of {name} fails: {_cut(str(error))}", "Correct the transform or event")
             continue
         if not _same(rendered, wanted):
             got = rendered.payload.decode("utf-8", "replace")
             message = f"{name} gets {_cut(got)}, and not {_cut(write_document(wanted))}"
-            yield place.error(message, "Correct the transform, or what the test expects")
+            yield node.error(message, "Correct the transform, or what the test expects")
 
 
 def _match_failure(rule: Rule, test: RuleTest, document: dict[str, JsonValue]) -> RuleError:
-    place = test.place("matches")
+    node = test.node_of("matches")
     if not test.matches:
-        return place.error("the pattern matches this event", "Correct the pattern, or write matches: true")
+        return node.error("the pattern matches this event", "Correct the pattern, or write matches: true")
     why = "; ".join(str(finding) for finding in explain(parse_pattern(rule.pattern), document))
     message = f"the pattern does not match this event: {_cut(why)}"
-    return place.error(message, "Correct the pattern, or write matches: false")
+    return node.error(message, "Correct the pattern, or write matches: false")
 
 
 def _rendered(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Rendered:

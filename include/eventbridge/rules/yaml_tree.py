@@ -30,7 +30,7 @@ from yaml.tokens import ScalarToken
 from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
 from eventbridge.rules.bounds import (
-    MAX_BYTES_FOR_PLACES,
+    MAX_BYTES_FOR_LOCATIONS,
     MAX_IN_PATH,
     MAX_VALUES,
     too_long,
@@ -84,19 +84,19 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
     if text is None:
         return None
     try:
-        return _tree_of(text, file, errors, bounded=bounded, names_places=not bounded or _is_short(content))
+        return _tree_of(text, file, errors, bounded=bounded, reports_locations=not bounded or _is_short(content))
     except _TooMany as many:
-        errors.append(too_many_values(many.place))
+        errors.append(too_many_values(many.location))
     except _TooLong as long_path:
-        errors.append(too_long_path(long_path.place))
+        errors.append(too_long_path(long_path.location))
     except _TooDeep as deep:
-        errors.append(deep.place.error("$", f"values are nested deeper than {MAXIMUM_DEPTH}", "Flatten them"))
+        errors.append(deep.location.error("$", f"values are nested deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
         errors.append(_syntax_error(error, file, text))
     except ReaderError as error:
-        place = _place_in(file, text[: error.position])
+        location = _location_in(file, text[: error.position])
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
-        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        errors.append(location.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
     except (ValueError, OverflowError):
         message = "an invalid escape in double quotes"
         errors.append(start.error("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
@@ -106,19 +106,19 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
 
 
 def _is_short(content: bytes) -> bool:
-    return len(content) <= MAX_BYTES_FOR_PLACES
+    return len(content) <= MAX_BYTES_FOR_LOCATIONS
 
 
-def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, names_places: bool) -> Node | None:
-    """Return the document's tree; raises what the parsers raise, with a place if `names_places`."""
+def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, reports_locations: bool) -> Node | None:
+    """Return the document's tree; raises what the parsers raise, with a location if `reports_locations`."""
     tree = _Tree(file, errors, bounded)
     known = len(errors)
     try:
         return tree.document(_events(CParser(text)))
     except YAMLError:
-        if not names_places:
+        if not reports_locations:
             raise
-        # PyYAML's parser in Python, twenty times slower, names places and causes; its result counts.
+        # PyYAML's parser in Python, twenty times slower, names locations and causes; its result counts.
         del errors[known:]
         return tree.document(_events(SafeLoader(text)))
 
@@ -127,14 +127,14 @@ def _text_of(content: bytes, file: str, errors: list[RuleError]) -> str | None:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place = _place_in(file, error.object[: error.start].decode())
+        location = _location_in(file, error.object[: error.start].decode())
         message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        errors.append(place.error("$", message, "Save the file as UTF-8"))
+        errors.append(location.error("$", message, "Save the file as UTF-8"))
         return None
     if found := _DISPUTED_BREAK.search(text):
-        place = _place_in(file, text[: found.start()])
+        location = _location_in(file, text[: found.start()])
         message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
-        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        errors.append(location.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
         return None
     return text
 
@@ -145,8 +145,8 @@ def _events(parser: Any) -> Iterator[Event]:
 
 
 class _TooDeep(Exception):
-    def __init__(self, place: Location) -> None:
-        self.place = place
+    def __init__(self, location: Location) -> None:
+        self.location = location
 
 
 class _TooMany(_TooDeep):
@@ -176,17 +176,19 @@ class _Tree:
                 documents += 1
                 # of the line ---: libyaml's event begins with the directives above it
                 end = event.end_mark
-                place = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
+                location = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
                 if event.version is not None and tuple(event.version) != (1, 2):
-                    self._add(place, "$", "the file requires another version of YAML than 1.2", "Remove the %YAML line")
+                    self._add(
+                        location, "$", "the file requires another version of YAML than 1.2", "Remove the %YAML line"
+                    )
                 if documents > 1:
                     self._add(
-                        place, "$", "the file contains a second document", "Remove the --- line, or make it a file"
+                        location, "$", "the file contains a second document", "Remove the --- line, or make it a file"
                     )
                     return top
             elif isinstance(event, NodeEvent):
-                place = self._place(event)
-                top = self._node(event, "$", place, 0)
+                location = self._location(event)
+                top = self._node(event, "$", location, 0)
         return top
 
     def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
@@ -194,40 +196,40 @@ class _Tree:
         for event in events:
             count += isinstance(event, NodeEvent)
             if count > MAX_VALUES:
-                raise _TooMany(self._place(event))
+                raise _TooMany(self._location(event))
             yield event
 
     def _node(self, event: NodeEvent, path: str, key: Location, depth: int) -> Node:
-        place = self._place(event)
+        location = self._location(event)
         if depth > MAXIMUM_DEPTH:
-            raise _TooDeep(place)
+            raise _TooDeep(location)
         if self.bounded and len(path) > MAX_IN_PATH:
-            raise _TooLong(place)
+            raise _TooLong(location)
         if isinstance(event, AliasEvent):
-            self._add(place, path, f"the alias *{event.anchor} is not supported", "Write the value out")
-            return Node(path, place, key, "", spoilt=True)
+            self._add(location, path, f"the alias *{event.anchor} is not supported", "Write the value out")
+            return Node(path, location, key, "", spoilt=True)
         spoilt = self._is_decorated(event, path)
         if isinstance(event, MappingStartEvent):
             known = len(self.errors)
             children = self._mapping(path, depth)
-            return Node(path, place, key, children, spoilt=not children and len(self.errors) > known)
+            return Node(path, location, key, children, spoilt=not children and len(self.errors) > known)
         if isinstance(event, SequenceStartEvent):
-            return Node(path, place, key, self._sequence(path, depth))
+            return Node(path, location, key, self._sequence(path, depth))
         assert isinstance(event, ScalarEvent)
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is not None:
-            self._add(place, path, *problem)
+            self._add(location, path, *problem)
         # an empty value has no location: YAML would report the next token, maybe lines below
-        return Node(path, place if event.value else key, key, value, spoilt=spoilt or problem is not None)
+        return Node(path, location if event.value else key, key, value, spoilt=spoilt or problem is not None)
 
     def _is_decorated(self, event: NodeEvent, path: str) -> bool:
-        place = self._place(event)
+        location = self._location(event)
         tag = getattr(event, "tag", None)
         if event.anchor is not None:
             remedy = "Write values out where they are used"
-            self._add(place, path, f"the anchor &{event.anchor} is not supported", remedy)
+            self._add(location, path, f"the anchor &{event.anchor} is not supported", remedy)
         if tag is not None:
-            self._add(place, path, f"the tag {tag} is not supported", "Remove it; text may be put in quotes")
+            self._add(location, path, f"the tag {tag} is not supported", "Remove it; text may be put in quotes")
         return event.anchor is not None or tag is not None
 
     def _mapping(self, path: str, depth: int) -> dict[str, Node]:
@@ -235,27 +237,27 @@ class _Tree:
         while not isinstance(event := next(self._events), MappingEndEvent):
             assert isinstance(event, NodeEvent)
             name = self._key(event, path, depth)
-            place = self._place(event)
-            child = self._node(self._next_node(), path_of(path, name if name is not None else "?"), place, depth + 1)
+            location = self._location(event)
+            child = self._node(self._next_node(), path_of(path, name if name is not None else "?"), location, depth + 1)
             if name is None:
                 continue
             if name in children:
                 first = children[name].key
                 message = f"duplicate key {name!r} in one mapping, first at {first}"
-                self._add(place, child.path, message, "Remove one of them, or merge the two")
+                self._add(location, child.path, message, "Remove one of them, or merge the two")
                 continue
             children[name] = child
         return children
 
     def _key(self, event: NodeEvent, path: str, depth: int) -> str | None:
         """Return the text of a key, None if it is not text."""
-        place = self._place(event)
+        location = self._location(event)
         if not isinstance(event, ScalarEvent):
-            self._node(event, path, place, depth + 1)  # consumes its events
-            self._add(place, path, "a key is not text", "Write the key as text")
+            self._node(event, path, location, depth + 1)  # consumes its events
+            self._add(location, path, "a key is not text", "Write the key as text")
             return None
         if not event.style and event.value == "<<":
-            self._add(place, path, "merging with << is not supported", "Write the fields out")
+            self._add(location, path, "merging with << is not supported", "Write the fields out")
             return None
         if self._is_decorated(event, path):
             return None
@@ -263,14 +265,14 @@ class _Tree:
         if problem is None and isinstance(value, str):
             return value
         what = "empty" if event.value == "" else f"{event.value!r}, which is not text,"
-        self._add(place, path, f"the key is {what} in YAML", f'Put it in quotes: "{event.value}"')
+        self._add(location, path, f"the key is {what} in YAML", f'Put it in quotes: "{event.value}"')
         return None
 
     def _sequence(self, path: str, depth: int) -> list[Node]:
         children: list[Node] = []
         while not isinstance(event := next(self._events), SequenceEndEvent):
             assert isinstance(event, NodeEvent)
-            children.append(self._node(event, path_of(path, len(children)), self._place(event), depth + 1))
+            children.append(self._node(event, path_of(path, len(children)), self._location(event), depth + 1))
         return children
 
     def _next_node(self) -> NodeEvent:
@@ -278,23 +280,23 @@ class _Tree:
         assert isinstance(event, NodeEvent)
         return event
 
-    def _place(self, event: Event) -> Location:
+    def _location(self, event: Event) -> Location:
         mark = event.start_mark
         return Location(self.file, mark.line + 1, mark.column + 1)
 
-    def _add(self, place: Location, path: str, message: str, remedy: str) -> None:
-        self.errors.append(place.error(path, message, remedy))
+    def _add(self, location: Location, path: str, message: str, remedy: str) -> None:
+        self.errors.append(location.error(path, message, remedy))
 
 
 def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
     mark = error.problem_mark or error.context_mark
-    place = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
+    location = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
     problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
     begun = error.context_mark
     since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
     remedy = _quote_remedy(text, mark) if mark is not None else None
     remedy = remedy or next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
-    return place.error("$", f"this is not YAML: {problem}{since}", remedy)
+    return location.error("$", f"this is not YAML: {problem}{since}", remedy)
 
 
 def _quote_remedy(text: str, mark: Mark) -> str | None:
@@ -313,11 +315,11 @@ def _quote_remedy(text: str, mark: Mark) -> str | None:
         return None
     if last.start_mark.line < last.end_mark.line:
         begun = last.start_mark.line + 1
-        return f"Close the quotes that are opened in line {begun}: they end at the quote before this place"
+        return f"Close the quotes that are opened in line {begun}: they end at the quote before this position"
     return "Something follows the closing quote: put the whole value in quotes, or escape the quote within it"
 
 
-def _place_in(file: str, before: str) -> Location:
+def _location_in(file: str, before: str) -> Location:
     """Return the location right after the text `before`."""
     lines = re.split("\r\n|[\r\n]", before)
     return Location(file, len(lines), len(lines[-1]) + 1)

@@ -17,7 +17,7 @@ from eventbridge.transform.jsonata.expression import expression_error
 from eventbridge.transform.jsonpath import SEVERAL, Path, constant, parse_path, sources
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 from eventbridge.transform.sql.parser import expression_problem
-from eventbridge.transform.template import Placeholder, Template, parse_template, place
+from eventbridge.transform.template import Placeholder, Template, line_and_column, parse_template
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: Placeholders without a definition, and names that are not inserted, that are reported of one template.
@@ -219,7 +219,7 @@ def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
 
 def _unused(name: str, text: str) -> TransformError:
     if found := _of_others(name).search(text):
-        message = f"{found[0]} at {place(text, found.start())} is plain text, and inserts no value"
+        message = f"{found[0]} at {line_and_column(text, found.start())} is plain text, and inserts no value"
         return error_at("$.template", message, text, f"Write ${{{name}}} instead of {found[0]}")
     remedy = f"Write ${{{name}}} where its value belongs, or remove the name"
     return error_at(member("$.value", name), f"the template inserts no ${{{name}}}", name, remedy)

@@ -83,7 +83,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
             remedy = f"Write {right} for a value that is inserted, not {foreign[0].strip()}. {remedy}"
         errors.append(TransformError(f"the template is not JSON: {problem}", path=where, value=text, remedy=remedy))
     if lone := _SURROGATE.search(text):
-        message = f"the template holds half of a surrogate pair at {place(text, lone.start())}"
+        message = f"the template holds half of a surrogate pair at {line_and_column(text, lone.start())}"
         errors.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
     parts = tuple(part if isinstance(part, str) else _placed(part, is_json=not problem) for part in raw)
     return Template(parts, is_json=not problem), errors
@@ -109,7 +109,9 @@ def _scan(text: str, where: str) -> tuple[list[str | _RawPlaceholder], list[Tran
                 continue
             parts.append(text[begin : mark.start()])
             parts.append(
-                _RawPlaceholder(found[1], found[2], in_string, _place_among(lines, mark.start()), len(found[0]))
+                _RawPlaceholder(
+                    found[1], found[2], in_string, _line_and_column_among(lines, mark.start()), len(found[0])
+                )
             )
             begin = position = found.end()
     parts.append(text[begin:])
@@ -117,7 +119,7 @@ def _scan(text: str, where: str) -> tuple[list[str | _RawPlaceholder], list[Tran
 
 
 def _unreadable(text: str, position: int, found: re.Match[str] | None, where: str) -> TransformError:
-    at = place(text, position)
+    at = line_and_column(text, position)
     if found is not None and not found[1]:
         message, remedy = f"the placeholder at {at} has no name", "Write ${name}"
     elif found is not None:
@@ -158,7 +160,7 @@ def _json_problem(text: str) -> str | None:
         _DECODER.decode(text)
     except json.JSONDecodeError as error:
         message, at = json_fault(error)
-        return f"{message}, {place(text, at)}"
+        return f"{message}, {line_and_column(text, at)}"
     except _NotJson as error:
         return f"{error} is not a value of JSON"
     except RecursionError:
@@ -178,13 +180,13 @@ def _no_constant(word: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_constant)
 
 
-def _place_among(lines: list[int], position: int) -> str:
-    """Return a place as `place` does, given where lines begin: a template may have many placeholders."""
+def _line_and_column_among(lines: list[int], position: int) -> str:
+    """Return what `line_and_column` does, given where lines begin: a template may have many placeholders."""
     line = bisect_right(lines, position)
     return f"line {line}, column {position - lines[line - 1] + 1}"
 
 
-def place(text: str, position: int) -> str:
-    """Return where a character of a text stands: `line 1, column 5`."""
+def line_and_column(text: str, position: int) -> str:
+    """Return the position of a character in a text as `line 1, column 5`."""
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"

@@ -93,8 +93,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
 @given(steps=st.lists(FOLDERS, min_size=1, max_size=4))
 def test_the_same_with_a_cache_as_without(steps: list[list[str]]) -> None:
     """Of files that come and go, wrong alone or together: the same rules in the same order, the same errors."""
-    with tempfile.TemporaryDirectory() as place:
-        folder, cache = Path(place, "rules"), Path(place, "cache")
+    with tempfile.TemporaryDirectory() as location:
+        folder, cache = Path(location, "rules"), Path(location, "cache")
         folder.mkdir()
         for contents in steps:
             for file in folder.iterdir():
@@ -152,7 +152,7 @@ def test_an_entry_that_is_damaged_is_read_again(places: tuple[Path, Path], damag
 
 
 def test_a_missing_time_zone_is_found(places: tuple[Path, Path]) -> None:
-    """A machine may know fewer zones than the one that read the file: then it is read, and refused, with its place."""
+    """A machine may know fewer zones than the one that read the file: then it is read and refused."""
     folder, cache = places
     (folder / "c.yaml").write_text(LATE)
     text = load_rules(folder).to_json().replace("Europe/Berlin", "Mars/Base")
@@ -206,9 +206,9 @@ def test_every_source_file_of_the_reader_is_in_the_cache_key() -> None:
     """Whatever of ours is imported to read a file of all forms of transforms decides what it means."""
     code = (
         "import sys, tempfile\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
-        "with tempfile.TemporaryDirectory() as place:\n"
-        "    Path(place, 'a.yaml').write_text(sys.argv[1])\n"
-        "    load_rules(Path(place))\n"
+        "with tempfile.TemporaryDirectory() as location:\n"
+        "    Path(location, 'a.yaml').write_text(sys.argv[1])\n"
+        "    load_rules(Path(location))\n"
         "print('\\n'.join(m.__file__ for n, m in sys.modules.items() if n.split('.')[0] == 'eventbridge'))"
     )
     forms = [
@@ -228,15 +228,15 @@ def test_every_source_file_of_the_reader_is_in_the_cache_key() -> None:
     assert imported - set(reader_sources(root)) == set()
 
 
-@pytest.mark.parametrize("place", ["file", "nowhere/cache"])
-def test_where_no_cache_can_be_there_is_none(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("location", ["file", "nowhere/cache"])
+def test_where_no_cache_can_be_there_is_none(tmp_path: Path, location: str) -> None:
     """A cache that cannot be made is not an error, and the folder it would lie in is not made for it."""
     folder = tmp_path / "rules"
     folder.mkdir()
     (folder / "a.yaml").write_text(A + BUS)
     (tmp_path / "file").write_text("mine")
 
-    assert outcome(folder, tmp_path / place) == outcome(folder)
+    assert outcome(folder, tmp_path / location) == outcome(folder)
     assert (tmp_path / "file").read_text() == "mine"
     assert not (tmp_path / "nowhere").exists()
 

@@ -129,8 +129,8 @@ def test_all_errors_of_all_files_are_reported_at_once(tmp_path: Path) -> None:
     with pytest.raises(RuleFileError) as caught:
         load_rules(tmp_path)
 
-    places = [(Path(m.file).name, m.line, m.column) for m in caught.value.errors]
-    assert places == [("a.yaml", 3, 48), ("a.yaml", 3, 55), ("b.yml", 2, 1), ("c.yaml", 2, 6)]
+    locations = [(Path(m.file).name, m.line, m.column) for m in caught.value.errors]
+    assert locations == [("a.yaml", 3, 48), ("a.yaml", 3, 55), ("b.yml", 2, 1), ("c.yaml", 2, 6)]
     assert str(caught.value).startswith("4 errors in the rule files:\n")
 
 

@@ -1,4 +1,4 @@
-"""The traps of YAML: each is reported with its place, none is guessed."""
+"""The traps of YAML: each is reported with its location, none is guessed."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
     ],
 )  # fmt: skip
 def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expected: list[str]) -> None:
-    """A file that cannot be parsed to its end gets one error, at the place where parsing ended."""
+    """A file that cannot be parsed to its end gets one error, at the location where parsing ended."""
     assert expected == errors(tmp_path, content)
 
 
@@ -241,7 +241,7 @@ def test_value_that_has_one_meaning(tmp_path: Path, written: bytes, value: str) 
     assert f'"pattern":{{"data":{{"a":[{value}]}}}}' in load_rules(tmp_path).to_json()
 
 
-_OPEN = "Close the quotes that are opened in line 1: they end at the quote before this place."
+_OPEN = "Close the quotes that are opened in line 1: they end at the quote before this position."
 _AFTER = "Something follows the closing quote: put the whole value in quotes, or escape the quote within it."
 
 

@@ -25,7 +25,7 @@ def json_path(steps: tuple[Step, ...]) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the pattern; `/` goes to a key or an index below it, `wrong` reports an error there.
+    """A position in the pattern; `/` goes to a key or an index below it, `wrong` reports an error there.
 
     `expressions` counts the regular expressions that are read in the whole pattern.
     """

@@ -1,4 +1,4 @@
-"""Splits an SQL expression into tokens of an explicit list; any other character is an error with its place."""
+"""Splits an SQL expression into tokens of an explicit list; any other character is an error with its position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 
 class SqlError(Exception):
-    """An expression is refused; `problem` names the place, `remedy` says what to write instead."""
+    """An expression is refused; `problem` names the position, `remedy` says what to write instead."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}. {remedy}")
@@ -16,7 +16,7 @@ class SqlError(Exception):
         self.remedy = remedy
 
 
-def place(text: str, position: int) -> str:
+def line_and_column(text: str, position: int) -> str:
     """Return a position in a text as `line 1, column 5`."""
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"
@@ -75,7 +75,7 @@ def tokens(text: str) -> list[Token]:
         kind, written = str(match.lastgroup), match[0]
         if kind in ("text", "raw", "hex") and text[match.end() : match.end() + 1] in ("'", '"'):
             raise SqlError(
-                f"two texts in quotes are side by side, {place(text, match.end())}",
+                f"two texts in quotes are side by side, {line_and_column(text, match.end())}",
                 r"Join texts with ||, and write a quote inside a text as \'",
             )
         if kind not in ("space", "comment"):
@@ -113,7 +113,8 @@ def _value(text: str, kind: str, written: str, at: int) -> str:
             value = value.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may be one character
         except UnicodeDecodeError:
             raise SqlError(
-                f"the text holds half a character, {place(text, at)}", "Write both halves, or the character itself"
+                f"the text holds half a character, {line_and_column(text, at)}",
+                "Write both halves, or the character itself",
             ) from None
     return value
 
@@ -127,18 +128,18 @@ def _unescaped(text: str, escape: re.Match[str], start: int) -> str:
     elif named in _ESCAPED:
         return _ESCAPED[named]
     raise SqlError(
-        f"{escape[0]} is no escape of a text, {place(text, start + escape.start())}",
+        f"{escape[0]} is no escape of a text, {line_and_column(text, start + escape.start())}",
         r"Write \\ for a backslash, or begin the text with r, such as r'\d+'",
     )
 
 
 def _refuse(text: str, at: int) -> NoReturn:
-    where, character = place(text, at), text[at]
+    where, character = line_and_column(text, at), text[at]
     if text.startswith("/*", at):
         end, inner = text.find("*/", at), text.find("/*", at + 2)
         if end < 0:
             raise SqlError(f"the expression does not close the comment, {where}", "Close it")
-        raise SqlError(f"a comment stands inside a comment, {place(text, inner)}", "Remove one of them")
+        raise SqlError(f"a comment is inside a comment, {line_and_column(text, inner)}", "Remove one of them")
     if character in "'\"`":
         raise SqlError(f"the expression does not close the quote, {where}", "Close it")
     if character == ";":

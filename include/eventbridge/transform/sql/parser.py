@@ -1,6 +1,6 @@
 """Reads an SQL expression into a tree, by Spark's own order of precedence and from an explicit list of parts.
 
-What is not on the list is refused with its place. The text that goes to Spark is written from the tree with brackets
+What is not on the list is refused with its position. The text that goes to Spark is written from the tree with brackets
 around every operator, so that Spark cannot read it in another way: see `tree.Node.written`.
 """
 
@@ -255,7 +255,7 @@ class Parser(Calls):
 
 
 def parse_sql(text: str) -> Node:
-    """Return the tree of an expression; raises SqlError with the place of whatever is not allowed in one."""
+    """Return the tree of an expression; raises SqlError with the position of whatever is not allowed in one."""
     if len(text) > MAXIMUM_CHARACTERS:
         problem = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
         raise SqlError(problem, "Shorten it")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
-from eventbridge.transform.sql.lexer import SqlError, Token, place, tokens
+from eventbridge.transform.sql.lexer import SqlError, Token, line_and_column, tokens
 from eventbridge.transform.sql.tree import Node
 
 MAXIMUM_NODES: Final = 1_000
@@ -87,4 +87,4 @@ class Reader:
         self._refuse_at(token.at, problem, remedy)
 
     def _refuse_at(self, at: int, problem: str, remedy: str) -> NoReturn:
-        raise SqlError(f"{problem}, {place(self._text, at)}", remedy)
+        raise SqlError(f"{problem}, {line_and_column(self._text, at)}", remedy)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NoReturn
 
 from eventbridge.transform.sql.functions import words
-from eventbridge.transform.sql.lexer import SqlError, Token, place, tokens
+from eventbridge.transform.sql.lexer import SqlError, Token, line_and_column, tokens
 
 _SIMPLE: Final = words(
     """
@@ -86,7 +86,7 @@ class TypeReader:
         return token
 
     def _refuse(self, token: Token, problem: str, remedy: str) -> NoReturn:
-        raise SqlError(f"{problem}, {place(self._text, token.at)}", remedy)
+        raise SqlError(f"{problem}, {line_and_column(self._text, token.at)}", remedy)
 
 
 def is_type(text: str) -> bool:
