@@ -57,21 +57,21 @@ def share_like_folder(descriptor: int, folder: Path) -> None:
             os.fchmod(descriptor, 0o660)
 
 
-def close_to_others(place: Path) -> None:
+def close_to_others(path: Path) -> None:
     """Remove the rights of others from a file or folder that an earlier version or a person created, if it exists.
 
     The rights of the group stay if the folder is shared. Only the owner can do it; for other users nothing changes.
     """
     try:
-        mode = place.stat().st_mode
+        mode = path.stat().st_mode
     except FileNotFoundError:
         return
-    folder = place if stat.S_ISDIR(mode) else place.parent
+    folder = path if stat.S_ISDIR(mode) else path.parent
     kept = 0o770 if is_shared(folder) else 0o700
     open_to_all = mode & stat.S_ISVTX  # /tmp and similar folders stay open
     if mode & 0o077 & ~kept and not open_to_all:
         with suppress(PermissionError):
-            place.chmod(stat.S_IMODE(mode) & (kept | stat.S_ISGID | stat.S_ISUID))
+            path.chmod(stat.S_IMODE(mode) & (kept | stat.S_ISGID | stat.S_ISUID))
 
 
 def files_of_database(file: Path) -> Iterator[Path]:
@@ -80,7 +80,7 @@ def files_of_database(file: Path) -> Iterator[Path]:
 
 
 def is_disk_full(file: Path) -> bool:
-    """Return whether almost no space is free at a file's place; an "I/O error" is then that of a full disk.
+    """Return whether almost no space is free in a file's file system; an "I/O error" is then that of a full disk.
 
     SQLite reports a failed sync, or missing space for the shared memory of its processes, as an I/O error.
     """

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from eventbridge import fault_points
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import BlockTarget
@@ -37,7 +37,7 @@ def file_kit(folder: Path) -> Kit:
     rule = FileFields(name="lines", path=str(folder / "out.jsonl"))
 
     def open_it(clock: Clock) -> BlockTarget:
-        target = open_target("r", rule, lambda _: None, clock, (), TargetPlaces((folder,)))  # type: ignore[arg-type, return-value]
+        target = open_target("r", rule, lambda _: None, clock, (), TargetLocations((folder,)))  # type: ignore[arg-type, return-value]
         assert isinstance(target, BlockTarget)
         return target
 

@@ -30,7 +30,7 @@ from eventbridge import fault_points
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.delivery.per_delivery import RequestFeed
 from eventbridge.rules import load_rules
 from eventbridge.rules.model import queue_of
@@ -218,7 +218,7 @@ def kit_of(place: Place, role: str, folder: Path) -> Kit:
         return place.connection
 
     return Kit(
-        lambda clock: open_target("r", target, connection, clock, LOOPBACK, TargetPlaces((folder,))), place.received
+        lambda clock: open_target("r", target, connection, clock, LOOPBACK, TargetLocations((folder,))), place.received
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 from unit.loopback import later, now
 
 from eventbridge.config.settings import Settings
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.control.check_rules import checked_folder
 from eventbridge.errors import SettingsError, UserError
 from eventbridge.model.outcome import Response
@@ -35,7 +35,7 @@ def delivered(path: object, *folders: Path) -> Response:
     """Return the response to one delivery to that path."""
     rule = FileFields(name="log", path=str(path))
     with closing(
-        open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), TargetPlaces(folders))
+        open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), TargetLocations(folders))
     ) as target:
         [(_, response)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
     return response
@@ -128,7 +128,7 @@ def test_a_link_that_is_made_while_a_target_is_open_is_not_followed(allowed: Pat
     outside.mkdir()
     rule = FileFields(name="log", path="days/log.jsonl")
     with closing(
-        open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), TargetPlaces((allowed,)))
+        open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), TargetLocations((allowed,)))
     ) as target:
         first, second = (Request(n, str(uuid.uuid4()), b"{}", "application/json") for n in range(2))
         [(_, before)] = target.deliver([first], later())
@@ -229,7 +229,7 @@ def test_rules_check_says_so(path: str, said: str, role: str, allowed: Path, tmp
         f"        dead_letter_queue: {{type: file, path: {file['dead_letter_queue']}}}\n"
     )
 
-    [error] = checked_folder(rules, TargetPlaces((allowed,))).errors
+    [error] = checked_folder(rules, TargetLocations((allowed,))).errors
 
     assert said in error.message
     assert error.line == (9 if role == "target" else 10)

@@ -124,4 +124,4 @@ def test_a_token_endpoint_is_shown_without_a_login() -> None:
     """Errors of the token name its endpoint."""
     client = TokenClient("crm", "https://u:SECRET@login.example/token?key=HIDDEN", "id", "secret")
 
-    assert client.place == "https://login.example"
+    assert client.origin == "https://login.example"

@@ -25,12 +25,12 @@ class TargetHook(BaseHook):
 
     def get_conn(self) -> Connection:
         """Return the connection; raises ConnectionUnusable if no target can use it. Sends nothing."""
-        from eventbridge.targets.http.address import place_of
+        from eventbridge.targets.http.address import origin_of
         from eventbridge.targets.http.credentials import credentials_of
         from eventbridge.targets.http.tls import tls_of
 
         connection = airflow_connection(self.target_conn_id)
-        place_of(connection)
+        origin_of(connection)
         credentials_of(connection)
         tls_of(connection)
         return connection

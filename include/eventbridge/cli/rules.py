@@ -220,8 +220,8 @@ def _check(folder: Path | None) -> RulesChecked:
     from eventbridge.control.check_rules import RulesChecked, checked_folder
 
     try:
-        with _place(folder) as place:
-            checked = checked_folder(place, settings().target_places)
+        with _folder(folder) as path:
+            checked = checked_folder(path, settings().target_locations)
             if checked.errors:
                 raise RuleFileError(checked.errors)  # through `rule_folder`, which translates paths of copied files
             return checked
@@ -234,21 +234,21 @@ def _load(folder: Path | None) -> RuleSet:
 
     if folder is not None:
         return load_rules(folder)
-    with _place(None) as place:
-        return load_rules(place, cache=settings().rule_cache)
+    with _folder(None) as path:
+        return load_rules(path, cache=settings().rule_cache)
 
 
 @contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
+def _folder(folder: Path | None) -> Iterator[Path]:
     """Yield the folder of rule files, by default that of the settings; rule files in a bucket are copied first."""
-    place = folder if folder is not None else settings().rules_folder
-    if isinstance(place, Path):
-        yield place
+    path = folder if folder is not None else settings().rules_folder
+    if isinstance(path, Path):
+        yield path
         return
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.runtime.bucket_rules import rule_folder
 
-    with rule_folder(place, connections_from_environment(os.environ)) as copies:
+    with rule_folder(path, connections_from_environment(os.environ)) as copies:
         yield copies
 
 

@@ -41,9 +41,9 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
     """Open the runtime for one command and close it after.
 
     `expects_ledger`: the command works on an existing ledger. If there is none, it gets an empty one that is deleted
-    with the command, and a note names the place that was searched. `is_action`: the command changes something, so the
+    with the command, and a note names the file that was searched. `is_action`: the command changes something, so the
     ledger records who ran it. `writes`: it leaves something behind without being an action. An action or a write
-    creates a missing ledger; with `expects_ledger` a note then says so, as the place is perhaps the wrong one.
+    creates a missing ledger; with `expects_ledger` a note then says so, as the file is perhaps the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.runtime.runtime import Runtime
@@ -75,15 +75,15 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
 
 
 def _without_traces(chosen: Settings, folder: Path) -> Settings:
-    """Return settings that create files in `folder` only; existing places are read where they are."""
-    places: dict[str, object] = {"ledger_url": f"{_SQLITE}{folder}/ledger.sqlite"}
+    """Return settings that create files in `folder` only; existing ones are read where they are."""
+    changed: dict[str, object] = {"ledger_url": f"{_SQLITE}{folder}/ledger.sqlite"}
     if not chosen.home.exists():
-        places["home"] = folder
+        changed["home"] = folder
     if not chosen.bus_folder.exists():
-        places["bus_folder"] = folder / "bus"
+        changed["bus_folder"] = folder / "bus"
     if chosen.store_uri.startswith(_FILE) and not Path(chosen.store_uri.removeprefix(_FILE)).exists():
-        places["store_uri"] = f"{_FILE}{folder}/store"
-    return chosen.model_copy(update=places)
+        changed["store_uri"] = f"{_FILE}{folder}/store"
+    return chosen.model_copy(update=changed)
 
 
 @contextmanager

@@ -90,9 +90,9 @@ def _normalized(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(Path(os.path.normpath(_absolute(path))) for path in paths)
 
 
-def in_bucket(place: object) -> TypeGuard[str]:
-    """Return whether a place is a bucket prefix, `s3://connection@bucket/prefix`."""
-    return isinstance(place, str) and place.startswith("s3://")
+def in_bucket(value: object) -> TypeGuard[str]:
+    """Return whether a value is a bucket prefix, `s3://connection@bucket/prefix`."""
+    return isinstance(value, str) and value.startswith("s3://")
 
 
 def _folder_or_bucket(value: object) -> object:

@@ -30,7 +30,7 @@ from eventbridge.config.setting_types import (
     setting_errors,
     unknown_setting,
 )
-from eventbridge.config.target_places import TargetPlaces, begins
+from eventbridge.config.target_locations import TargetLocations, begins
 from eventbridge.errors import SettingsError
 
 MIB = 1 << 20
@@ -347,12 +347,12 @@ class Settings(BaseModel):
     )
 
     @property
-    def target_places(self) -> TargetPlaces:
+    def target_locations(self) -> TargetLocations:
         """Return where targets of rules may write: not into the store, the ledger, the buses and the rule files."""
         rules = self.rules_folder
         folders = (self.bus_folder, self.rule_cache, self.spark_folder, *((rules,) if isinstance(rules, Path) else ()))
         own = begins(folders, (self.store_uri, self.ledger_url, str(rules)))
-        return TargetPlaces(self.file_target_folders, own)
+        return TargetLocations(self.file_target_folders, own)
 
     @property
     def spark_folder(self) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from eventbridge.bounded_call import call_bounded
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.matching.pattern import parse_pattern, pattern_warnings
 from eventbridge.rules import Bus, RuleSet
@@ -53,19 +53,26 @@ class RulesChecked:
 
 def checked_folder(
     folder: Path,
-    places: TargetPlaces | None,
+    target_locations: TargetLocations | None,
     instead: tuple[Path, bytes] | None = None,
     *,
     relative: bool = False,
 ) -> RulesChecked:
     """Check the rule files below a folder and run the tests of their rules.
 
-    `places`: where targets may write, which is checked; None: it is not.
+    `target_locations`: where targets may write, which is checked; None: it is not.
     `instead`: a file and its content to check in place of the one on disk. `relative`: errors name files relative to
     the folder.
     """
     try:
-        rules = load_rules(folder, checked=True, places=places, tried_by=failures, instead=instead, relative=relative)
+        rules = load_rules(
+            folder,
+            checked=True,
+            target_locations=target_locations,
+            tried_by=failures,
+            instead=instead,
+            relative=relative,
+        )
     except RuleFileError as error:
         errors = tuple(error.errors)
         if relative:  # also in errors about unreadable files and folders

@@ -54,6 +54,6 @@ def explain(cause: str, engine: LedgerEngine) -> str:
     if engine.is_full(cause):
         return f"Ledger {shown}: {full_disk_message(Path(file))}."
     host, port = engine.url.host or "localhost", str(engine.url.port or "")
-    places = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown, "host": host, "port": port}
+    fields = {"file": file, "folder": file.rpartition("/")[0] or "/", "url": shown, "host": host, "port": port}
     remedy = next((text for words, text in engine.remedies if words.lower() in cause.lower()), _NO_REMEDY)
-    return f"Ledger {shown}: {' '.join(cause.split())}. {remedy.format(**places)}."
+    return f"Ledger {shown}: {' '.join(cause.split())}. {remedy.format(**fields)}."

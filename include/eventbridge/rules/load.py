@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.matching.pattern import ExpressionSizes
 from eventbridge.rules.bounds import BoundedErrors
@@ -38,7 +38,7 @@ def load_rules(
     folder: Path,
     *,
     checked: bool = False,
-    places: TargetPlaces | None = None,
+    target_locations: TargetLocations | None = None,
     cache: Path | None = None,
     tried_by: Trial | None = None,
     instead: tuple[Path, bytes] | None = None,
@@ -48,14 +48,16 @@ def load_rules(
 
     Raises RuleFileError with all errors, in the order of files and lines. No file at all is an error too:
     it would mean that every rule was removed.
-    `checked`: a runner without rules is an error too. `places`: where targets may write; an
+    `checked`: a runner without rules is an error too. `target_locations`: where targets may write; an
     obstacle on this machine is an error too. Both are for checks: for a runner an obstacle fails one target, which is
     retried, and must not stop every rule. `tried_by`: runs the tests of a rule and returns errors; called if there are
     no other errors. `instead`: a file below the folder, existing or not, and its replacement content, with the limits
     of `rules.bounds`. `relative`: errors name files relative to the folder. `cache`: the folder of the rule cache; the
     result is the same, only sooner.
     """
-    as_they_are = cache is not None and not checked and places is None and tried_by is None and instead is None
+    as_they_are = (
+        cache is not None and not checked and target_locations is None and tried_by is None and instead is None
+    )
     known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
     if known is not None:
         return known
@@ -64,7 +66,7 @@ def load_rules(
     files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, errors)) for path in others)]
     checks = _Checks(
         runners=checked,
-        places=places,
+        target_locations=target_locations,
         tried_by=tried_by,
         sent=None if instead is None else instead[0],
         below=folder if relative else None,
@@ -140,7 +142,7 @@ class _Checks:
 
     buses: Mapping[str, Bus] = field(default_factory=dict)
     runners: bool = False
-    places: TargetPlaces | None = None
+    target_locations: TargetLocations | None = None
     tried_by: Trial | None = None
     sent: Path | None = None
     below: Path | None = None
@@ -170,8 +172,8 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
         )
-    if checks.places is not None:
-        errors.extend(obstacles(rule_set, nodes, checks.places))
+    if checks.target_locations is not None:
+        errors.extend(obstacles(rule_set, nodes, checks.target_locations))
     if checks.runners:
         runners_at = {name: found[0] for name, found in definitions.runners.items()}
         errors.extend(unknown_runners(rule_set, runners_at))
@@ -352,19 +354,21 @@ def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Ru
         yield nodes[name].error_at_key(f"no rule has the runner {name!r}", remedy)
 
 
-def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], places: TargetPlaces) -> Iterator[RuleError]:
-    """Yield the obstacles of targets on this machine; `places` is where targets may write."""
+def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], target_locations: TargetLocations) -> Iterator[RuleError]:
+    """Yield the obstacles of targets on this machine; `target_locations` is where targets may write."""
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
             node = at(at(nodes[rule.name], "targets"), target.name)
-            yield from _obstacle(target, node, places)
+            yield from _obstacle(target, node, target_locations)
             if target.dead_letter_queue is not None:
-                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"), places)
+                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"), target_locations)
 
 
-def _obstacle(target: Target, node: Node, places: TargetPlaces) -> Iterator[RuleError]:
+def _obstacle(target: Target, node: Node, target_locations: TargetLocations) -> Iterator[RuleError]:
     kind = TARGET_TYPES.find(target.type)
-    obstacle = kind.obstacle(target, places) if kind is not None else None  # otherwise an error is recorded already
+    obstacle = (
+        kind.obstacle(target, target_locations) if kind is not None else None
+    )  # otherwise an error is recorded already
     if obstacle is not None:
         yield at(node, obstacle.field).error(obstacle.message, obstacle.remedy)
 

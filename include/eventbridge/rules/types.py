@@ -13,7 +13,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.errors import PackageMissing, TypeUnusable
 from eventbridge.rules.vocabulary import FIELDS, NOT_FOR_QUEUES
 
@@ -88,7 +88,7 @@ def _takes_deliveries(_: Any) -> Takes:
     return "deliveries"
 
 
-def _no_obstacle(_: Any, __: TargetPlaces) -> Obstacle | None:
+def _no_obstacle(_: Any, __: TargetLocations) -> Obstacle | None:
     return None
 
 
@@ -111,7 +111,7 @@ class TargetType:
     chunk_size: Callable[[Any], ChunkSize] | None = None
     read: Callable[[Fields, Transform | None], dict[str, Any]] | None = None
     words: tuple[str, ...] | None = None
-    obstacle: Callable[[Any, TargetPlaces], Obstacle | None] = _no_obstacle
+    obstacle: Callable[[Any, TargetLocations], Obstacle | None] = _no_obstacle
 
     @property
     def own_words(self) -> tuple[str, ...]:

@@ -199,7 +199,7 @@ class Runtime:
 
         settings = self.settings
         found = connections or self.connections
-        return open_target(rule, target, found, self.clock, settings.allow_addresses, settings.target_places)
+        return open_target(rule, target, found, self.clock, settings.allow_addresses, settings.target_locations)
 
 
 def _make_home(home: Path) -> None:

@@ -63,7 +63,7 @@ class SparkConnectServer:
         token: str | None = None,
     ) -> None:
         self._folder = folder.resolve() if folder is not None else None
-        self._place = Path()  # the folder of the running server
+        self._run_folder = Path()  # the folder of the running server
         self.port = port or _free_port()
         self._master = master
         self._memory = memory
@@ -82,7 +82,7 @@ class SparkConnectServer:
     @property
     def log(self) -> Path:
         """Its log file."""
-        return self._place / "spark-connect.log"
+        return self._run_folder / "spark-connect.log"
 
     @property
     def pid(self) -> int:
@@ -124,9 +124,9 @@ class SparkConnectServer:
         if process is not None and process.stdin is not None:
             process.stdin.close()
         if process is not None:
-            (self._place / _SECRETS).unlink(missing_ok=True)
+            (self._run_folder / _SECRETS).unlink(missing_ok=True)
         if process is not None and self._folder is None:
-            shutil.rmtree(self._place, ignore_errors=True)
+            shutil.rmtree(self._run_folder, ignore_errors=True)
 
     def __enter__(self) -> Self:
         self.start()
@@ -144,23 +144,23 @@ class SparkConnectServer:
             try:
                 self._process = self._launch()
             except OSError as error:
-                (self._place / _SECRETS).unlink(missing_ok=True)
+                (self._run_folder / _SECRETS).unlink(missing_ok=True)
                 raise SparkError(
-                    f"The Spark Connect server cannot be started, as its folder {self._place} cannot be written: "
+                    f"The Spark Connect server cannot be started, as its folder {self._run_folder} cannot be written: "
                     f"{error.strerror}. Free space there, or give this user the right to write"
                 ) from None
             return self._process
 
     def _launch(self) -> subprocess.Popen[bytes]:
-        self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
-        make_private_folder(self._place)
+        self._run_folder = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
+        make_private_folder(self._run_folder)
         environ = os.environ if self._environ is None else self._environ
-        write_secrets(environ, self._place / _SECRETS)
-        known = {TOKEN: self.token, SECRETS_FILE: str(self._place / _SECRETS)}
+        write_secrets(environ, self._run_folder / _SECRETS)
+        known = {TOKEN: self.token, SECRETS_FILE: str(self._run_folder / _SECRETS)}
         with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
             return self._start(  # its own group: ended as a whole, and not by the terminal's Ctrl-C
-                _command(self._place, self.port, self._master, self._memory),
-                cwd=self._place,
+                _command(self._run_folder, self.port, self._master, self._memory),
+                cwd=self._run_folder,
                 env=spark_environment(environ) | known,
                 stdout=output,
                 stderr=subprocess.STDOUT,

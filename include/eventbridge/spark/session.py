@@ -158,14 +158,14 @@ def rows_of(frame: DataFrame) -> Any:
     yield from frame.toLocalIterator()
 
 
-_PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
+_HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
 def shown_address(url: str) -> str:
     """Return the scheme, host and port of a Connect URL: all other parts may hold a secret."""
     scheme, _, rest = url.partition("://")
-    place = re.split("[/?#]", rest.partition(";")[0].rpartition("@")[2])[0]
-    return f"{scheme}://{place if _PLACE.fullmatch(place) else '...'}"
+    host = re.split("[/?#]", rest.partition(";")[0].rpartition("@")[2])[0]
+    return f"{scheme}://{host if _HOST_AND_PORT.fullmatch(host) else '...'}"
 
 
 def with_token(url: str, token: str | None) -> str:
@@ -230,7 +230,7 @@ def _refuse_malformed(url: str) -> None:
             "a token follows as /;token=T, or in Airflow is the connection's password."
         )
     pairs = [part for part in parameters.split(";") if part]
-    if scheme != "sc" or not _PLACE.fullmatch(rest.removesuffix("/")) or any("=" not in part for part in pairs):
+    if scheme != "sc" or not _HOST_AND_PORT.fullmatch(rest.removesuffix("/")) or any("=" not in part for part in pairs):
         raise UserError(
             f"{shown_address(url)} is not the address of a Spark Connect server. Write sc://host:port, parameters as "
             "sc://host:port/;name=value"

@@ -167,10 +167,9 @@ class S3Store:
 
     @contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[S3Clients]:
-        place = "S3"
-        with s3_errors(verb, path, self._bucket, place):
+        with s3_errors(verb, path, self._bucket, "S3"):
             clients = self._clients()
-        with s3_errors(verb, path, self._bucket, clients.place):
+        with s3_errors(verb, path, self._bucket, clients.endpoint):
             yield clients
 
     def _clients(self) -> S3Clients:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from eventbridge import rules
 from eventbridge.config.connection import Connection
-from eventbridge.config.target_places import NOWHERE, TargetPlaces
+from eventbridge.config.target_locations import NOWHERE, TargetLocations
 from eventbridge.errors import UserError
 from eventbridge.rules.types import TARGET_TYPES, load_opener
 from eventbridge.targets.protocol import Target
@@ -25,7 +25,7 @@ class Opening(Generic[AnyTarget]):
 
     `connections` returns the current connection of a name. A target that opens connections itself connects only to
     public addresses and to those in `allow_addresses` (`ssrf_guard`). One that writes files or objects writes
-    only where `places` allows it. `clock` returns aware times.
+    only where `locations` allows it. `clock` returns aware times.
     """
 
     rule: str
@@ -33,7 +33,7 @@ class Opening(Generic[AnyTarget]):
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
     allow_addresses: Sequence[Network] = ()
-    places: TargetPlaces = NOWHERE
+    locations: TargetLocations = NOWHERE
 
     def error(self, what: str, remedy: str) -> UserError:
         """Return the error to raise for a target that the rule file makes unusable."""
@@ -46,14 +46,14 @@ def open_target(
     connections: Callable[[str], Connection],
     clock: Callable[[], datetime],
     allow_addresses: Sequence[Network] = (),
-    places: TargetPlaces = NOWHERE,
+    locations: TargetLocations = NOWHERE,
 ) -> Target:
     """Return a target ready to deliver; `Opening` describes the arguments.
 
     Raises UserError for a target that the rule file makes unusable (ConnectionUnusable for its connection); whether the
     target is reachable, only delivering shows.
     """
-    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, places))
+    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, locations))
 
 
 @cache

@@ -7,9 +7,9 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.model.outcome import Response
-from eventbridge.targets.file.place import FileLocation, place_of
+from eventbridge.targets.file.location import FileLocation, location_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
 
@@ -22,9 +22,9 @@ def later(seconds: float = 30.0) -> datetime:
     return now() + timedelta(seconds=seconds)
 
 
-def place(path: Path) -> FileLocation:
+def location(path: Path) -> FileLocation:
     """Return a path that may be written to."""
-    return place_of(str(path), TargetPlaces((path.parent,)))
+    return location_of(str(path), TargetLocations((path.parent,)))
 
 
 def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None) -> list[Response]:
@@ -34,7 +34,7 @@ def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None)
 
 def written(path: Path, *payloads: bytes) -> bytes:
     """Deliver payloads with a target of their own and return the whole file."""
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         assert all(response.accepted for response in deliver(target, *payloads))
         target.flush()
     return path.read_bytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from unit.targets.file_delivery import deliver, now, place, written
+from unit.targets.file_delivery import deliver, location, now, written
 
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.lines import json_line, json_lines
@@ -98,7 +98,7 @@ def test_a_whole_or_foreign_line_only_gets_its_line_end(tmp_path: Path, tail: by
 def test_a_tail_is_repaired_also_while_the_file_is_open(tmp_path: Path) -> None:
     """Another writer may die at any time: every block looks at the tail."""
     path = tmp_path / "out.jsonl"
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         deliver(target, b"1")
         with path.open("ab") as other:
             other.write(b'{"torn')

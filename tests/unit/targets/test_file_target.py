@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from unit.targets.file_delivery import deliver, now, place, written
+from unit.targets.file_delivery import deliver, location, now, written
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.targets.file.target import FileTarget
@@ -26,7 +26,7 @@ def test_a_disk_that_is_full_takes_nothing(tmp_path: Path) -> None:
     """A block that does not fit leaves no part of itself; the deliveries count as failed, and fit later."""
     path = tmp_path / "out.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         deliver(target, b'"first"')
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         try:
@@ -59,7 +59,7 @@ def test_a_path_that_cannot_be_written(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     else:
         path = Path("/proc/eventbridge/out.jsonl")
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         responses = deliver(target, b"1", b"2")
         target.flush()
 
@@ -71,7 +71,7 @@ def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
     """An obstacle that is removed no longer stops the same target either."""
     path = tmp_path / "out.jsonl"
     path.mkdir()
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         first = deliver(target, b"1")
         path.rmdir()
         second = deliver(target, b"1")
@@ -82,7 +82,7 @@ def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
 def test_a_file_that_was_moved_away_is_recreated(tmp_path: Path) -> None:
     """Rotation: what is delivered after a rename, or a removal, stands in a new file of the name."""
     path = tmp_path / "out.jsonl"
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         deliver(target, b"1")
         path.rename(tmp_path / "out.jsonl.1")
         deliver(target, b"2")
@@ -101,7 +101,7 @@ def test_a_failed_flush_is_reported_once_and_the_target_continues(tmp_path: Path
     """What may be lost raises; what is delivered after it stands on a file opened again."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         deliver(target, b"1")
         os.dup2(writing, _descriptor_of(path))  # fsync of a pipe fails, as that of a broken disk does
         with pytest.raises(InfrastructureError, match="may be lost"):
@@ -118,7 +118,7 @@ def test_a_failed_flush_is_reported_once_and_the_target_continues(tmp_path: Path
 def test_a_flush_makes_the_names_durable_too(tmp_path: Path, synced: list[str]) -> None:
     """A new file's folder is synced after its lines, and so is the folder above each new one; once is enough."""
     path = tmp_path / "a" / "b" / "out.jsonl"
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         deliver(target, b"1")
         target.flush()
         first, synced[:] = synced[:], []
@@ -133,7 +133,7 @@ def test_a_flush_makes_the_names_durable_too(tmp_path: Path, synced: list[str]) 
 def test_files_that_are_flushed_together_share_the_sync_of_their_folder(tmp_path: Path, synced: list[str]) -> None:
     """Each is synced by itself, the folder that they are new in once, after them."""
     paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    targets = [FileTarget(place(path), clock=now) for path in paths]
+    targets = [FileTarget(location(path), clock=now) for path in paths]
     for target in targets:
         deliver(target, b"1")
     lost = FileTarget.flush_together(targets)
@@ -147,7 +147,7 @@ def test_files_that_are_flushed_together_share_the_sync_of_their_folder(tmp_path
 def test_of_files_that_are_flushed_together_one_that_fails_is_reported(tmp_path: Path) -> None:
     """The others are on disk, and what is delivered after it stands on a file opened again."""
     paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    targets = [FileTarget(place(path), clock=now) for path in paths]
+    targets = [FileTarget(location(path), clock=now) for path in paths]
     for target in targets:
         deliver(target, b"1")
     reading, writing = os.pipe()
@@ -168,7 +168,7 @@ def test_a_moved_file_that_cannot_be_flushed_is_reported_too(tmp_path: Path) -> 
     """Lines responded to before a rotation are vouched for, or reported, at the next flush."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()
-    with closing(FileTarget(place(path), clock=now)) as target:
+    with closing(FileTarget(location(path), clock=now)) as target:
         deliver(target, b"1")
         os.dup2(writing, _descriptor_of(path))
         deliver(target, b"2")

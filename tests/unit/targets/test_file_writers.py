@@ -10,7 +10,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from unit.targets.file_delivery import deliver, later, now, place, written
+from unit.targets.file_delivery import deliver, later, location, now, written
 
 from eventbridge.targets.file.target import FileTarget
 
@@ -18,15 +18,15 @@ _WRITER = """
 import sys, uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from eventbridge.config.target_places import TargetPlaces
-from eventbridge.targets.file.place import place_of
+from eventbridge.config.target_locations import TargetLocations
+from eventbridge.targets.file.location import location_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
 
 name, number = sys.argv[2], int(sys.argv[3])
 now = lambda: datetime.now(UTC)
 path = Path(sys.argv[1])
-target = FileTarget(place_of(str(path), TargetPlaces((path.parent,))), clock=now)
+target = FileTarget(location_of(str(path), TargetLocations((path.parent,))), clock=now)
 print("ready", flush=True)
 sys.stdin.readline()
 requests = [Request(n, str(uuid.uuid4()), b'{"w":"%s","n":%d,"x":"%s"}' % (name.encode(), n, b"x" * 5000),
@@ -66,7 +66,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     """A target that stays open blocks no other writer between its blocks."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
-    with closing(FileTarget(place(path), clock=now)) as one, closing(FileTarget(place(path), clock=now)) as other:
+    with closing(FileTarget(location(path), clock=now)) as one, closing(FileTarget(location(path), clock=now)) as other:
         responses = [deliver(target, payload)[0] for target, payload in ((one, b"1"), (other, b"2"), (one, b"3"))]
 
     assert [response.accepted for response in responses] == [True] * 3
@@ -97,7 +97,7 @@ def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None
     """A writer that holds the lock for long costs time, not the run: the deliveries count as failed."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
-    with closing(FileTarget(place(path), clock=now)) as target, path.open("w") as lock:
+    with closing(FileTarget(location(path), clock=now)) as target, path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = deliver(target, b"1", until=later(0.3))
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -112,7 +112,7 @@ def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None
 def test_a_failed_look_at_the_name_lets_go_of_the_lock(tmp_path: Path) -> None:
     """Where a file stands in the place of the folder, say: others may write the file that was renamed with it."""
     folder, moved = tmp_path / "lines", tmp_path / "moved"
-    with closing(FileTarget(place(folder / "out.jsonl"), clock=now)) as target:
+    with closing(FileTarget(location(folder / "out.jsonl"), clock=now)) as target:
         deliver(target, b"1")
         folder.rename(moved)
         folder.write_bytes(b"")

@@ -119,7 +119,7 @@ class S3Clients:
         self._files_credentials: object = None
 
     @property
-    def place(self) -> str:
+    def endpoint(self) -> str:
         """The endpoint, for messages."""
         return str(self.boto.meta.endpoint_url)
 
@@ -133,7 +133,7 @@ class S3Clients:
             raise NoCredentialsError
         frozen = credentials.get_frozen_credentials()
         if self._files is None or self._files_credentials != frozen:
-            url = urlsplit(self.place)
+            url = urlsplit(self.endpoint)
             elsewhere = self.access.endpoint or not (url.hostname or "").endswith(
                 (".amazonaws.com", ".amazonaws.com.cn")
             )

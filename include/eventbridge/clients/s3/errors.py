@@ -59,7 +59,7 @@ _KNOWN = {
 
 
 @contextmanager
-def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
+def s3_errors(verb: str, path: str, bucket: str, endpoint: str) -> Iterator[None]:
     """Convert errors of boto3 and pyarrow to StoreError; `verb` and `path` name the failed operation."""
     from botocore.exceptions import (
         BotoCoreError,
@@ -71,7 +71,7 @@ def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
     )
 
     def store_error(what: str, remedy: str) -> StoreError:
-        return StoreError(f"Cannot {verb} {path!r} in the bucket {bucket!r} at {place}: {what}. {remedy}")
+        return StoreError(f"Cannot {verb} {path!r} in the bucket {bucket!r} at {endpoint}: {what}. {remedy}")
 
     try:
         yield

@@ -57,13 +57,13 @@ class SqsQueue:
             endpoint_url=access.endpoint or None,
             config=Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=5, read_timeout=20),
         )
-        self._place = str(self._client.meta.endpoint_url)
+        self._endpoint = str(self._client.meta.endpoint_url)
         self._url: str | None = None
 
     @property
     def uri(self) -> str:
         """Return the server's URL and the queue's name."""
-        return f"{self._place}/{self._name}"
+        return f"{self._endpoint}/{self._name}"
 
     @property
     def visibility_timeout(self) -> float:
@@ -129,7 +129,7 @@ class SqsQueue:
             for failed in response.get("Failed", ()):
                 if failed["Code"].rpartition(".")[2] not in _RAN_OUT:
                     said = failed.get("Message", "")
-                    raise BusError(f"SQS at {self._place}: a message of {self._name!r}: {failed['Code']} {said}")
+                    raise BusError(f"SQS at {self._endpoint}: a message of {self._name!r}: {failed['Code']} {said}")
 
     @contextmanager
     def _doing(self, what: str) -> Iterator[None]:
@@ -139,23 +139,23 @@ class SqsQueue:
             said = error.response.get("Error", {})
             remedy = _REMEDIES.get(said.get("Code", ""), "")
             raise BusError(
-                f"SQS at {self._place}: cannot {what} the queue {self._name!r}: "
+                f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: "
                 + f"{said.get('Code')}: {said.get('Message')}. "
                 + (f"{remedy}." if remedy else "")
             ) from None
         except NoCredentialsError:
             raise BusError(
-                f"SQS at {self._place}: there are no credentials. Name a connection of type aws in the bus's source"
+                f"SQS at {self._endpoint}: there are no credentials. Name a connection of type aws in the bus's source"
             ) from None
         except BotoCoreError as error:
             raise BusError(
-                f"SQS at {self._place}: cannot {what} the queue {self._name!r}: {error}. "
+                f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: {error}. "
                 "Correct endpoint_url and region_name in the connection's extra, or wait until it responds"
             ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise BusError(
-                f"SQS at {self._place}: cannot {what} the queue {self._name!r}: a response that was cut short, or is "
-                f"not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
+                f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: a response that was cut short, or "
+                f"is not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
             ) from None
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.rules.address import path_error, path_obstacle
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Target, Transform
 from eventbridge.rules.types import Obstacle, Takes, TargetType
-from eventbridge.targets.file.place import PathRefused, place_of
+from eventbridge.targets.file.location import PathRefused, location_of
 
 
 class FileFields(Target):
@@ -26,15 +26,15 @@ def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
     return {"path": path}
 
 
-def _obstacle(target: FileFields, places: TargetPlaces) -> Obstacle | None:
+def _obstacle(target: FileFields, locations: TargetLocations) -> Obstacle | None:
     if not target.path or path_error(target.path) is not None:
         return None
     try:
-        place = place_of(target.path, places)
-        place.check()
+        location = location_of(target.path, locations)
+        location.check()
     except PathRefused as error:
         return Obstacle("path", error.what, error.remedy)
-    found = path_obstacle(place.path)
+    found = path_obstacle(location.path)
     return None if found is None else Obstacle("path", *found)
 
 

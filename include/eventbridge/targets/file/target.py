@@ -21,7 +21,7 @@ from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.rules.address import path_obstacle
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.file.place import FileLocation, PathRefused, place_of
+from eventbridge.targets.file.location import FileLocation, PathRefused, location_of
 from eventbridge.targets.lines import is_json, json_line, json_lines
 from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Request
@@ -48,9 +48,9 @@ class FileTarget:
     flush_every = 20_000
     more_of_response = 0
 
-    def __init__(self, place: FileLocation, *, clock: Callable[[], datetime]) -> None:
-        self._place = place
-        self._path = place.path
+    def __init__(self, location: FileLocation, *, clock: Callable[[], datetime]) -> None:
+        self._location = location
+        self._path = location.path
         self._clock = clock
         self._file: int | None = None
         self._identity = (0, 0)
@@ -110,7 +110,7 @@ class FileTarget:
         if (found := path_obstacle(self._path)) is not None:
             return f"{found[0]}. {found[1]}"
         try:
-            self._place.check()
+            self._location.check()
         except PathRefused as error:
             return error.strerror
         path = Path(self._path)
@@ -182,7 +182,7 @@ class FileTarget:
         return found.st_size if (found.st_dev, found.st_ino) == self._identity else None
 
     def _open(self) -> int:
-        descriptor, made = self._place.open()
+        descriptor, made = self._location.open()
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             os.close(descriptor)
@@ -349,7 +349,7 @@ def open_file(opening: Opening[FileFields]) -> FileTarget:
         what = "has content_mode binary, but a file has no headers"
         raise opening.error(what, "Use content_mode structured or data")
     try:
-        place = place_of(target.path, opening.places)
+        location = location_of(target.path, opening.locations)
     except PathRefused as error:
         raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {error.strerror}.") from None
-    return FileTarget(place, clock=opening.clock)
+    return FileTarget(location, clock=opening.clock)

@@ -90,7 +90,7 @@ class Access:
         exchange.close()
         if response.accepted:
             return read_token(client, body)
-        where = f"{client.place} (token_url of connection {client.connection!r})"
+        where = f"{client.origin} (token_url of connection {client.connection!r})"
         if response.code is None:
             raise TokenUnavailable(f"{where} gave no token: {response.error_class}: {response.error}")
         said = why_refused(response.response_head, exchange.veiled)

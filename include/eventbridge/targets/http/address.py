@@ -111,10 +111,10 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
     """Reject a URL with another scheme, host or port than the connection's."""
     sent_to = _shown(url.scheme, url.hostname, url.port)
     sends = f"target {target.name!r} of rule {rule!r} sends to {sent_to}"
-    place = place_of(connection, sent_to, f", and {sends}")
-    if place is None:
+    origin = origin_of(connection, sent_to, f", and {sends}")
+    if origin is None:
         return
-    scheme, host, port = place
+    scheme, host, port = origin
     own = (scheme, _folded(host), port or _PORTS.get(scheme))
     if own != (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme]):
         raise ConnectionUnusable(
@@ -124,7 +124,7 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
         )
 
 
-def place_of(
+def origin_of(
     connection: Connection, example: str = "https://crm.example", use: str = ""
 ) -> tuple[str, str, int | None] | None:
     """Return the scheme, host and port (None: the default port) that a connection is for; None: only for its own URL.

@@ -152,11 +152,11 @@ def _of_api_key(connection: Connection) -> Credentials:
 
 
 def _of_client(connection: Connection) -> Credentials:
-    url, place = _text(connection, "token_url"), _text(connection, "client_secret_in") or "header"
+    url, secret_in = _text(connection, "token_url"), _text(connection, "client_secret_in") or "header"
     if not connection.login or not connection.password:
         what = "has an extra `token_url`, and no login (the client id) or no password (the client secret)"
         raise _unusable(connection, f"{what}. Add them")
-    if place not in ("header", "body"):
+    if secret_in not in ("header", "body"):
         raise _unusable(
             connection, "has an extra `client_secret_in` that is neither header nor body. Write one of them"
         )
@@ -180,7 +180,7 @@ def _of_client(connection: Connection) -> Credentials:
         client_secret=connection.password,
         scope=_text(connection, "scope"),
         audience=_text(connection, "audience"),
-        secret_in_body=place == "body",
+        secret_in_body=secret_in == "body",
     )
     return Credentials(client=client, secrets=client.secrets)
 

@@ -43,7 +43,7 @@ class TokenClient:
     secret_in_body: bool = False
 
     @property
-    def place(self) -> str:
+    def origin(self) -> str:
         """Return the endpoint without secret parts."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -120,7 +120,7 @@ class AccessTokens:
         failures = held.failures
         seconds = (until - now).total_seconds()
         if seconds <= 0 or not held.lock.acquire(timeout=seconds):
-            raise TokenUnavailable(f"There was no time left to request a token from {client.place}.")
+            raise TokenUnavailable(f"There was no time left to request a token from {client.origin}.")
         try:
             if held.good_until is not None and now < held.good_until and held.text != refused:
                 return held.text
@@ -146,7 +146,7 @@ class AccessTokens:
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:
     """Return the token in a response (RFC 6749, 5.1); raises TokenUnavailable, whose message shows none of it."""
-    where = f"{client.place} (token_url of connection {client.connection!r})"
+    where = f"{client.origin} (token_url of connection {client.connection!r})"
     try:
         response = json.loads(body)
     except (ValueError, RecursionError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, Literal
 
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Target, Transform
 from eventbridge.rules.types import Obstacle, Takes, TargetType
@@ -54,9 +54,9 @@ def _takes(_: S3Fields) -> Takes:
     return "spans"
 
 
-def own_place(target: S3Fields, places: TargetPlaces) -> Obstacle | None:
+def obstacle_of(target: S3Fields, locations: TargetLocations) -> Obstacle | None:
     """Return why the target would write where the installation keeps its own data; None: it would not."""
-    if not places.owns_prefix(target.bucket, target.prefix):
+    if not locations.owns_prefix(target.bucket, target.prefix):
         return None
     where = f"the prefix {target.prefix!r} of the bucket" if target.prefix else "the bucket"
     message = f"{where} {target.bucket!r} is where EventBridge keeps its own data or rule files"
@@ -69,6 +69,6 @@ S3 = TargetType(
     "eventbridge.targets.s3.target:open_s3",
     takes=_takes,
     read=_read,
-    obstacle=own_place,
+    obstacle=obstacle_of,
     words=("connection", "bucket", "prefix", "format", "timeout"),
 )

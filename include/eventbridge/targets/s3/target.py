@@ -32,7 +32,7 @@ from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import DeliverySpan, Request
-from eventbridge.targets.s3.fields import S3Fields, own_place
+from eventbridge.targets.s3.fields import S3Fields, obstacle_of
 
 #: The maximum number of deliveries outside a span that share an object.
 _MAX_TOGETHER: Final = 100
@@ -82,7 +82,7 @@ class S3Target:
         try:
             self._clients().boto.list_objects_v2(Bucket=self._rule.bucket, Prefix=_folder(self._rule), MaxKeys=1)
         except (ClientError, BotoCoreError) as error:
-            return f"bucket {self._rule.bucket!r} at {self._clients().place}: {refusal(error).text}"
+            return f"bucket {self._rule.bucket!r} at {self._clients().endpoint}: {refusal(error).text}"
         return None
 
     def close(self) -> None:
@@ -193,9 +193,9 @@ def _class_of(error: BotoCoreError) -> str:
 
 
 def open_s3(opening: Opening[S3Fields]) -> S3Target:
-    """Return an S3 target; raises UserError for a forbidden place, and for its connection, which is read now."""
+    """Return an S3 target; raises UserError for a forbidden prefix, and for its connection, which is read now."""
     target = opening.target
-    if (found := own_place(target, opening.places)) is not None:
+    if (found := obstacle_of(target, opening.locations)) is not None:
         raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {found.message}. {found.remedy}.")
     access = S3Access.from_connection(opening.connections(target.connection))
     return S3Target(access, target, clock=opening.clock)

@@ -17,7 +17,7 @@ _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
 
 
 @dataclass(frozen=True)
-class TargetPlaces:
+class TargetLocations:
     """Where targets may write.
 
     `file_folders`: file targets write below these only. `own`: no target writes to a path, or to `s3://bucket/key`,
@@ -50,7 +50,7 @@ class TargetPlaces:
 
 
 #: No folder for file targets.
-NOWHERE: Final = TargetPlaces()
+NOWHERE: Final = TargetLocations()
 
 
 @lru_cache(8)  # a push asks for each of thousands of targets

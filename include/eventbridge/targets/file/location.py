@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from eventbridge.config.target_places import TargetPlaces
+from eventbridge.config.target_locations import TargetLocations
 
 SETTING: Final = "EVENTBRIDGE_FILE_TARGET_FOLDERS"
 
@@ -95,9 +95,9 @@ class FileLocation:
         return error
 
 
-def place_of(path: str, places: TargetPlaces) -> FileLocation:
+def location_of(path: str, locations: TargetLocations) -> FileLocation:
     """Return the location of a path in a rule file; a relative one is below the first folder. Raises PathRefused."""
-    written, folders = PurePosixPath(path), places.file_folders
+    written, folders = PurePosixPath(path), locations.file_folders
     if not folders:
         raise PathRefused("no folder is allowed for file targets", f"List them in {SETTING}")
     root, names = folders[0], written.parts
@@ -116,7 +116,7 @@ def place_of(path: str, places: TargetPlaces) -> FileLocation:
     hidden = next((name for name in names if name.startswith(".")), None)
     if hidden is not None:
         raise PathRefused(f"{path!r} contains {hidden!r}, but file targets write no hidden files", "Name another")
-    if places.owns_file(str(root), names):
+    if locations.owns_file(str(root), names):
         raise PathRefused(f"{path!r} is where EventBridge keeps its own data or rule files", "Name another folder")
     return FileLocation(str(root), names)
 
