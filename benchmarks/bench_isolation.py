@@ -57,7 +57,7 @@ BEGINS_GOAL, TIMEOUT_SECONDS = 1.3, 10.0
 
 _PUBLISH_SECONDS = 0.05
 #: How often it is looked whether retries are due.
-_LOOK_SECONDS = 0.5
+_POLL_SECONDS = 0.5
 #: How long the others may take to be done after the last event.
 _LAST_SECONDS = 120.0
 #: How long all of its processes together may take to end.
@@ -305,8 +305,8 @@ def _run_streaming_task(place: Site, stop: Any, _wakeup: Any) -> None:
 def _watch(place: Site, stop: Any, run_start: Any) -> None:
     """Start a retry run whenever the watcher of the product would."""
     with closing(Watch(place.open())) as watch:
-        while not stop.wait(_LOOK_SECONDS):
-            if RETRIES in watch.look():
+        while not stop.wait(_POLL_SECONDS):
+            if RETRIES in watch.check():
                 run_start.release()
 
 
@@ -314,7 +314,7 @@ def _run_retries(place: Site, stop: Any, run_start: Any) -> None:
     os.nice(NICENESS)
     with closing(place.open()) as runtime:
         while not stop.is_set():
-            if run_start.acquire(timeout=_LOOK_SECONDS):
+            if run_start.acquire(timeout=_POLL_SECONDS):
                 deliver_retries(runtime, RUNNER, Stop())
 
 

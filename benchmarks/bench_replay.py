@@ -314,7 +314,7 @@ def _an_hour(place: Site) -> tuple[int, int, int]:
         replay_id = _begin(runtime, "an hour", "3h", "2h")
         deliver_replay(runtime, replay_id, InProcessRouter(counting))
         archive = {file.path for file in runtime.ledger.archive.files(BUS, now - timedelta(hours=2), now, now)}
-        assert account_of(runtime, runtime.ledger.replays.get(replay_id)).looked_at == 0
+        assert account_of(runtime, runtime.ledger.replays.get(replay_id)).read == 0
         return len(archive), len(archive.intersection(counting.listed)), len(archive.intersection(counting.read))
 
 

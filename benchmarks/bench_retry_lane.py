@@ -48,8 +48,8 @@ LATE_GOAL = 3.0
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0
 
 _TARGETS = 20
-_LOOKS = 50
-_LOOK_EVERY_SECONDS = 0.5
+_CHECKS = 50
+_POLL_SECONDS = 0.5
 _SPREAD_SECONDS = 3600
 _AT_ONCE = 10_000
 #: What a machine that may be busy makes pending at least; the deliveries fall due when all are pending, and not before.
@@ -122,7 +122,7 @@ def _add_pending_far(runtime: Runtime, sample: PendingDeliveries, first: int, en
 
 def _median_ms(call: Callable[[], object]) -> float:
     times = []
-    for _ in range(_LOOKS):
+    for _ in range(_CHECKS):
         began = time.perf_counter()
         call()
         times.append((time.perf_counter() - began) * 1000)
@@ -217,10 +217,10 @@ def _take_up(runtime: Runtime, until: datetime) -> None:
     """Look as the watcher does, and do a retry run whenever it starts a run."""
     watch = Watch(runtime)
     while runtime.clock() < until:
-        if RETRIES in watch.look():
+        if RETRIES in watch.check():
             deliver_retries(runtime, RUNNER, Stop())
         else:
-            time.sleep(_LOOK_EVERY_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _late(runtime: Runtime, due: dict[bytes, datetime]) -> tuple[list[float], list[float]]:

@@ -32,7 +32,7 @@ COST_GOAL, COST_SLACK_MS = 2.0, 1.0
 
 _TARGETS = 20
 _DEAD = "rule-0"
-_LOOKS = 200
+_CHECKS = 200
 _AT_ONCE = 10_000
 
 
@@ -52,7 +52,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--due", type=int, default=1_000_000, help="rows of the ledger (default: 1000000)")
     counts = [0, 1_000, parser.parse_args().due]
-    table = Table(title=f"milliseconds of CPU, median of {_LOOKS}; beside it the ratio to nothing due")
+    table = Table(title=f"milliseconds of CPU, median of {_CHECKS}; beside it the ratio to nothing due")
     for title in ("target", "rows due", "watcher's look", "", "due targets", ""):
         table.add_column(title, justify="right")
     kept = [_measure(case, counts, table) for case in ("well", "dead")]  # both, whatever the first one shows
@@ -104,7 +104,7 @@ def _open_breaker(runtime: Runtime) -> None:
 
 def _median_ms(call: Callable[[], object]) -> float:
     times = []
-    for _ in range(_LOOKS):
+    for _ in range(_CHECKS):
         began = time.thread_time()  # of CPU: the machine may be busy with something else
         call()
         times.append((time.thread_time() - began) * 1000)

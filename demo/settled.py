@@ -14,7 +14,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.status import status
 
 _PATIENCE_SECONDS = 120.0
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def unsettled(runtime: Runtime) -> list[str]:
@@ -47,7 +47,7 @@ def main() -> int:
                 if time.monotonic() > until:
                     print("\n".join(["Not settled yet:", *waiting]), file=sys.stderr)  # noqa: T201
                     return 1
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
             held = sum(row.count for row in runtime.ledger.pending.counts() if row.state == "on_hold")
     except EventBridgeError as error:
         print(error, file=sys.stderr)  # noqa: T201

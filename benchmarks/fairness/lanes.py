@@ -35,7 +35,7 @@ SLOTS: Final = 8
 TIMES: Final = 3
 #: Deliveries of a push: at these figures it takes 2 s, whatever the machine.
 _CHUNK, _DELAY_MS, _IN_FLIGHT = 40, 500, 10
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _LANES: Final = ("high", "low")
 
 
@@ -115,7 +115,7 @@ def _publish(load: _Load) -> None:
                 first = load.published[lane] + (_LANES.index(lane) + 1) * 100_000_000
                 load.place.publish(missing, 256, first, lane)
                 load.published[lane] += missing
-        load.stop.wait(_LOOK_SECONDS)
+        load.stop.wait(_POLL_SECONDS)
 
 
 def _deliver(load: _Load, lane: str) -> None:
@@ -125,7 +125,7 @@ def _deliver(load: _Load, lane: str) -> None:
         while not load.stop.is_set():
             batch_id = listen(runtime, lane, load.executor.standing())
             if batch_id is None:
-                load.stop.wait(_LOOK_SECONDS)
+                load.stop.wait(_POLL_SECONDS)
                 continue
             buffer(runtime, batch_id)
             route(runtime, batch_id, router, load.executor.standing())
@@ -135,7 +135,7 @@ def _deliver(load: _Load, lane: str) -> None:
 def _retry(load: _Load) -> None:
     """Do what runs of `eventbridge_retry_deliveries` do, one after the other."""
     with closing(load.place.open()) as runtime:
-        while not load.stop.wait(_LOOK_SECONDS * 5):
+        while not load.stop.wait(_POLL_SECONDS * 5):
             if runtime.ledger.due.has_any(runtime.ledger.now()):
                 settle_stale(runtime)
                 batch_id = plan_retries(runtime, pools=load.executor.standing()).batch_id
@@ -154,7 +154,7 @@ def _push_and_settle(load: _Load, runtime: Runtime, batch_id: str) -> None:
             futures.append(load.executor.submit(pool, weight, partial(_push, load, batch_id, chunk.chunk_id)))
     for future in futures:
         while not load.stop.is_set() and not future.done():
-            time.sleep(_LOOK_SECONDS / 10)
+            time.sleep(_POLL_SECONDS / 10)
     if not load.stop.is_set():
         write_dead_letters(runtime, batch_id)
         schedule_retries(runtime, batch_id)

@@ -49,7 +49,7 @@ GIVEN: Final = (
     "ALLOW_ADDRESSES",
     "KEEP_DAYS",
 )
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def main() -> int:
@@ -86,7 +86,7 @@ def _run(options: argparse.Namespace, folder: Path, ended: ExitStack) -> int:
         return smoke(supervisor, options.smoke, _print_line, proof, () if options.calm else VICTIMS)
     while True:
         supervisor.restart_ended()
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _end(supervisor: Supervisor) -> None:

@@ -31,8 +31,8 @@ _PER_SECOND: Final = 1_000.0
 #: On two busy cores, a batch may make no progress for minutes.
 _STALL_SECONDS: Final = 600.0
 _PRINT_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.3
-_CALM_LOOK_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.3
+_CALM_POLL_SECONDS: Final = 1.0
 
 
 #: The services that are killed, one process each, in this order.
@@ -109,7 +109,7 @@ class _Run:
                 break
             if time.monotonic() - moved > _STALL_SECONDS:
                 raise DemoError(f"No progress for {_STALL_SECONDS:g} s: {now}; {unsettled(self._runtime)}")
-            time.sleep(_LOOK_SECONDS if self._victims else _CALM_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS if self._victims else _CALM_POLL_SECONDS)
         self._print_line(f"All settled {time.monotonic() - began:.0f} s after the first flight was published.")
 
     def prove(self) -> int:

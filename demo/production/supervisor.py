@@ -21,7 +21,7 @@ from demo.services import note_groups, stop_groups
 
 #: On two busy cores, fifteen services take minutes to start.
 _READY_SECONDS: Final = 600.0
-_LOOK_SECONDS: Final = 0.5
+_POLL_SECONDS: Final = 0.5
 _CHECK_SECONDS: Final = 60.0
 #: A failed check is repeated after this multiple of its duration, to leave the CPU to starting services.
 _PATIENCE: Final = 5.0
@@ -70,7 +70,7 @@ class Supervisor:
                 raise DemoError(
                     f"After {_READY_SECONDS:g} s {', '.join(waiting)} is not healthy. See {self.folder}/logs"
                 )
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def restart_ended(self) -> None:
         """Restart processes that have ended, as an engine does for `restart: unless-stopped`."""

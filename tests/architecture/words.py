@@ -49,11 +49,12 @@ WORDS: Mapping[str, str] = {
     "heard of": "known, or reported",
     "untold": "unreported",
     "of whom": "a sentence with a subject",
+    "looked at": "checked, read or searched",
     "verdict": "status",
     "verdicts": "statuses",
 }
-#: These stand only in names: "ordered by offset" and "if deleted" are plain English.
-_ONLY_NAMES = frozenset({"ordered by", "if deleted"})
+#: These are banned only in names: "ordered by offset" is plain English.
+_ONLY_NAMES = frozenset({"ordered by", "if deleted", "looked at"})
 #: Names of RocketMQ that hold such a word.
 _FOREIGN = re.compile(r"CHANGE_INVISIBLE_TIME|invisibleTime")
 

@@ -315,7 +315,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         ],
         "not_landed": [],
         "before_start": [],
-        "looked": {"batches": "int", "pruned": "int", "files": "int", "oldest": "str", "newest": "str"},
+        "searched": {"batches": "int", "pruned": "int", "files": "int", "oldest": "str", "newest": "str"},
         "notes": [],
         "unreadable": [],
     },

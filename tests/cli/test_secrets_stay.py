@@ -212,8 +212,8 @@ def test_no_secret_is_written_anywhere(
     shop.deliver()
     redriven = eventbridge("dead-letters", "redrive", "--target", "basic-mirror")
     said = ("redrive", (redriven.out + redriven.err).encode())
-    looked = [said, *shown(shop, eventbridge)]
-    written = [*texts(shop.folder), *looked, ("the log", caplog.text.encode())]
+    printed = [said, *shown(shop, eventbridge)]
+    written = [*texts(shop.folder), *printed, ("the log", caplog.text.encode())]
 
     requests = parties.receiver.requests()
     authorizations = {request["headers"].get("authorization", "") for request in requests}
@@ -283,16 +283,16 @@ def test_the_keys_of_a_bucket_stay_in_their_connection(
         monkeypatch.setenv(name, value)
     eventbridge("bus", "publish", "orders", shop.orders(1500))
     shop.deliver()
-    looked = [eventbridge(*command, *form) for command in LOOKING for form in ([], ["--json"])]
+    outputs = [eventbridge(*command, *form) for command in LOOKING for form in ([], ["--json"])]
     for code in ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
         s3_server.refuse = lambda request, code=code: code
         refused = [eventbridge(*command) for command in (["audit"], ["dead-letters", "list"])]
         assert [each.code for each in refused if not each.err] == []
-        looked += refused
+        outputs += refused
     s3_server.refuse = lambda request: None
     store = open_store(shop.environ["EVENTBRIDGE_STORE_URI"], connections_from_environment(shop.environ))
     stored = [part for path in store.list("") for part in texts_of(path, store.get(path))]
-    printed = [("a command", (each.out + each.err).encode()) for each in looked]
+    printed = [("a command", (each.out + each.err).encode()) for each in outputs]
     written = [*texts(shop.folder), *stored, *printed, ("the log", caplog.text.encode())]
 
     assert len(stored) > 8

@@ -9,7 +9,7 @@ from dataclasses import replace
 from contracts.ledger_samples import PARTITIONS, Clock, a_batch, a_file, after, some_ranges
 
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.airflow import last_look
+from eventbridge.ledger.airflow import last_check
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.runner import StreamingLease
 
@@ -83,15 +83,15 @@ class StreamingLeasesContract:
         assert ledger.streaming.acquire_lease("flights", "three", after(20))
         assert ledger.streaming.lease("flights") == StreamingLease("flights", "three", after(20))
 
-    def test_the_last_look_of_the_watcher_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+    def test_the_last_check_of_the_watcher_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """None before the first; from then on the newest."""
-        assert last_look(ledger.database.engine, 5) is None
-        ledger.watcher.record_look()
-        assert last_look(rival.database.engine, 5) == after(0)
+        assert last_check(ledger.database.engine, 5) is None
+        ledger.watcher.record_check()
+        assert last_check(rival.database.engine, 5) == after(0)
         clock.pass_seconds(20)
-        rival.watcher.record_look()
+        rival.watcher.record_check()
 
-        assert last_look(ledger.database.engine, 5) == after(20)
+        assert last_check(ledger.database.engine, 5) == after(20)
 
     def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
         """A segment and the offsets read so far are recorded together; offsets alone where nothing got a response."""

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 120.0
 #: The store's quota in bytes: more than a test writes.
 QUOTA = 1 << 40
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _TAIL = 25
 
 Found = TypeVar("Found")
@@ -81,7 +81,7 @@ class RunningEnvironment:
                 return found
             if time.monotonic() > end:
                 raise AssertionError(f"After {seconds:g} s still not: {what}. {last_error}\n{self.diagnosis()}")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def until_settled(self, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait until no event waits, no batch is open and nothing is pending."""

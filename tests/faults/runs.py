@@ -164,8 +164,8 @@ def _not_indexed(runtime: World) -> Iterator[str]:
             yield f"the index has {len(files)} files, and not every batch"
         for name in valid_events_of(runtime):
             found = why(runtime, name)
-            if found.looked.files != 1 or found.unreadable:
-                yield f"{name} is found in {found.looked.files} files {found.unreadable}"
+            if found.searched.files != 1 or found.unreadable:
+                yield f"{name} is found in {found.searched.files} files {found.unreadable}"
 
 
 def _marked_wrong(runtime: World) -> Iterator[str]:

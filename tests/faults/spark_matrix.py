@@ -24,7 +24,7 @@ from eventbridge.spark.server import SparkConnectServer
 
 _KINDS: tuple[KindName, ...] = ("normal", "retransform", "deferred_matches")
 #: How often to look whether Spark has written a file.
-_LOOK_SECONDS = 0.005
+_POLL_SECONDS = 0.005
 
 
 @dataclass
@@ -116,7 +116,7 @@ def _until_spark_wrote(trial: Trial, what: str, dice: random.Random) -> TrialRun
     wanted = _delivery_files(trial) + dice.randint(0, 4)
     run = trial.start(what)
     while _delivery_files(trial) < wanted and run.process.code is None:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     return run
 
 

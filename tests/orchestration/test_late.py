@@ -68,9 +68,9 @@ def test_the_watcher_reports_late_batches(runtime: Runtime) -> None:
     """A committed batch, or the open batch of a streaming task, is not late."""
     planned(runtime, "orders", 91, "open")
     watch = Watch(runtime)
-    watch.look()
+    watch.check()
     assert runtime.ledger.operational_events.waiting(9) == []
 
     planned(runtime, "night", 91)
-    Watch(runtime).look()
+    Watch(runtime).check()
     assert [each.subject for each in runtime.ledger.operational_events.waiting(9)] == ["night"]

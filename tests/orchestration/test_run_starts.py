@@ -20,7 +20,7 @@ from eventbridge.airflow.watcher import Watcher, look
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
-from eventbridge.ledger.airflow import last_look
+from eventbridge.ledger.airflow import last_check
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
@@ -198,11 +198,11 @@ def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Cl
     """While the watcher polls, it starts runs only for waiting or unfinished work, regardless of the watcher's
     starts.
     """
-    watch.look()
+    watch.check()
     assert watch.subjects_to_start() == []
 
     publish(watch)
-    watch.look()
+    watch.check()
     assert watch.subjects_to_start() == ["events_night", "events_orders"]
     commit(watch, take(watch, "night"))
     take(watch, "orders")
@@ -213,7 +213,7 @@ def test_the_fallback_starts_every_run_while_the_watcher_does_not_poll(watch: Wa
     """Before the watcher's first poll, and a minute after its last one."""
     every = ["due_deliveries", "events_night", "events_orders"]
     assert sorted(watch.subjects_to_start()) == every
-    watch.look()
+    watch.check()
     assert watch.subjects_to_start() == []
     clock.later(60)
     assert sorted(watch.subjects_to_start()) == every
@@ -223,23 +223,23 @@ def test_no_run_starts_while_nothing_waits(watch: Watch, clock: Clock) -> None:
     """An idle bus starts no runs."""
     for _ in range(3):
         clock.later(60)
-        assert watch.look() == []
+        assert watch.check() == []
 
 
 def test_a_batch_whose_run_died_gets_a_run_each_minute(watch: Watch, clock: Clock) -> None:
     """It gets one even if nothing else waits, as the fallback runs only every ten minutes."""
     publish(watch)
-    watch.look()
+    watch.check()
     done = take(watch, "night")
     commit(watch, done)
     watch.runtime.ledger.settlement.mark_bus_committed(done.batch_id)
     take(watch, "orders")
     clock.later(59)
-    assert watch.look() == []
+    assert watch.check() == []
     clock.later(1)
 
-    assert watch.look() == ["events_orders"]
-    assert watch.look() == []
+    assert watch.check() == ["events_orders"]
+    assert watch.check() == []
 
 
 def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch: Watch, clock: Clock) -> None:
@@ -247,22 +247,22 @@ def test_a_streaming_task_that_ends_soon_gets_a_run_until_it_has_a_standby(watch
     ledger = watch.runtime.ledger
     ledger.streaming.acquire_lease("orders", "one", NOW + timedelta(seconds=60))
     publish(watch)
-    assert watch.look() == ["events_night"]
+    assert watch.check() == ["events_night"]
     ledger.streaming.request_standby("orders", "one")
-    assert watch.look() == ["events_orders"]
+    assert watch.check() == ["events_orders"]
     ledger.streaming.register_standby("orders", "two", NOW + timedelta(seconds=20))
     clock.later(16)
-    assert "events_orders" not in watch.look()
+    assert "events_orders" not in watch.check()
     clock.later(16)  # the standby's lease has expired
 
-    assert "events_orders" in watch.look()
+    assert "events_orders" in watch.check()
 
 
 def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, clock: Clock) -> None:
     """Its batch is open, and a run started just before: a second run takes it over."""
     ledger = watch.runtime.ledger
     publish(watch)
-    assert "events_orders" in watch.look()
+    assert "events_orders" in watch.check()
     ledger.streaming.acquire_lease("orders", "one", NOW + timedelta(seconds=6))
     with bus(watch) as orders:
         ranges = [Range(partition, 0, 0) for partition in orders.partitions()]
@@ -270,10 +270,10 @@ def test_a_dead_streaming_task_gets_a_run_when_its_lease_expires(watch: Watch, c
     ledger.streaming.record("batch", {ranges[0].partition: 1}, None)
     publish(watch)
     clock.later(5)
-    assert "events_orders" not in watch.look()
+    assert "events_orders" not in watch.check()
     clock.later(2)
 
-    assert "events_orders" in watch.look()
+    assert "events_orders" in watch.check()
 
 
 def test_a_streaming_task_whose_process_has_ended_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
@@ -284,49 +284,49 @@ def test_a_streaming_task_whose_process_has_ended_gets_a_run_at_once(watch: Watc
     publish(watch)
     for host, gets_run in (("another.example", False), (socket.gethostname(), True)):
         ledger.streaming.acquire_lease("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
-        assert ("events_orders" in watch.look()) == gets_run
+        assert ("events_orders" in watch.check()) == gets_run
         ledger.streaming.release_lease("orders", f"{host}:{gone.pid}:1")
 
 
 def test_changed_rules_get_a_run_without_an_event(watch: Watch, clock: Clock) -> None:
     """One run, within a minute."""
-    watch.look()
+    watch.check()
     rule = "rules: {x: {bus: orders, runner: night, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
     (watch.runtime.settings.rules_folder / "extra.yaml").write_text(rule)
     clock.later(3)
-    assert watch.look() == []
+    assert watch.check() == []
     clock.later(60)
 
-    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    assert sorted(watch.check()) == ["events_night", "events_orders"]
     clock.later(60)
-    assert watch.look() == []
+    assert watch.check() == []
 
 
-def looked(watch: Watch) -> datetime | None:
+def checked_at(watch: Watch) -> datetime | None:
     """Return the watcher's last poll in the ledger."""
-    return last_look(engine_of(watch.runtime.settings.ledger_url), 5)
+    return last_check(engine_of(watch.runtime.settings.ledger_url), 5)
 
 
 def test_the_watcher_records_its_polls_in_the_ledger(watch: Watch, clock: Clock) -> None:
     """A poll is recorded every 20 s, but not while a bus does not respond, as the fallback starts its runners."""
-    watch.look()
-    first = looked(watch)
+    watch.check()
+    first = checked_at(watch)
     assert first is not None
     clock.later(19)
-    watch.look()
-    assert looked(watch) == first
+    watch.check()
+    assert checked_at(watch) == first
     clock.later(1)
-    watch.look()
-    second = looked(watch)
+    watch.check()
+    second = checked_at(watch)
     assert second is not None
     assert second > first
     down = "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
     rule = "rules: {down: {bus: down, pattern: {}, targets: {t: {type: file, path: /tmp/never.jsonl}}}}\n"
     (watch.runtime.settings.rules_folder / "down.yaml").write_text(down + rule)
     clock.later(20)
-    watch.look()
+    watch.check()
 
-    assert looked(watch) == second
+    assert checked_at(watch) == second
 
 
 def test_a_runner_that_never_ran_gets_a_run(home: Path, clock: Clock) -> None:
@@ -334,55 +334,55 @@ def test_a_runner_that_never_ran_gets_a_run(home: Path, clock: Clock) -> None:
     settings = Settings(home=home, rules_folder=home.parent / "rules")
     watch = Watch(Runtime.open(settings, connections_from_environment({}), clock))
 
-    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    assert sorted(watch.check()) == ["events_night", "events_orders"]
     watch.close()
 
 
 def test_the_next_run_starts_while_the_batch_before_is_settled(watch: Watch, clock: Clock) -> None:
     """It starts once, for events that the batch did not take."""
     publish(watch)
-    watch.look()
+    watch.check()
     commit(watch, take(watch, "night"))
     batch = take(watch, "orders")
     settle(watch, batch)
     clock.later(2)
-    assert watch.look() == []
+    assert watch.check() == []
     publish(watch)
-    watch.look()
+    watch.check()
     clock.later(2)
     assert watch.run_starts["events_orders"].started_at == clock.now - timedelta(seconds=2)
     assert watch.runtime.ledger.settlement.commit(
         batch.batch_id, "orders", watch.runtime.ledger.batches.ranges(batch.batch_id), NOW, "000000"
     )
 
-    assert "events_orders" not in watch.look()
+    assert "events_orders" not in watch.check()
 
 
 def test_each_batch_gets_one_run(watch: Watch, clock: Clock) -> None:
     """A run starts when an event arrives, and the next one after its batch is delivered, for later events."""
     publish(watch)
-    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    assert sorted(watch.check()) == ["events_night", "events_orders"]
     batch = take(watch, "orders")
     publish(watch)
     for _ in range(4):
         clock.later(2)
-        assert "events_orders" not in watch.look()
+        assert "events_orders" not in watch.check()
     commit(watch, batch)
     clock.later(1)
 
-    assert "events_orders" in watch.look()
-    assert watch.look() == []
+    assert "events_orders" in watch.check()
+    assert watch.check() == []
 
 
 def test_a_lost_start_is_repeated(watch: Watch, clock: Clock) -> None:
     """A start while the DAG is paused is lost, and repeated after 15 s."""
     publish(watch)
-    first = sorted(watch.look())
+    first = sorted(watch.check())
     clock.later(14.9)
-    assert watch.look() == []
+    assert watch.check() == []
     clock.later(0.1)
 
-    assert sorted(watch.look()) == first
+    assert sorted(watch.check()) == first
 
 
 def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]:
@@ -390,7 +390,7 @@ def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]
     at = []
     for second in range(1, seconds + 1):
         clock.later(1)
-        if "events_orders" in watch.look():
+        if "events_orders" in watch.check():
             at.append(second)
     return at
 
@@ -398,7 +398,7 @@ def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]
 def test_runs_that_fail_before_taking_events_start_at_growing_intervals(watch: Watch, clock: Clock) -> None:
     """A missing connection fails `listen`. New events do not shorten the interval; a planned batch does."""
     publish(watch)
-    assert "events_orders" in watch.look()
+    assert "events_orders" in watch.check()
     assert seconds_of_run_starts(watch, clock, 110) == [15, 45, 105]
     publish(watch)
     assert seconds_of_run_starts(watch, clock, 120) == [115]
@@ -413,7 +413,7 @@ def test_runs_that_fail_before_taking_events_start_at_growing_intervals(watch: W
 def test_runs_that_fail_within_a_batch_start_at_growing_intervals(watch: Watch, clock: Clock) -> None:
     """If only an unfinished batch exists, the intervals are one, two, four and up to ten minutes."""
     publish(watch)
-    watch.look()
+    watch.check()
     take(watch, "orders")
 
     assert seconds_of_run_starts(watch, clock, 1_200) == [60, 120, 240, 480, 960]
@@ -423,7 +423,7 @@ def test_a_stopped_ingestion_gets_a_run_every_15_s(watch: Watch, clock: Clock) -
     """Only a run notices that there is free space again."""
     assert watch.runtime.ledger.ingestion.stop("the disk is full", "disk")
     publish(watch)
-    watch.look()
+    watch.check()
 
     assert seconds_of_run_starts(watch, clock, 60) == [15, 30, 45, 60]
 
@@ -449,12 +449,12 @@ def test_an_unpaused_dag_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
 
 def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
     """A new runner in the rule files gets a run within two seconds, without a restart."""
-    watch.look()
+    watch.check()
     rule = "rules: {x: {bus: orders, runner: extra, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
     (watch.runtime.settings.rules_folder / "extra.yaml").write_text(rule)
     clock.later(2)
 
-    assert watch.look() == ["events_extra"]
+    assert watch.check() == ["events_extra"]
 
 
 def test_retries_get_a_run_when_they_are_due(watch: Watch, clock: Clock) -> None:
@@ -467,16 +467,16 @@ def test_retries_get_a_run_when_they_are_due(watch: Watch, clock: Clock) -> None
         batch.batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
     )
     watch.runtime.ledger.pending.add([row])
-    assert watch.look() == []
+    assert watch.check() == []
     clock.later(5)
-    assert watch.look() == ["due_deliveries"]
+    assert watch.check() == ["due_deliveries"]
     (pending,) = watch.runtime.ledger.pending.find()
     retry = replace(batch, batch_id="retry", kind="retry", state="routed", deadline_at=clock() + timedelta(seconds=60))
     assert pending.pending_id is not None
     assert watch.runtime.ledger.pending.take(retry, [], [pending.pending_id])
     clock.later(20)
 
-    assert watch.look() == []
+    assert watch.check() == []
 
 
 def test_the_next_due_delivery_gets_a_run_even_if_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
@@ -487,14 +487,14 @@ def test_the_next_due_delivery_gets_a_run_even_if_the_last_run_took_nothing(watc
     batch_id = watch.runtime.ledger.batches.find(runner="orders")[0].batch_id
     first = PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)
     watch.runtime.ledger.pending.add([first])
-    assert watch.look() == ["due_deliveries"]
+    assert watch.check() == ["due_deliveries"]
     watch.runtime.ledger.pending.hold("big", "log", "rule disabled")
     clock.later(2)
-    assert watch.look() == []
+    assert watch.check() == []
     watch.runtime.ledger.pending.add([replace(first, chunk_id=1)])
     clock.later(2)
 
-    assert watch.look() == ["due_deliveries"]
+    assert watch.check() == ["due_deliveries"]
 
 
 def test_a_reopened_pool_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
@@ -512,19 +512,19 @@ def test_a_reopened_pool_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
     with serving() as airflow:
         watch.runtime = watch._pools.runtime = replace(watch.runtime, connections=lambda _: airflow.connection())
         airflow.add("eventbridge.rule.big", 0)
-        assert watch.look() == []
+        assert watch.check() == []
         asked = len(airflow.requests)
         clock.later(2)
-        assert watch.look() == []
+        assert watch.check() == []
         assert len(airflow.requests) > asked > 0
         airflow.pools["eventbridge.rule.big"] |= {"slots": 2, "open_slots": 2}
         clock.later(2)
-        assert watch.look() == ["due_deliveries"]
+        assert watch.check() == ["due_deliveries"]
 
     clock.later(20)
-    watch.look()  # the server has ended
+    watch.check()  # the server has ended
     publish(watch)
-    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    assert sorted(watch.check()) == ["events_night", "events_orders"]
 
 
 def test_a_bus_that_does_not_respond_delays_no_other(watch: Watch, home: Path, clock: Clock) -> None:
@@ -536,7 +536,7 @@ def test_a_bus_that_does_not_respond_delays_no_other(watch: Watch, home: Path, c
     publish(watch)
     clock.later(3)
 
-    assert set(watch.look()) == {runner_subject("orders"), runner_subject("night")}
+    assert set(watch.check()) == {runner_subject("orders"), runner_subject("night")}
 
 
 class RepeatsItsError:
@@ -576,13 +576,13 @@ def test_a_bus_that_failed_is_reopened(watch: Watch, clock: Clock, monkeypatch: 
         return opened[-1]
 
     monkeypatch.setattr(Runtime, "open_source", open_stubborn)
-    assert watch.look() == []
+    assert watch.check() == []
     publish(watch)
     brokers["up"] = False
     clock.later(2)
-    assert watch.look() == []
+    assert watch.check() == []
     brokers["up"] = True
     clock.later(31)
 
-    assert sorted(watch.look()) == ["events_night", "events_orders"]
+    assert sorted(watch.check()) == ["events_night", "events_orders"]
     assert [each.is_closed for each in opened] == [True, False]

@@ -33,9 +33,9 @@ def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_
     with closing(Watch(runtime)) as watch:
         assert listen(runtime, "trains") is None, "it registers the partitions"
         now += timedelta(seconds=2)
-        assert list(watch.look()) == []
+        assert list(watch.check()) == []
 
         with closing(runtime.open_publisher(runtime.rule_set().buses["trains"])) as publisher:
             publisher.publish([(b"{}", None)])
         now += timedelta(seconds=2)
-        assert list(watch.look()) == [runner_subject("trains")]
+        assert list(watch.check()) == [runner_subject("trains")]

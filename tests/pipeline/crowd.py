@@ -34,7 +34,7 @@ WORKERS: Final = 8
 
 _FORK: Final = multiprocessing.get_context("fork")
 _PATIENCE_SECONDS: Final = 120.0
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 _PLAN_SECONDS: Final = 0.3  # how often it looks for more, unless a run of its own ends
 _LANES: Final = {SLOW_LANE_POOL: PoolSlots(WORKERS, WORKERS)}
 
@@ -169,7 +169,7 @@ class Crowd:
 
     def _take_responses(self, me: int, runs: Sequence[set[Task]]) -> None:
         try:
-            task = self._responses[me].get(timeout=_LOOK_SECONDS)
+            task = self._responses[me].get(timeout=_POLL_SECONDS)
             while True:
                 for waiting in runs:
                     waiting.discard(task)

@@ -1,4 +1,4 @@
-"""What telemetry is reported: the end of every stage, of every push, of every look of the watcher."""
+"""What telemetry is reported: the end of every stage, of every push, of every check of the watcher."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, StageEnded, TargetPushed
+from eventbridge.telemetry.protocol import NO_TELEMETRY, CheckEnded, PushEnded, StageEnded, TargetPushed
 from eventbridge.testing.telemetry import RecordingTelemetry
 
 RULES = """
@@ -114,9 +114,9 @@ def test_deliveries_do_not_depend_on_telemetry(
 def test_a_look_of_the_watcher_is_reported(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
     """With the runners it started a run for."""
     watch = Watch(runtime)
-    started = watch.look()
+    started = watch.check()
 
-    assert telemetry.reported == [LookEnded(clock(), clock(), tuple(started))]
+    assert telemetry.reported == [CheckEnded(clock(), clock(), tuple(started))]
     assert started
     watch.close()
     assert telemetry.closed

@@ -39,13 +39,13 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
     resumed = run("replay", "resume", begun)
 
     assert would == {
-        "looked_at": 4,
+        "read": 4,
         "taken": 2,
         "deliveries": [{"of": "all-orders/archive", "deliveries": 2, "samples": ["1", "3"]}],
     }
     assert output == "done: 1 batch, 2 events taken: 2 delivered\n"
     assert shown == listed
-    assert (listed["state"], listed["looked_at"], listed["taken"]) == ("done", 4, 2)
+    assert (listed["state"], listed["read"], listed["taken"]) == ("done", 4, 2)
     assert listed["outcomes"] == {"delivered": 2}
     assert listed["selection"] == {"pattern": '{"id": ["1", "3"]}', "as_of": "today"}
     assert resumed.startswith("done: 0 batches, 2 events taken")

@@ -35,7 +35,7 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
     )
 
 
-_LOOK_AGAIN_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 #: A run that waited longer would reach its timeout, and no run would continue; so it leaves the batch to the next run.
 PATIENCE_SECONDS = 60.0
 
@@ -62,4 +62,4 @@ def planned_in_time(
         if time.monotonic() - began >= patience_seconds:
             return planned
         wait = (planned.wait_until - runtime.ledger.now()).total_seconds()
-        time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
+        time.sleep(min(max(wait, 0.0), _POLL_SECONDS))

@@ -71,7 +71,7 @@ class AirflowGate:
             login = get_auth_manager().get_url_login(next_url=str(request.url))
             raise NotLoggedIn(f"Log in to Airflow: {error.detail}", login) from None
         may = _Rights(user)
-        if not await asyncio.to_thread(may.look):
+        if not await asyncio.to_thread(may.is_allowed):
             raise CallRefused(
                 HTTPStatus.FORBIDDEN,
                 f"{user.get_name()} may not see this page: it needs the permission to see runs of {REDRIVE_DAG}",
@@ -94,7 +94,7 @@ class AirflowGate:
         found = await get_user(request, None, await _BEARER(request))
         runtime: Runtime = request.app.state.runtime
         may = _Rights(found)
-        if not await asyncio.to_thread(may.look):
+        if not await asyncio.to_thread(may.is_allowed):
             return ApiToken(found.get_name(), (), runtime.clock())
         seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
         operates = seen.can_replay if "/replays" in request.url.path else seen.can_operate
@@ -134,7 +134,7 @@ class _Rights:
     def __init__(self, user: Any) -> None:
         self._user = user
 
-    def look(self) -> bool:
+    def is_allowed(self) -> bool:
         """Return whether the user may see the page."""
         return self._may("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 #: How long to wait before the next query after an error.
 _PAUSE_SECONDS = 5.0
 
@@ -47,9 +47,9 @@ class ReplayEnd(BaseTrigger):
         until = datetime.fromisoformat(self.until)
         last_error = ""
         while True:
-            pause = LOOK_SECONDS
+            pause = POLL_SECONDS
             try:
-                state, now = await _query(self._look)
+                state, now = await _query(self._state)
             except Exception as error:  # the wait must survive every outage
                 pause = _PAUSE_SECONDS
                 if last_error != str(error):
@@ -66,7 +66,7 @@ class ReplayEnd(BaseTrigger):
         if await _query(self._cancel):
             log.info("replay %s cancelled, as its task was marked or cleared", self.replay_id)
 
-    def _look(self, ledger: Ledger) -> tuple[str, datetime]:
+    def _state(self, ledger: Ledger) -> tuple[str, datetime]:
         return ledger.replays.get(self.replay_id).state, ledger.now()
 
     def _cancel(self, ledger: Ledger) -> bool:

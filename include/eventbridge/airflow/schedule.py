@@ -80,13 +80,13 @@ def fallback_cron(ledger_url: str) -> str:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from eventbridge.ledger.airflow import last_look
+    from eventbridge.ledger.airflow import last_check
     from eventbridge.ledger.engines.registry import engine_of
 
     ledger = engine_of(ledger_url)
     try:
         # Read-only: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
-        last = last_look(ledger, _QUERY_SECONDS)
+        last = last_check(ledger, _QUERY_SECONDS)
         return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < WATCHER_ALIVE else EACH_MINUTE
     except FileNotFoundError:  # nothing has been delivered yet
         return EACH_MINUTE

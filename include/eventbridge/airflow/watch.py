@@ -21,7 +21,7 @@ from eventbridge.runtime.instrumented import report_ended
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 from eventbridge.streaming.lease import is_gone
-from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
+from eventbridge.telemetry.protocol import NO_TELEMETRY, CheckEnded
 
 #: How often the rule files are checked. A new bus or runner has to wait for its DAG file to be parsed anyway.
 _RULES_INTERVAL = timedelta(seconds=2)
@@ -62,27 +62,27 @@ class Watch:
     _noted_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
     _orphans_seen: tuple[datetime, bool] | None = None
-    _late_looked_at: datetime | None = None
+    _late_checked_at: datetime | None = None
     _late: set[str] = field(default_factory=set)
     _pools: ReopenedPools = field(init=False)
 
     def __post_init__(self) -> None:
         self._pools = ReopenedPools(self.runtime)
 
-    def look(self) -> list[str]:
+    def check(self) -> list[str]:
         """Return the subjects to start runs for now, and remember the starts."""
         now = self.runtime.clock()
         starting: list[str] = []
         error: str | None = None
         try:
-            starting = self._look(now)
+            starting = self._check(now)
         except BaseException as raised:
             error = type(raised).__name__
             raise
         finally:
             if self.runtime.telemetry is not NO_TELEMETRY:
                 report_ended(
-                    self.runtime.telemetry.look_ended, LookEnded(now, self.runtime.clock(), tuple(starting), error)
+                    self.runtime.telemetry.check_ended, CheckEnded(now, self.runtime.clock(), tuple(starting), error)
                 )
         return starting
 
@@ -95,7 +95,7 @@ class Watch:
         now = self.runtime.clock()
         rules = self._current_rules(now)
         subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
-        last = self.runtime.ledger.watcher.last_look()
+        last = self.runtime.ledger.watcher.last_check()
         if last is None or self.runtime.ledger.now() - last >= WATCHER_ALIVE:
             return subjects
         seen = self._subject_states(rules, now)
@@ -118,7 +118,7 @@ class Watch:
         seen[RETRIES] = self._retry_state(rules)
         return seen
 
-    def _look(self, now: datetime) -> list[str]:
+    def _check(self, now: datetime) -> list[str]:
         rules = self._current_rules(now)
         self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
         seen = self._subject_states(rules, now)
@@ -141,14 +141,14 @@ class Watch:
         """
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
-            self.runtime.ledger.watcher.record_look()
+            self.runtime.ledger.watcher.record_check()
             self._noted_at = now
 
     def _report_late(self, now: datetime) -> None:
         """Report the batches that became late since the last check."""
-        if self._late_looked_at is None or now - self._late_looked_at >= _LATE_INTERVAL:
+        if self._late_checked_at is None or now - self._late_checked_at >= _LATE_INTERVAL:
             self._late = report_late_batches(self.runtime, self.runtime.ledger.now(), self._late)
-            self._late_looked_at = now
+            self._late_checked_at = now
 
     def close(self) -> None:
         """Close the buses, the ledger and the connection to Airflow."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: The poll interval: it adds to the latency of every event, and one poll costs about a millisecond.
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 #: How long to wait after an unreachable ledger, bus or rule folder.
 _PAUSE_SECONDS = 2.0
@@ -57,11 +57,11 @@ class Watcher(BaseEventTrigger):
             last_error = ""
             try:
                 while True:
-                    pause = LOOK_SECONDS
+                    pause = POLL_SECONDS
                     try:
                         if watch is None:
                             watch = await loop.run_in_executor(thread, _open_watch)
-                        subjects = await loop.run_in_executor(thread, look, watch)
+                        subjects = await loop.run_in_executor(thread, check, watch)
                         last_error = ""
                     except Exception as error:  # the poll must survive every outage
                         subjects = []
@@ -95,11 +95,11 @@ def _open_watch() -> Watch:
     return open_watch()
 
 
-def look(watch: Watch) -> list[str]:
+def check(watch: Watch) -> list[str]:
     """Return the subjects to start runs for now. The repeats of subjects whose trigger began since the last poll are
     reset.
     """
     with suppress(Empty):
         while True:
             watch.listen_for(_begun.get_nowait())
-    return watch.look()
+    return watch.check()

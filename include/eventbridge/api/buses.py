@@ -45,7 +45,7 @@ class _OpenBus:
     bus: Bus
     writer: BusWriter
     watch: BusWatch
-    #: Of its own, because a look waits for the servers of the bus.
+    #: Its own thread, because a check waits for the servers of the bus.
     thread: ThreadPoolExecutor
     polling: asyncio.Lock = field(default_factory=asyncio.Lock)
     polled_at: float = -PRESSURE_CACHED_SECONDS
@@ -111,8 +111,8 @@ class Buses:
             if time.monotonic() - opened.polled_at > PRESSURE_CACHED_SECONDS:
                 rules = await self.rules()
                 runners = [runner for runner, name in rules.runners().items() if name == bus.name]
-                look = await opened.run(opened.watch.look, runners, rules)
-                opened.refusal = refusal(look, self._watermarks, bus.max_backlog, opened.refusal)
+                load = await opened.run(opened.watch.load, runners, rules)
+                opened.refusal = refusal(load, self._watermarks, bus.max_backlog, opened.refusal)
                 opened.polled_at = time.monotonic()
         if opened.refusal is not None:
             raise CallRefused(
@@ -152,7 +152,7 @@ class Buses:
             return known
         writer = BusWriter(bus.name, lambda: self._runtime.open_publisher(bus))
         made = self._open[bus.name] = _OpenBus(
-            bus, writer, BusWatch(self._runtime, bus), ThreadPoolExecutor(1, f"look-{bus.name}")
+            bus, writer, BusWatch(self._runtime, bus), ThreadPoolExecutor(1, f"load-{bus.name}")
         )
         if known is not None:  # its rule file changed
             closing = asyncio.create_task(_close(known))

@@ -281,7 +281,7 @@ def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
         {"of": of, "deliveries": count, "samples": found.samples[of]} for of, count in sorted(found.deliveries.items())
     ]
     if as_json:
-        show_json({"looked_at": found.events, "taken": found.taken, "deliveries": deliveries})
+        show_json({"read": found.events, "taken": found.taken, "deliveries": deliveries})
         return
     print_line(f"{counted(found.events, 'archived event', 'archived events')} read, {found.taken:,} would be taken")
     show_table(

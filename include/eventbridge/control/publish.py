@@ -209,7 +209,7 @@ class BusWatch:
         self._bus = bus
         self._source: LogSource | None = None
 
-    def look(self, runners: list[str], rules: RuleSet) -> BusLoad:
+    def load(self, runners: list[str], rules: RuleSet) -> BusLoad:
         """Return the pressure of the bus for these runners, with the quotas that the current rules give its owner.
 
         Raises BusError or LedgerError if it cannot be determined.

@@ -1,4 +1,4 @@
-"""What the ledger keeps for Airflow: the slots of pools, and the time of the watcher's last look."""
+"""What the ledger keeps for Airflow: the slots of pools, and the time of the watcher's last check."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ watcher = sa.Table(
     "watcher",
     metadata,
     sa.Column("singleton", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("looked_at", UtcTime, nullable=False),
+    sa.Column("checked_at", UtcTime, nullable=False),
     sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
@@ -45,11 +45,11 @@ SEE_SLOTS = (
     .values(seen_slots=sa.bindparam("seen"), seen_at=sa.bindparam("now"))
 )
 
-#: Notes a look.
-LOOK = sa.update(watcher).values(looked_at=sa.bindparam("now", type_=UtcTime))
+#: Records a check.
+RECORD_CHECK = sa.update(watcher).values(checked_at=sa.bindparam("now", type_=UtcTime))
 
-#: The time of the watcher's last look.
-LAST_LOOK = sa.select(watcher.c.looked_at)
+#: The time of the watcher's last check.
+LAST_CHECK = sa.select(watcher.c.checked_at)
 
 
 class Pools(Aggregate):
@@ -71,26 +71,26 @@ class Pools(Aggregate):
 
 
 class Watcher(Aggregate):
-    """The time of the last look of the watcher, by which others know whether it is alive."""
+    """The time of the watcher's last check, which shows whether the watcher is alive."""
 
-    def record_look(self) -> None:
-        """Record that the watcher has looked at every bus now."""
+    def record_check(self) -> None:
+        """Record that the watcher has checked every bus now."""
         now = self._now()
         with self._writing() as connection:
-            if connection.execute(LOOK, {"now": now}).rowcount == 0:
-                connection.execute(insert_or_skip(watcher), {"singleton": 1, "looked_at": now})
+            if connection.execute(RECORD_CHECK, {"now": now}).rowcount == 0:
+                connection.execute(insert_or_skip(watcher), {"singleton": 1, "checked_at": now})
 
-    def last_look(self) -> datetime | None:
-        """Return when the watcher last looked at the buses; None if it never did."""
+    def last_check(self) -> datetime | None:
+        """Return when the watcher last checked the buses; None if it never did."""
         with self._reading() as connection:
-            return connection.execute(LAST_LOOK).scalar()
+            return connection.execute(LAST_CHECK).scalar()
 
 
-def last_look(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
+def last_check(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
     """Return when the watcher of a ledger last looked at the buses; None if it never did.
 
     It waits at most `limit_seconds`, only reads, and neither creates nor migrates a ledger. Raises FileNotFoundError if
     there is no ledger, and the exceptions of SQLAlchemy.
     """
     with engine.reader(limit_seconds).connect() as connection:
-        return connection.execute(LAST_LOOK).scalar()
+        return connection.execute(LAST_CHECK).scalar()

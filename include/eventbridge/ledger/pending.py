@@ -218,7 +218,7 @@ DEFERRED_COUNT = sa.select(sa.func.coalesce(sa.func.sum(pending.c.count), 0)).wh
 #: Makes them due now.
 HASTEN_PENDING = sa.update(pending).where(*_DEFERRED).values(due_at=NOW)
 
-# Looked up by target: a check of each row would read all rows on hold, for any reason.
+# SearchExtent up by target: a check of each row would read all rows on hold, for any reason.
 _OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
     sa.select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )

@@ -160,7 +160,7 @@ class EventResult:
 
 
 @dataclass(frozen=True)
-class Looked:
+class SearchExtent:
     """The extent of the archive search: batches, how many of them no longer have an archive, and files read.
 
     `oldest` and `newest` are the planning times of the first and the last of the batches.
@@ -206,6 +206,6 @@ class Why:
     events: tuple[EventResult, ...]
     not_landed: tuple[EventPosition, ...]
     before_start: tuple[BeforeStart, ...]
-    looked: Looked
+    searched: SearchExtent
     notes: tuple[str, ...]
     unreadable: tuple[str, ...]

@@ -30,19 +30,19 @@ class ReplayAccount:
     """
 
     batches: int = 0
-    looked_at: int = 0
+    read: int = 0
     taken: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
 def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
     """Return the current account of a replay, with its deliveries followed through their retries."""
-    looked = runtime.ledger.replays.searched(replay.replay_id)
+    searched = runtime.ledger.replays.searched(replay.replay_id)
     found = ReplayAccount(
-        looked_at=sum(each.end_row - each.first_row for each in looked), taken=sum(each.count for each in looked)
+        read=sum(each.end_row - each.first_row for each in searched), taken=sum(each.count for each in searched)
     )
     counts: Counter[str] = Counter()
-    for each in looked:
+    for each in searched:
         if each.batch_id is not None:
             counts[each.batch_id] += each.count
     found.batches = len(counts)
@@ -100,15 +100,15 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
     """Yield the archive rows that replays missed: each must have read every row up to its position, once."""
     for replay in runtime.ledger.replays.all():
-        looked = runtime.ledger.replays.searched(replay.replay_id)
+        searched = runtime.ledger.replays.searched(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)
         for part in range(min(reached, len(replay.parts))):
-            yield from _missed(runtime, replay, part, [each for each in looked if each.part == part])
+            yield from _missed(runtime, replay, part, [each for each in searched if each.part == part])
 
 
-def _missed(runtime: Runtime, replay: Replay, part: int, looked: list[Replayed]) -> Iterator[str]:
+def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed]) -> Iterator[str]:
     spans: dict[str, list[tuple[int, int]]] = {}
-    for each in looked:
+    for each in searched:
         spans.setdefault(each.file, []).append((each.first_row, each.end_row))
     here = replay.position if replay.position.part == part else None
     found = [file for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part))]
@@ -123,7 +123,7 @@ def _missed(runtime: Runtime, replay: Replay, part: int, looked: list[Replayed])
             reached = last
         if reached != end:
             yield (
-                f"replay {replay.replay_id}, part {part}: of {file.path} rows up to {end} were to be looked through, "
+                f"replay {replay.replay_id}, part {part}: of {file.path} rows up to {end} were to be searched through, "
                 f"and those up to {reached} were"
             )
         if here is not None and here.file == file.path:
@@ -135,7 +135,7 @@ class ReplayProgress:
     """A replay: archive rows that it read, events that it took, and the time it has reached; None: no file yet."""
 
     replay: Replay
-    looked_at: int
+    read: int
     taken: int
     reached: datetime | None
 
@@ -176,7 +176,7 @@ def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
         "skip_delivered": request.skip_delivered,
         "rate": request.rate,
         "batches": account.batches,
-        "looked_at": account.looked_at,
+        "read": account.read,
         "taken": account.taken,
         "outcomes": dict(sorted(account.outcomes.items())),
     }
@@ -187,17 +187,17 @@ def replay_line(runtime: Runtime, replay: Replay) -> dict[str, Any]:
     account = ReplayAccount()
     fields = replay_fields(replay, account)
     found = replay_progress(runtime, replay)
-    known = {"looked_at": found.looked_at, "taken": found.taken, "reached": found.reached}
+    known = {"read": found.read, "taken": found.taken, "reached": found.reached}
     return {name: value for name, value in fields.items() if name not in ("batches", "outcomes")} | known
 
 
 def replay_progress(runtime: Runtime, replay: Replay) -> ReplayProgress:
     """Return the progress of a replay."""
-    looked = runtime.ledger.replays.searched(replay.replay_id)
+    searched = runtime.ledger.replays.searched(replay.replay_id)
     at = replay.position.at
     return ReplayProgress(
         replay,
-        sum(each.end_row - each.first_row for each in looked),
-        sum(each.count for each in looked),
+        sum(each.end_row - each.first_row for each in searched),
+        sum(each.count for each in searched),
         datetime.fromisoformat(at) if at else None,
     )

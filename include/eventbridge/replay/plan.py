@@ -155,7 +155,7 @@ class _ReplayStep:
         self._batch_id = new_batch_id(now)
         self._tables: list[pa.Table] = []
         self._taken: list[Replayed] = []
-        self._count = self._size = self._looked_at = 0
+        self._count = self._size = self._rows_read = 0
         self._position = replay.position
 
     def take(self) -> ReplayPlan:
@@ -198,8 +198,8 @@ class _ReplayStep:
                 self._position = ReplayPosition(self._replay.position.part, file.path, end, at)
             if end < file.rows or self._count >= self._most or self._size >= self._most_bytes:
                 return False
-            self._looked_at += file.rows - first
-            if self._looked_at >= _READ_AT_ONCE:
+            self._rows_read += file.rows - first
+            if self._rows_read >= _READ_AT_ONCE:
                 return False
         return True
 
@@ -273,8 +273,8 @@ def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: 
     return restricted(frozen_rules(runtime.store, rule_set), replay.bus, rules, targets)
 
 
-def _without_batch(looked: Replayed) -> Replayed:
-    return Replayed(**vars(looked) | {"batch_id": None})
+def _without_batch(searched: Replayed) -> Replayed:
+    return Replayed(**vars(searched) | {"batch_id": None})
 
 
 def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:

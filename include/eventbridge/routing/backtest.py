@@ -352,10 +352,10 @@ class NamedParts:
     ) -> npt.NDArray[np.bool_]:
         """Return which pairs of event and target (a place in `routes`) have to be rendered to know of a failure."""
         found = np.zeros(len(numbers), np.bool_)
-        looked_at = np.flatnonzero(with_surrogates(events.texts)[numbers] | self._requires[targets])
-        if not len(looked_at):
+        unsure = np.flatnonzero(with_surrogates(events.texts)[numbers] | self._requires[targets])
+        if not len(unsure):
             return found
-        found[looked_at] = self._unsure(events, numbers[looked_at], targets[looked_at])
+        found[unsure] = self._unsure(events, numbers[unsure], targets[unsure])
         return found
 
     def _unsure(

@@ -55,13 +55,13 @@ def failures(
     deliveries = Deliveries(numbers, np.full(len(numbers), route, np.int64), np.zeros((len(numbers), 16), np.uint8))
     found: list[tuple[npt.NDArray[np.int64], list[str]]] = []
     for payloads in program.renderers.render(Events(events.texts, events.arrived_at), deliveries):
-        looked_at = np.arange(payloads.first, payloads.last)
+        taken = np.arange(payloads.first, payloads.last)
         if program.routes[route].waiting is None:
-            looked_at = looked_at[payloads.status != 0]
-        if not len(looked_at):
+            taken = taken[payloads.status != 0]
+        if not len(taken):
             continue
-        part = Deliveries(numbers[looked_at], deliveries.targets[looked_at], deliveries.ids[looked_at])
-        places = looked_at - payloads.first
+        part = Deliveries(numbers[taken], deliveries.targets[taken], deliveries.ids[taken])
+        places = taken - payloads.first
         chosen = Payloads(0, len(places), payloads.payload.take(pa.array(places)), payloads.status[places])
         why = outputs_of(program, events, part, chosen, SliceOrigin(program.bus, "", ""))["failure"]
         failed = why.is_valid().to_numpy(zero_copy_only=False)

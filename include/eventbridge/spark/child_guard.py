@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 _PATIENCE_SECONDS = 10.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -55,13 +55,13 @@ def _guard(command: int) -> None:
     nothing = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):  # readers of the command's output must see EOF when the command ends
         os.dup2(nothing, descriptor)
-    while not select.select([0], [], [], _LOOK_SECONDS)[0]:
+    while not select.select([0], [], [], _POLL_SECONDS)[0]:
         if os.getppid() != command:
             return
     os.killpg(0, signal.SIGTERM)
     until = time.monotonic() + _PATIENCE_SECONDS
     while os.getppid() == command and time.monotonic() < until:
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
     os.killpg(0, signal.SIGKILL)
 
 

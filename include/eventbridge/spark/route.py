@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 #: How often to look whether the process is to stop while Spark computes.
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 class ConnectRouter:
@@ -114,7 +114,7 @@ def _until_stopped(
     try:
         while True:
             try:
-                result = found.get(timeout=_LOOK_SECONDS)
+                result = found.get(timeout=_POLL_SECONDS)
             except queue.Empty:
                 if is_stopped():
                     raise SparkError("The process was stopped before Spark finished the job.") from None

@@ -247,15 +247,15 @@ class StreamingBatch:
         A streaming task that must stop sends nothing more.
         """
         began = time.monotonic()
-        responded, looked_at = self._responded, began
+        responded, measured_at = self._responded, began
         sends_until = began + _SENDING_SECONDS
         while self._waits_until(sends_until):
             if not self._deliver_briefly():
                 return False
             now = time.monotonic()
-            if self._full and now - looked_at >= _SENDING_SECONDS / 2:
-                rate = (self._responded + self.targets.responses - responded) / (now - looked_at)
-                responded, looked_at = self._responded + self.targets.responses, now
+            if self._full and now - measured_at >= _SENDING_SECONDS / 2:
+                rate = (self._responded + self.targets.responses - responded) / (now - measured_at)
+                responded, measured_at = self._responded + self.targets.responses, now
                 # A full batch means a burst; otherwise most of it would be left to the retries.
                 if rate >= _QUICK_RATE:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)

@@ -40,7 +40,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from eventbridge.event.ids import batch_time, delivery_id_text
 from eventbridge.model.stat import Family, Sample
-from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded, StageEnded
+from eventbridge.telemetry.protocol import CheckEnded, DeliverySettled, PushEnded, StageEnded
 from eventbridge.version import __version__
 
 _SCOPE = InstrumentationScope("eventbridge", __version__)
@@ -77,7 +77,7 @@ class OpenTelemetry:
     def push_ended(self, ended: PushEnded) -> None:
         """Do nothing: the span of the stage `push` covers it."""
 
-    def look_ended(self, ended: LookEnded) -> None:
+    def check_ended(self, ended: CheckEnded) -> None:
         """Do nothing: the watcher polls several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:

@@ -47,7 +47,7 @@ class PushEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class LookEnded:
+class CheckEnded:
     """One poll of the watcher; `started`: the runners, and retries, for which it started a run."""
 
     started_at: datetime
@@ -103,7 +103,7 @@ class Telemetry(Protocol):
     def push_ended(self, ended: PushEnded) -> None:
         """Record a push; called before the end of its stage."""
 
-    def look_ended(self, ended: LookEnded) -> None:
+    def check_ended(self, ended: CheckEnded) -> None:
         """Record a poll of the watcher; called several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
@@ -125,7 +125,7 @@ class NoTelemetry:
     def push_ended(self, ended: PushEnded) -> None:
         """Do nothing."""
 
-    def look_ended(self, ended: LookEnded) -> None:
+    def check_ended(self, ended: CheckEnded) -> None:
         """Do nothing."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded, StageEnded
+from eventbridge.telemetry.protocol import CheckEnded, DeliverySettled, PushEnded, StageEnded
 
 
 class RecordingTelemetry:
     """Records all calls in order; while `error` is set, it raises that instead."""
 
     def __init__(self) -> None:
-        self.reported: list[StageEnded | PushEnded | LookEnded] = []
+        self.reported: list[StageEnded | PushEnded | CheckEnded] = []
         self.error: Exception | None = None
         self.closed = False
         self.settled: list[DeliverySettled] = []
@@ -22,7 +22,7 @@ class RecordingTelemetry:
         """Record it."""
         self._keep(ended)
 
-    def look_ended(self, ended: LookEnded) -> None:
+    def check_ended(self, ended: CheckEnded) -> None:
         """Record it."""
         self._keep(ended)
 
@@ -38,7 +38,7 @@ class RecordingTelemetry:
         """Remember that it was closed."""
         self.closed = True
 
-    def _keep(self, ended: StageEnded | PushEnded | LookEnded) -> None:
+    def _keep(self, ended: StageEnded | PushEnded | CheckEnded) -> None:
         if self.error is not None:
             raise self.error
         self.reported.append(ended)

@@ -108,8 +108,8 @@ def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]],
     """Return by field the rules that use it, of the bus' first MAX_RULES rules; and whether the bus has more."""
     rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
-    looked_at = [rules.rules[name] for name in sorted(of_bus)[:MAX_RULES]]
-    users = users_of_fields(looked_at, schema.type, [field.path for field in schema.fields])
+    shown = [rules.rules[name] for name in sorted(of_bus)[:MAX_RULES]]
+    users = users_of_fields(shown, schema.type, [field.path for field in schema.fields])
     return users, len(of_bus) > MAX_RULES
 
 

@@ -35,11 +35,11 @@ def test_an_indexed_event_is_found_in_its_file_alone(sending: Sending) -> None:
     maintain(runtime)
 
     after = found(sending, "3")
-    assert (before.looked.files, after.looked.files) == (8, 1)
+    assert (before.searched.files, after.searched.files) == (8, 1)
     assert after.events == before.events
     assert runtime.ledger.event_index.batches_to_index(10) == []
     sending.deliver()
-    assert found(sending, "9").looked.files <= 2
+    assert found(sending, "9").searched.files <= 2
 
 
 def test_the_files_of_a_day_that_is_over_are_joined(sending: Sending) -> None:
@@ -57,7 +57,7 @@ def test_the_files_of_a_day_that_is_over_are_joined(sending: Sending) -> None:
     (file,) = runtime.ledger.event_index.files()
     assert file.rows == 6
     assert len(runtime.store.list("index/")) == 2
-    assert [found(sending, str(number)).looked.files for number in range(1, 7)] == [1] * 6
+    assert [found(sending, str(number)).searched.files for number in range(1, 7)] == [1] * 6
 
 
 def test_malformed_events_and_repeated_ids_are_indexed(sending: Sending) -> None:
@@ -122,7 +122,7 @@ def test_an_unrecorded_file_is_removed_once_it_is_old(sending: Sending) -> None:
     maintain(runtime)
 
     assert not runtime.store.exists(file.path)
-    assert found(sending, "1").looked.files == 1
+    assert found(sending, "1").searched.files == 1
 
 
 def test_a_run_that_dies_anywhere_leaves_no_wrong_index(
@@ -141,5 +141,5 @@ def test_a_run_that_dies_anywhere_leaves_no_wrong_index(
     for wreck in dying_everywhere(sending.site, maintain):
         assert [len(why(wreck.runtime, str(number)).events) for number in range(1, 7)] == [1] * 6
         maintain(wreck.runtime)
-        assert [why(wreck.runtime, str(number)).looked.files for number in range(1, 7)] == [1] * 6
+        assert [why(wreck.runtime, str(number)).searched.files for number in range(1, 7)] == [1] * 6
         assert len(wreck.runtime.ledger.event_index.files()) == 1

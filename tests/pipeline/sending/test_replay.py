@@ -94,7 +94,7 @@ def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> 
     expected = delivery_id("orders", event["source"], event["id"], "orders", "crm", done.replay_id)
     assert again[0]["webhook_id"] == delivery_id_text(expected)
     account = account_of(sending.runtime, done)
-    assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"delivered": 3})
+    assert (account.batches, account.read, account.taken, account.outcomes) == (1, 3, 3, {"delivered": 3})
 
 
 def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
@@ -119,7 +119,7 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
 
     archived = {f"{path.partition('/date=')[2][:18]}" for path in counting.read if path.startswith("buffer/")}
     assert [path.partition("/")[0] for path in counting.listed] == ["manifests"]
-    assert account_of(runtime, begun).looked_at == 2
+    assert account_of(runtime, begun).read == 2
     assert len(runtime.ledger.archive.files("orders", times[0], runtime.ledger.now(), begun.started_at)) > 12
     assert archived == {f"{hour:%Y-%m-%d/hour=%H}", f"{begun.started_at:%Y-%m-%d/hour=%H}"}
 
@@ -170,7 +170,7 @@ def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
     again = sending.requests()[10:]
     assert sorted(event_of(each)["id"] for each in again) == wanted
     assert {each["path"] for each in again} == {"/healthy/bills"}
-    assert (account_of(sending.runtime, done).looked_at, account_of(sending.runtime, done).taken) == (5, 2)
+    assert (account_of(sending.runtime, done).read, account_of(sending.runtime, done).taken) == (5, 2)
 
 
 def test_delivered_events_are_left_out_on_request(sending: Sending) -> None:

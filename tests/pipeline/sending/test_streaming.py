@@ -343,7 +343,7 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
     sending.publish(1)
     with a_streaming_task(sending, opens=False):
         rule_set = sending.runtime.rule_set()
-        look = BusWatch(sending.runtime, rule_set.buses["orders"]).look([RUNNER], rule_set)
+        look = BusWatch(sending.runtime, rule_set.buses["orders"]).load([RUNNER], rule_set)
         between = (sending.runtime.ledger.batches.find(state="open"), len(sending.requests()))
         write("1GiB")
         until(lambda: len(sending.requests()) == 9)

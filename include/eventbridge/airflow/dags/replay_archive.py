@@ -136,7 +136,7 @@ def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
         state = runtime.ledger.replays.get(replay_id).state  # it has ended meanwhile, or is paused
     account = account_of(runtime, runtime.ledger.replays.get(replay_id))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
-    log.info("replay %s: %s events read, %s taken: %s", replay_id, account.looked_at, account.taken, counts)
+    log.info("replay %s: %s events read, %s taken: %s", replay_id, account.read, account.taken, counts)
     if state == "cancelled":
         raise AirflowFailException(f"replay {replay_id} was cancelled. To replay the hour, backfill it again.")
     if state != "done":

@@ -22,7 +22,7 @@ from eventbridge.matching.scan.compiled import compiled, inlined
 from eventbridge.matching.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
 
 _CROWD: Final = 8  # so many checks cost about what the walk over a text of 50 bytes does
-_LONGEST_LOOKED_INTO: Final = 200  # bytes of a part: bounds what choosing signs takes, of thousands of long parts
+_LONGEST_SCANNED: Final = 200  # bytes of a part: bounds what choosing signs takes, of thousands of long parts
 
 STATES_AND_COLUMNS: Final = 1 << 31
 """An automaton has fewer moves than this: their places are kept in 32 bits, with the sign of the number for a mark."""
@@ -173,7 +173,7 @@ def _insides_of(parts: tuple[bytes, ...]) -> set[bytes]:
     return {
         part[first : first + SIGN_BYTES]
         for part in parts
-        for first in range(min(len(part) - SIGN_BYTES, _LONGEST_LOOKED_INTO) + 1)
+        for first in range(min(len(part) - SIGN_BYTES, _LONGEST_SCANNED) + 1)
         if part
     }
 

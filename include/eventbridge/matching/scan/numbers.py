@@ -29,7 +29,7 @@ NEAR: Final = 2 * 10**17
 """A number whose position is at most so far from 0 compares rightly with every other: those that are not counted
 with lie beyond it, as what stands in front of an exponent is shorter than 2^32 bytes."""
 
-_LOOK: Final = 30
+_LOADED_BYTES: Final = 30
 """A number of so many bytes, without its sign, may extend beyond one load of 32 bytes."""
 
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
@@ -46,12 +46,12 @@ def quick_number_end(text: int, position: int, stop: int) -> Any:
     if whole == 0 or (whole > 1 and byte_at(text, first) == _ZERO):
         return -1
     end = first + whole
-    if whole < _LOOK and byte_at(text, end) == _POINT:
+    if whole < _LOADED_BYTES and byte_at(text, end) == _POINT:
         decimals = lowest_bit(others >> np.uint64(whole + 1))
         if decimals == 0:
             return -1
         end += decimals + 1
-    if end - first >= _LOOK or byte_at(text, end) | 32 == _E:
+    if end - first >= _LOADED_BYTES or byte_at(text, end) | 32 == _E:
         return number_end(text, position, stop)
     return end
 

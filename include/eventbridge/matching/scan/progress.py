@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 #: The time between two sentences about a compilation under way, and between two looks at it, in seconds.
 _SAY_SECONDS = 10.0
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @dataclass
@@ -36,7 +36,7 @@ def telling_progress(say: Callable[[str], None], progress: CompileProgress = PRO
 
     def watch() -> None:
         said: float | None = None
-        while not ended.wait(_LOOK_SECONDS):
+        while not ended.wait(_POLL_SECONDS):
             now = time.monotonic()
             if len(progress.compiled) > before and (said is None or now - said >= _SAY_SECONDS):
                 said = now

@@ -24,7 +24,7 @@ _KEY_CHARACTERS: Final = 1_024
 _MEDIA_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
 _HOLD_SECONDS: Final = 5.0
 _READABLE_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.002
+_POLL_SECONDS: Final = 0.002
 
 _Numbered = tuple[int, OutgoingMessage]
 
@@ -66,7 +66,7 @@ class MessagePublisher:
         with suppress(RemotingError):  # a broker that is gone by now has acknowledged them before
             for partition, end in ends.items():
                 while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
-                    time.sleep(_LOOK_SECONDS)
+                    time.sleep(_POLL_SECONDS)
 
     def _by_partition(
         self, partitions: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]

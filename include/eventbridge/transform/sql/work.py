@@ -40,7 +40,7 @@ _COPIED: Final = 64
 #: The cost of each pair of members if a sender chose all members to have the same hash.
 _SAME_HASH: Final = 1
 #: How many bytes Java compares in a nanosecond while it searches for a text in another one.
-_LOOKED: Final = 8
+_SEARCHED_BYTES: Final = 8
 _SMALL: Final = Size(numbers=ONE)
 
 
@@ -80,7 +80,7 @@ _QUICK: Final = words(
     isnull len length nvl nvl2 octet_length size startswith
     """
 )
-_LOOKING: Final = words("contains find_in_set instr locate position replace split_part substring_index")
+_SEARCHING: Final = words("contains find_in_set instr locate position replace split_part substring_index")
 _REMOVING: Final = words("btrim ltrim rtrim trim")
 _HASHING: Final = words("array_distinct array_except array_intersect array_union arrays_overlap")
 _SORTING: Final = words("array_sort sort_array")
@@ -236,8 +236,8 @@ def _own(node: Node, sizes: Sequence[Size], size: Size, growing: frozenset[str])
         return _OF_KIND.get(node.kind, _PLAIN).of(around)
     if name in ("variant_get", "try_variant_get"):
         return _of_cast("VARIANT" if len(sizes) < 3 else (node.children[2].literal_text() or "").upper()).of(around)
-    if name in _LOOKING:
-        return _CALL.of(around).plus(_of_looking(*(each.written() for each in sizes[:2])))
+    if name in _SEARCHING:
+        return _CALL.of(around).plus(_of_searching(*(each.written() for each in sizes[:2])))
     return _of_call(node, sizes, around, growing)
 
 
@@ -263,9 +263,9 @@ def _of_cast(named: str) -> Weight:
     return _CAST_TEXT if named in ("STRING", "BINARY") or named.startswith("DEC") else _CAST
 
 
-def _of_looking(one: Growth, other: Growth) -> Growth:
+def _of_searching(one: Growth, other: Growth) -> Growth:
     """Return the time to search for a text in another one, whichever of the two it is."""
-    return Growth(*(-(-factor // _LOOKED) for factor in one.times(other)))
+    return Growth(*(-(-factor // _SEARCHED_BYTES) for factor in one.times(other)))
 
 
 def _of_tries(length: Growth, tries: int, *, grows: bool) -> Growth:

@@ -118,7 +118,7 @@ def why(
         events=tuple(results),
         not_landed=tuple(positions),
         before_start=tuple(before),
-        looked=search.looked(),
+        searched=search.extent(),
         notes=tuple(dict.fromkeys(search.notes)),
         unreadable=tuple(dict.fromkeys(search.unreadable)),
     )
@@ -318,25 +318,25 @@ def _not_delivered(found: DeliverySearch) -> str:
 
 
 def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
-    looked = search.looked()
+    searched = search.extent()
     where = "any bus" if bus is None else f"bus {bus!r}"
-    if looked.oldest is None or looked.newest is None:
+    if searched.oldest is None or searched.newest is None:
         return (
             f"no event {event_id!r} on {where}: no batch was planned in that time. "
             "`eventbridge status` shows whether runners work, --from and --to choose another time"
         )
     gone = (
-        f" The archive of {looked.pruned:,} of them is past its retention and was removed: "
+        f" The archive of {searched.pruned:,} of them is past its retention and was removed: "
         "an event of those cannot be found any more."
-        if looked.pruned
+        if searched.pruned
         else ""
     )
     gaps = [*search.unreadable, *search.notes]
     unread = f" This may be incomplete: {gaps[0].rstrip('.')}." if gaps else ""
-    batches = f"{looked.batches:,} batch{'es' if looked.batches != 1 else ''}"
+    batches = f"{searched.batches:,} batch{'es' if searched.batches != 1 else ''}"
     return (
         f"no event {event_id!r} on {where}. Searched: what waits on the buses, and {batches}, planned "
-        f"from {looked.oldest:%Y-%m-%d %H:%M:%S} to {looked.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
+        f"from {searched.oldest:%Y-%m-%d %H:%M:%S} to {searched.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
         "Ids are compared exactly, upper and lower case included"
     )
 

@@ -26,7 +26,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.model.storage import IndexedFile, is_kept
-from eventbridge.model.why import BeforeStart, EventPosition, Looked, RunnerStart
+from eventbridge.model.why import BeforeStart, EventPosition, RunnerStart, SearchExtent
 from eventbridge.rules import Bus
 from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
@@ -96,12 +96,12 @@ class ArchiveSearch:
         )
         return [found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id))]
 
-    def looked(self) -> Looked:
+    def extent(self) -> SearchExtent:
         """Return what was searched."""
         seen = visibility_of(self.runtime).buses
         buses = [self.wanted.bus] if seen is None or self.wanted.bus else sorted(seen)
         of_time = [self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, each) for each in buses]
-        return Looked(
+        return SearchExtent(
             sum(each.batches for each in of_time),
             sum(each.pruned for each in of_time),
             self.files,

@@ -31,7 +31,7 @@ from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 _READS, _WRITES = 4, 2
 _MASTER: Final = "0"
-_LOOK_SECONDS: Final = 0.05
+_POLL_SECONDS: Final = 0.05
 
 Value = TypeVar("Value")
 
@@ -211,7 +211,7 @@ class Client:
                 return response
             if response.code != codes.BUSY or time.monotonic() > end:
                 raise Refused(address, response.code, response.remark)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
     def close(self) -> None:
         """Close all connections."""

@@ -25,7 +25,7 @@ SILENCE_SECONDS: Final = 30.0
 
 #: How long a broker holds a pull that finds nothing, and how often the waiting thread checks whether to stop.
 _HOLD_MS: Final = 10_000
-_LOOK_SECONDS: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
 
 _BUSY_SECONDS: Final = 0.02
@@ -172,7 +172,7 @@ def followed(
         ask(queue)
     silence_ends = time.monotonic() + SILENCE_SECONDS
     while not is_over():
-        response = connection.receive(_LOOK_SECONDS)
+        response = connection.receive(_POLL_SECONDS)
         if response is None:
             if time.monotonic() > silence_ends:
                 raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")

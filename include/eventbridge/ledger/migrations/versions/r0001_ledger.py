@@ -512,7 +512,7 @@ def _make_runs() -> None:
     op.create_table(
         "watcher",
         sa.Column("singleton", sa.Integer(), autoincrement=False, nullable=False),
-        sa.Column("looked_at", sa.BigInteger(), nullable=False),
+        sa.Column("checked_at", sa.BigInteger(), nullable=False),
         sa.CheckConstraint("singleton = 1", name=op.f("ck_watcher_singleton")),
         sa.PrimaryKeyConstraint("singleton", name="pk_watcher"),
     )
