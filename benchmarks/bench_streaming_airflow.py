@@ -110,7 +110,7 @@ def _is_delivered(runtime: Runtime, runner: str, wanted: int) -> bool:
 
 
 def _is_committed(runtime: Runtime, runner: str) -> bool:
-    """Return whether nothing of a runner is under way but an open batch in which nothing came."""
+    """Return whether nothing of a runner is in progress but an open batch in which nothing came."""
     batch = runtime.ledger.batches.unfinished(runner)
     return batch is None or all(span.end == span.start for span in runtime.ledger.batches.ranges(batch.batch_id))
 

@@ -22,10 +22,10 @@ def test_a_cancelled_call_does_not_affect_others(tmp_path: Path) -> None:
         return EmbeddedBus(tmp_path, "orders", topics=("placed",), partitions=1, clock=lambda: datetime.now(UTC))
 
     writer = BusWriter("orders", opened)
-    under_way = writer.publish([(b"under way", None)], "placed")
+    in_progress = writer.publish([(b"in_progress", None)], "placed")
     assert opening.wait(WAIT)
     waiting = writer.publish([(b"waiting", None)], "placed")
-    cancelled = under_way.cancel(), waiting.cancel()
+    cancelled = in_progress.cancel(), waiting.cancel()
     may_open.set()
     after = writer.publish([(b"after", None)], "placed")
 

@@ -159,7 +159,7 @@ def test_a_disk_that_cannot_be_used_is_4(
 def test_a_delivery_stops_in_good_order(
     number: signal.Signals, code: int, delivered: Any, delivered_once: Path, eventbridge: Callable[..., Any]
 ) -> None:
-    """Ctrl-C or SIGTERM during a delivery: what is under way is settled and committed, then it ends, 130 or 143."""
+    """Ctrl-C or SIGTERM during a delivery: what is in progress is settled and committed, then it ends, 130 or 143."""
     record = delivered_once / "received.jsonl"
     before = record.read_text().count("/gone/")
     eventbridge("targets", "enable", "all-orders", "gone")  # so that there is something to deliver without Spark

@@ -100,7 +100,7 @@ def test_dead_letters_to_redrive_are_selected_by_name(healed: Any, eventbridge: 
 
 
 def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., Any]) -> None:
-    """Its command ends after the one under way; what is not taken stays a dead letter, and can be redriven."""
+    """Its command ends after the one in progress; what is not taken stays a dead letter, and can be redriven."""
     with healed.process("dead-letters", "redrive", "--target", "bad", "--rate", "0.1") as running:
         redrive_id = _until(lambda: _delivered_one(eventbridge), "one dead letter of four is delivered")
         cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])

@@ -12,7 +12,7 @@ from eventbridge.runtime.runtime import Runtime
 
 
 def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Nothing of it is under way: that is an error, which names the command for a new replay."""
+    """Nothing of it is in progress: that is an error, which names the command for a new replay."""
     runtime = Runtime.open(Settings.from_mapping(delivered.environ), {})
     begun = begin_replay(
         runtime, ReplayOptions(since="1h").of("orders").read(runtime.ledger.now(), runtime.rule_set()), "a test"

@@ -262,7 +262,7 @@ class ChunksContract:
         assert not rival.settlement.begin("batch-2")
         assert rival.batches.get("batch-2").state == "planned"
 
-    def test_counts_are_of_what_is_under_way(self, ledger: Ledger) -> None:
+    def test_counts_are_of_what_is_in_progress(self, ledger: Ledger) -> None:
         """Chunks of committed batches are not counted; a runner's own can be asked for."""
         register(ledger)
         settle(ledger)

@@ -105,7 +105,7 @@ class StreamingLeasesContract:
         assert rival.files.of_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_a_runner_with_an_open_batch_plans_no_other(self, ledger: Ledger, rival: Ledger) -> None:
-        """An open batch is a batch under way: no other batch takes the same offsets."""
+        """An open batch is a batch in progress: no other batch takes the same offsets."""
         ledger.batches.plan(a_batch(state="open"), some_ranges())
 
         assert not rival.batches.plan(a_batch("batch-2"), some_ranges())

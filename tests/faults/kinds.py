@@ -216,7 +216,7 @@ def _change(runtime: World, _: BatchKind) -> None:
 
     former = threading.Thread(target=first)
     former.start()
-    while former.is_alive() and not _is_under_way(runtime):
+    while former.is_alive() and not _is_in_progress(runtime):
         threading.Event().wait(0.01)
     try:
         run_streaming_task(runtime, replace(_UNTIL_IDLE, is_standby=True, patience_seconds=5.0))
@@ -226,7 +226,7 @@ def _change(runtime: World, _: BatchKind) -> None:
         raise error
 
 
-def _is_under_way(runtime: World) -> bool:
+def _is_in_progress(runtime: World) -> bool:
     spans = [
         each
         for batch in runtime.ledger.batches.find(state="open")
@@ -324,7 +324,7 @@ KINDS: dict[KindName, Kind] = {
     "rule_transfer": Kind(
         "normal",
         {
-            "wait": _listen_moved,  # while a batch with the rule is under way
+            "wait": _listen_moved,  # while a batch with the rule is in progress
             "finish": _finish_old,
             "leave": _listen,  # the old runner plans without the rule
             "take": _listen_moved,

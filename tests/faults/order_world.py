@@ -101,7 +101,7 @@ def run_route(runtime: Runtime) -> None:
 
 
 def run_push(runtime: Runtime) -> None:
-    """Push, settle, schedule retries and commit the batch under way."""
+    """Push, settle, schedule retries and commit the batch in progress."""
     batch = runtime.ledger.batches.unfinished(RUNNER)
     assert batch is not None, "a batch was routed"
     _push_and_commit(runtime, batch.batch_id)

@@ -125,7 +125,7 @@ class OrderModel:
 
     @property
     def batches(self) -> list[Batch]:
-        """The batches under way."""
+        """The batches in progress."""
         return [*self._retries, *([self.normal] if self.normal is not None else [])]
 
     @property

@@ -54,7 +54,7 @@ _LEFT_OUT = {
     """,
     "about the number of events in a batch: a streaming task takes what comes": """
         sending/test_pace.py sending/test_fan_out.py
-        sending/test_broken_rules.py::test_a_batch_under_way_is_finished_while_the_rule_files_are_broken
+        sending/test_broken_rules.py::test_a_batch_in_progress_is_finished_while_the_rule_files_are_broken
         sending/test_moved_rules.py::test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one
     """,
     "a streaming task sends before it lands, so the steps come in another order": """

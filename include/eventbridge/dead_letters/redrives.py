@@ -19,7 +19,7 @@ from eventbridge.runtime.batch_files import Damaged, read_unless_damaged
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 
-UNDER_WAY = "under way"
+IN_PROGRESS = "in_progress"
 PENDING = "pending"
 UNMATCHED = "unmatched"
 UNREADABLE = "unreadable"
@@ -73,7 +73,7 @@ class Mark:
 
     `outcome` is delivered, dead_lettered (a newer dead letter exists), `pending` (it is retried), `unmatched` (with
     --retransform: the current rule does not match the event), `pruned` (retention removed the record of it) or
-    `under way`, also while some of its batch is a deferred match.
+    `in_progress`, also while some of its batch is a deferred match.
     """
 
     redrive_id: str
@@ -126,11 +126,11 @@ class Marks:
             bus, source, event_id, rule, target = (record[name] for name in _ID_COLUMNS[1:])
             wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
         if batch.state != "committed":
-            return UNDER_WAY
+            return IN_PROGRESS
         if batch.kept != "all":
             return PRUNED
         found = self._outcomes_of(batch.batch_id).get(wanted)
-        return found or (UNDER_WAY if self._is_referred(batch.batch_id) else UNMATCHED)
+        return found or (IN_PROGRESS if self._is_referred(batch.batch_id) else UNMATCHED)
 
     def _is_referred(self, batch_id: str) -> bool:
         """Return whether some deferred matches of a batch, or of batches that routed it later, are not routed yet."""

@@ -142,7 +142,7 @@ class _Push:
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
-        self._unreported = RunsUnderWay(self._neighbours.begun)
+        self._unreported = RunsInProgress(self._neighbours.begun)
         self._findings = TargetFindings(self._runtime, self._batch)
         try:
             self._collect(runs)
@@ -251,7 +251,7 @@ class Neighbours:
 
     def __init__(self, runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
         self.begun = BegunRuns(runs)
-        self._under_way = RunsUnderWay(self.begun)
+        self._in_progress = RunsInProgress(self.begun)
         self._runs = runs
         self._targets_of = runtime.ledger.chunks.targets(batch.batch_id) if batch.kind == "normal" else {}
         for run in runs if batch.kind == "normal" else ():
@@ -259,7 +259,7 @@ class Neighbours:
 
     def wake(self) -> None:
         """Wake the runs that wait, to check whether they still may: another run has ended, or the push must stop."""
-        for run in self._under_way.poll():
+        for run in self._in_progress.poll():
             run.progress.wake()
 
     def _may_wait(self, run: TargetRun) -> bool:
@@ -286,7 +286,7 @@ class BegunRuns:
         return self._begun[number:]
 
 
-class RunsUnderWay:
+class RunsInProgress:
     """The runs that have begun and not ended, for one caller that polls them."""
 
     def __init__(self, begun: BegunRuns) -> None:

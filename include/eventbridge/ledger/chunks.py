@@ -95,8 +95,8 @@ PLACES_OF_RUNNER = (
 #: Whether a chunk is still under a claim; locked until the transaction ends.
 CHUNK_CLAIMED = sa.select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
 
-_UNDER_WAY = delivery_chunk.c.state == "started"
-_LIVE = _UNDER_WAY & (delivery_chunk.c.claimed_until > NOW)
+_IN_PROGRESS = delivery_chunk.c.state == "started"
+_LIVE = _IN_PROGRESS & (delivery_chunk.c.claimed_until > NOW)
 
 #: The unexpired claims of a batch.
 LIVE_CLAIMS = (
@@ -119,7 +119,7 @@ ANY_LIVE = (
 #: Extends a claim while it is valid.
 RENEW_CLAIM = (
     sa.update(delivery_chunk)
-    .where(_CHUNK, _CLAIM, _UNDER_WAY)
+    .where(_CHUNK, _CLAIM, _IN_PROGRESS)
     .values(claimed_until=sa.bindparam("until", type_=UtcTime))
 )
 
@@ -167,9 +167,9 @@ RAISE_CLAIMS = (
     .where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"))
     .values(
         claim=delivery_chunk.c.claim + 1,
-        state=sa.case((_UNDER_WAY, "error"), else_=delivery_chunk.c.state),
-        ended_at=sa.case((_UNDER_WAY, NOW), else_=delivery_chunk.c.ended_at),
-        error=sa.case((_UNDER_WAY, sa.bindparam("lost")), else_=delivery_chunk.c.error),
+        state=sa.case((_IN_PROGRESS, "error"), else_=delivery_chunk.c.state),
+        ended_at=sa.case((_IN_PROGRESS, NOW), else_=delivery_chunk.c.ended_at),
+        error=sa.case((_IN_PROGRESS, sa.bindparam("lost")), else_=delivery_chunk.c.error),
     )
 )
 

@@ -34,7 +34,7 @@ from eventbridge.model.chunk import PUSH_LOST
 from eventbridge.model.stat import Stat
 
 
-class _PushUnderWayError(Exception):
+class _PushInProgressError(Exception):
     """A batch cannot be settled yet because a push works on one of its chunks."""
 
 
@@ -54,12 +54,12 @@ class Settlement(Aggregate):
                 begun = connection.execute(MOVE_BATCH, change).rowcount == 1
                 # after the batch's row is locked: a claim locks that row first, so none can intervene
                 if connection.execute(ANY_LIVE, {"of_batch": batch_id, "now": now}).first() is not None:
-                    raise _PushUnderWayError
+                    raise _PushInProgressError
                 if begun:
                     raised = {"of_batch": batch_id, "now": now, "lost": PUSH_LOST}
                     connection.execute(RAISE_CLAIMS, raised)
                 return begun
-        except _PushUnderWayError:
+        except _PushInProgressError:
             return False
 
     def set_aside(

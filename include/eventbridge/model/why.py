@@ -10,7 +10,7 @@ EventStatus = Literal["valid", "duplicate", "malformed"]
 #: How a rule of a past batch compares to the current rule.
 ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
 #: `shadow`: a shadow did not accept it, or was not sent it, and it is not retried.
-DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "under way"]
+DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "in_progress"]
 StepName = Literal[
     "published",
     "landed",

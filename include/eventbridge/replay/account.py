@@ -15,7 +15,7 @@ from eventbridge.replay.archive import files_from
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 
-UNDER_WAY = "under way"
+IN_PROGRESS = "in_progress"
 PENDING = "pending"
 PRUNED = "pruned"
 _OPEN = ("retry_scheduled", "unknown")
@@ -25,7 +25,7 @@ _OPEN = ("retry_scheduled", "unknown")
 class ReplayAccount:
     """Batches of a replay, archive rows that it read, events that it took, and deliveries by outcome.
 
-    `under way` counts events of uncommitted batches, and of deferred matches; `pending` deliveries are retried.
+    `in_progress` counts events of uncommitted batches, and of deferred matches; `pending` deliveries are retried.
     `pruned` counts events of batches whose deliveries are past their retention.
     """
 
@@ -50,7 +50,7 @@ def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
     for batch_id, count in counts.items():
         batch = runtime.ledger.batches.get(batch_id)
         if batch.state != "committed":
-            found.outcomes[UNDER_WAY] += count
+            found.outcomes[IN_PROGRESS] += count
         elif batch.kept != "all":
             found.outcomes[PRUNED] += count
         else:
@@ -74,7 +74,7 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
     outcomes.update(_later(runtime, batch_id, open_ids).values())
     for deferred_match in runtime.ledger.deferred_matches.of_batch(batch_id):
         if deferred_match.closed_by is None:
-            outcomes[UNDER_WAY] += deferred_match.count
+            outcomes[IN_PROGRESS] += deferred_match.count
         else:
             _add(runtime, deferred_match.closed_by, outcomes, seen)
 

@@ -69,7 +69,7 @@ def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
     """Record a replay and return it; if `run` has one already, return that one and ignore the request.
 
     The current rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
-    batches under way are delivered anyway. Raises UserError as `made_of` does.
+    batches in progress are delivered anyway. Raises UserError as `made_of` does.
     """
     begun = runtime.ledger.replays.of_run(run)
     if begun is not None:

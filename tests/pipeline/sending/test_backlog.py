@@ -84,7 +84,7 @@ def test_deliveries_over_the_rate_stay_pending(sending: Sending) -> None:
 
 
 def test_a_backlog_is_taken_by_one_batch_at_a_time(sending: Sending) -> None:
-    """While a batch has some of it under way the next run takes a chunk, as of any target that is healthy."""
+    """While a batch has some of it in progress the next run takes a chunk, as of any target that is healthy."""
     runtime = add_pending(sending, 40, crm=HEALTHY)
     plan(runtime, free=2)
 

@@ -21,7 +21,7 @@ from eventbridge.views.status import status
 BROKEN = "rules: ["
 
 
-def test_a_batch_under_way_is_finished_while_the_rule_files_are_broken(sending: Sending) -> None:
+def test_a_batch_in_progress_is_finished_while_the_rule_files_are_broken(sending: Sending) -> None:
     """From any stage on; and the next batch takes the last good rules."""
     runtime = sending.begin(5, crm="/healthy/crm")
     batch_id = listen(runtime, RUNNER)

@@ -48,7 +48,7 @@ def finish(sending: Sending, batch_id: str) -> None:
 
 
 def test_a_rule_that_leaves_an_open_batch_begins_behind_it(sending: Sending) -> None:
-    """Its new runner plans nothing while the old one's batch with it is under way; nothing of that comes twice."""
+    """Its new runner plans nothing while the old one's batch with it is in progress; nothing of that comes twice."""
     sending.write(both("old", "old"))
     sending.publish(4)
     open_batch = listen(sending.runtime, "old")

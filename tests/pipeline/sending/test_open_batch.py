@@ -107,7 +107,7 @@ def test_an_open_batch_is_not_taken_while_its_streaming_task_lasts(sending: Send
     assert audit(sending.runtime).differences == ()
 
 
-def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
+def test_an_open_batch_is_audited_as_one_in_progress(sending: Sending) -> None:
     """What it has recorded so far is not a difference."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)

@@ -129,7 +129,7 @@ def test_another_rate_bounds_what_a_target_gets(sending: Sending) -> None:
     assert paths(sending) == {"/healthy/crm": 100}
 
 
-def test_a_push_under_way_applies_another_rate(sending: Sending) -> None:
+def test_a_push_in_progress_applies_another_rate(sending: Sending) -> None:
     """What would take longer than its budget at the old rate arrives within a moment at the new one."""
     batch = sending.routed(100, crm="/healthy/crm")
     operate(sending.runtime, "set rate", "orders", "crm", "2/s")

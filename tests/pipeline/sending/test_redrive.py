@@ -254,7 +254,7 @@ def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_deferred_match_of_a_redrive_is_under_way(sending: Sending) -> None:
+def test_a_deferred_match_of_a_redrive_is_in_progress(sending: Sending) -> None:
     """A budgeted rule's share that became a deferred match is not "unmatched"; later its outcome is the mark's."""
     program = "transform: {form: JSONATA, value: data.id}"
     expensive = http(REFUSED, retry=NO_RETRY)[:-1] + f", {program}}}"
@@ -266,7 +266,7 @@ def test_a_deferred_match_of_a_redrive_is_under_way(sending: Sending) -> None:
 
     assert redrive(sending, retransform=True) == 1
 
-    assert outcomes(sending) == {"under way": 2}
+    assert outcomes(sending) == {"in_progress": 2}
     release_rule(sending.runtime, "orders")
     sending.deliver()
     assert outcomes(sending) == {"delivered": 2}

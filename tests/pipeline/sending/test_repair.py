@@ -241,7 +241,7 @@ def test_a_file_that_cannot_be_rebuilt_is_refused(sending: Sending) -> None:
 
 
 def test_a_repair_waits_for_deliveries_taken_by_another_batch(sending: Sending) -> None:
-    """Deliveries that were pending and are under way must not become pending twice."""
+    """Deliveries that were pending and are in progress must not become pending twice."""
     batch = settled(sending)
     runtime = sending.runtime
     (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")

@@ -243,7 +243,7 @@ def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) 
     sound(sending)
 
 
-def test_a_redrive_under_way_keeps_every_dead_letter(sending: Sending) -> None:
+def test_a_redrive_in_progress_keeps_every_dead_letter(sending: Sending) -> None:
     """It may take any of them; once it is cancelled they go."""
     first = delivered(sending)
     days(sending, 89)

@@ -16,7 +16,7 @@ _PAUSE = timedelta(seconds=10)
 _KNOWN_AFTER = timedelta(seconds=5)
 
 
-def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: Sending) -> None:
+def test_a_pause_that_another_push_was_asked_for_holds_a_run_in_progress(sending: Sending) -> None:
     """Events keep the run going, and nothing is sent from the moment at which the ledger was asked until the end."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger
@@ -41,7 +41,7 @@ def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: 
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_target_that_another_push_found_slow_gets_nothing_more_from_a_run_under_way(sending: Sending) -> None:
+def test_a_target_that_another_push_found_slow_gets_nothing_more_from_a_run_in_progress(sending: Sending) -> None:
     """A run that begins would send it nothing either: its deliveries go through the slow lane."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.runtime.ledger

@@ -241,8 +241,8 @@ def test_the_same_id_from_two_sources_is_reported_twice(sending: Sending, order:
     assert len({each.deliveries[0].delivery_id for each in events}) == 2
 
 
-def test_an_event_under_way_and_one_not_landed_are_reported(sending: Sending) -> None:
-    """Routed and not pushed: under way. Published and not taken: it lies on its bus, not landed yet."""
+def test_an_event_in_progress_and_one_not_landed_are_reported(sending: Sending) -> None:
+    """Routed and not pushed: in progress. Published and not taken: it lies on its bus, not landed yet."""
     runtime = sending.begin(1, crm="/healthy/crm")
     routed(runtime)
     sending.publish(1)
@@ -250,7 +250,7 @@ def test_an_event_under_way_and_one_not_landed_are_reported(sending: Sending) ->
     (delivery,) = one(sending).deliveries
     waiting = why(runtime, "2")
 
-    assert delivery.state == "under way"
+    assert delivery.state == "in_progress"
     assert waiting.events == ()
     assert [(each.bus, each.topic) for each in waiting.not_landed] == [("orders", "placed")]
 

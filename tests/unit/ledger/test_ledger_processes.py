@@ -97,14 +97,14 @@ STEPS: list[Callable[[Ledger, int, str], object]] = [
 
 
 def batch_of(ledger: Ledger) -> str:
-    """Return the id of the batch under way."""
+    """Return the id of the batch in progress."""
     batch = ledger.batches.unfinished("flights")
     assert batch is not None
     return batch.batch_id
 
 
 def pending_by(ledger: Ledger) -> list[int]:
-    """Return the numbers of the rows that the batch under way left pending."""
+    """Return the numbers of the rows that the batch in progress left pending."""
     return [row.pending_id for row in ledger.pending.of_batch(batch_of(ledger)) if row.pending_id is not None]
 
 

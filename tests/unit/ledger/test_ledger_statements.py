@@ -406,7 +406,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
     ],
 )
 def test_history_is_not_read_again(tmp_path: Path, query: ClauseElement, index: str) -> None:
-    """What every run asks is read from an index of what is under way, not by going through all there ever was."""
+    """What every run asks is read from an index of what is in progress, not by going through all there ever was."""
     Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite", Clock()).close()
     connection = sqlite3.connect(tmp_path / "ledger.sqlite")
     statement = query.compile(dialect=sqlite.dialect())

@@ -160,7 +160,7 @@ def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
 
 
 def test_a_disabled_target_stays_so() -> None:
-    """Whatever a push that was under way still reports."""
+    """Whatever a push that was in progress still reports."""
     gone = disabled(OK, "the target responded with 410", NOW)
 
     assert after(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone

@@ -105,7 +105,7 @@ def test_it_is_slow_for_half_a_minute_at_least() -> None:
     assert after_chunks(status, tally(), now=NOW + timedelta(seconds=1)).state == "ok"
 
 
-def test_a_push_under_way_at_the_slow_decision_heals_nothing() -> None:
+def test_a_push_in_progress_at_the_slow_decision_heals_nothing() -> None:
     """The other pushes of its batch end later, and may have been quicker."""
     assert after_chunks(SLOW, *[tally(apart=False)] * 9) == SLOW
 

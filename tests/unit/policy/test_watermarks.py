@@ -27,7 +27,7 @@ def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | 
         pytest.param(False, 100, True, id="at the quota it stops"),
         pytest.param(True, 91, True, id="between both it stays stopped"),
         pytest.param(True, 90, False, id="at the line to resume at it resumes"),
-        pytest.param(False, 120, True, id="what was under way may have passed it"),
+        pytest.param(False, 120, True, id="what was in progress may have passed it"),
     ],
 )
 def test_a_quota_is_a_room_with_lines(was_stopped: bool, held: int, stopped: bool) -> None:

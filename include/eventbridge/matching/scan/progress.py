@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-#: The time between two sentences about a compilation under way, and between two looks at it, in seconds.
+#: The time between two sentences about a compilation in progress, and between two looks at it, in seconds.
 _SAY_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 

@@ -121,7 +121,7 @@ class EventTrace:
             if each.path is not None
         ]
         if not files:
-            self._under_way(batch)
+            self._in_progress(batch)
             return
         rows = [
             row for path in files for row in self._of_event(read_table(self._runtime.store, path, SETTLEMENT.names))
@@ -136,7 +136,7 @@ class EventTrace:
         detail = "attempts and outcomes of the batch are past their retention and were removed"
         self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
 
-    def _under_way(self, batch: Batch) -> None:
+    def _in_progress(self, batch: Batch) -> None:
         """Add deliveries that are routed, or taken up, and not settled."""
         if batch.routes:
             for file in self._runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
@@ -144,10 +144,10 @@ class EventTrace:
                     for row in self._of_event(
                         read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target"])
                     ):
-                        self._record_status(batch, row, "under way", 0, None)
+                        self._record_status(batch, row, "in_progress", 0, None)
         last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
         for row in last.values():
-            self._record_status(batch, row, "under way", row["attempt"], row["reason"])
+            self._record_status(batch, row, "in_progress", row["attempt"], row["reason"])
 
     def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
         files = segments(self._runtime, batch.batch_id, chunk_ids)

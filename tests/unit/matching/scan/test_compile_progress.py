@@ -31,7 +31,7 @@ def test_compiling_is_reported_and_a_cached_function_is_not(tmp_path: Path) -> N
     assert said.count(said[-1]) == 1
 
 
-def test_a_compilation_under_way_is_reported() -> None:
+def test_a_compilation_in_progress_is_reported() -> None:
     """As soon as the first function is compiled, with how many there are."""
     progress = CompileProgress(functions=3)
     reported = threading.Event()

@@ -9,7 +9,7 @@ from unit.delivery.test_unjudged_deliveries import items
 
 from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.per_delivery import SingleDeliveries
-from eventbridge.delivery.push import BegunRuns, RunsUnderWay
+from eventbridge.delivery.push import BegunRuns, RunsInProgress
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.delivery.threads import Threads
@@ -39,16 +39,16 @@ def _run(target: str) -> TargetRun:
 def test_a_run_is_seen_from_its_begin_until_once_after_its_end() -> None:
     """So the ledger gets every attempt, and thousands of resting runs are not asked."""
     runs = [_run("a"), _run("b"), _run("c")]
-    under_way = RunsUnderWay(BegunRuns(runs))
+    in_progress = RunsInProgress(BegunRuns(runs))
 
-    assert under_way.poll() == []
+    assert in_progress.poll() == []
     runs[1].progress.begin()
     runs[2].run()
-    assert under_way.poll() == [runs[1], runs[2]]
-    assert under_way.poll() == [runs[1]]
+    assert in_progress.poll() == [runs[1], runs[2]]
+    assert in_progress.poll() == [runs[1]]
     runs[1].progress.ended_at = NOW
-    assert under_way.poll() == [runs[1]]
-    assert under_way.poll() == []
+    assert in_progress.poll() == [runs[1]]
+    assert in_progress.poll() == []
 
 
 def test_many_short_jobs_are_done_by_as_few_threads_as_there_are_places() -> None:
