@@ -15,6 +15,7 @@ import uvicorn
 
 from eventbridge.api.app import create_app
 from eventbridge.api.call_pools import CallPools
+from eventbridge.api.connections import MAX_CONNECTIONS, Connection
 from eventbridge.api.metrics import pushed_metrics
 from eventbridge.errors import UserError
 from eventbridge.runtime.runtime import Runtime
@@ -22,8 +23,9 @@ from eventbridge.runtime.runtime import Runtime
 #: How long a shutdown waits for calls in progress.
 GRACE_SECONDS = 30
 
-#: With more open connections, each perhaps with a body of 8 MiB, calls get 503.
-MAX_CONNECTIONS = 256
+#: With more calls in progress, those of closed connections included, a new call gets 503. A call may end some time
+#: after its connection was closed to make room, so there may be more calls than connections.
+MAX_CALLS = 2 * MAX_CONNECTIONS
 
 
 class _Server(uvicorn.Server):
@@ -60,7 +62,9 @@ def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], obj
         log_level="warning",
         access_log=False,
         server_header=False,
-        limit_concurrency=MAX_CONNECTIONS,
+        http=Connection,
+        ws="none",  # no call uses web sockets, whose connections have no limits
+        limit_concurrency=MAX_CALLS,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
     # The server handles the signals while it runs, and raises them again after a graceful shutdown.
