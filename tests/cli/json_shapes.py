@@ -274,8 +274,8 @@ SHAPES: dict[tuple[str, ...], Any] = {
                         ],
                         "where": "null",
                         "where_met": "null",
-                        "today": "str",
-                        "matches_today": "null",
+                        "change": "str",
+                        "current_version_matches": "null",
                     }
                 ],
                 "deliveries": [

@@ -16,7 +16,7 @@ from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPos
 def a_replay(name: str = "replay-1", **changes: object) -> Replay:
     """Return a replay of ten seconds of a bus."""
     parts = (ReplayPart("flights", "f00d"), ReplayPart("night", "beef", "late", "crm", False))
-    row = Replay(name, f"by {name}", "flights", after(0), after(10), {"as_of": "today"}, parts, after(20), after(20))
+    row = Replay(name, f"by {name}", "flights", after(0), after(10), {"as_of": "current"}, parts, after(20), after(20))
     return replace(row, **changes)  # type: ignore[arg-type]
 
 

@@ -25,7 +25,7 @@ def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
     assert all("type" in each.schema and each.schema["title"] and each.description for each in schemas.values())
     assert [name for name in schemas if schemas[name].schema.get("format") == "date-time"] == ["from", "to"]
     assert {name: each.schema["enum"] for name, each in schemas.items() if "enum" in each.schema} == {
-        "as_of": ["today", "then"],
+        "as_of": ["current", "original"],
         "ids": ["new", "same"],
     }
     params.validate()

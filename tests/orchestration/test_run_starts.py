@@ -16,7 +16,7 @@ from orchestration.fake_airflow import serving
 from eventbridge.airflow.names import runner_subject
 from eventbridge.airflow.run_start import RunStart, SubjectState, needs_start, started
 from eventbridge.airflow.watch import Watch
-from eventbridge.airflow.watcher import Watcher, look
+from eventbridge.airflow.watcher import Watcher, check
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
@@ -439,11 +439,11 @@ def test_an_unpaused_dag_gets_a_run_at_once(watch: Watch, clock: Clock) -> None:
         return [event async for event in Watcher("events_orders").filter_shared_stream(no_looks())]
 
     publish(watch)
-    look(watch)
+    check(watch)
     assert seconds_of_run_starts(watch, clock, 300) == [15, 45, 105, 225]
     assert asyncio.run(begin()) == []
 
-    assert "events_orders" in look(watch)
+    assert "events_orders" in check(watch)
     assert seconds_of_run_starts(watch, clock, 60) == [30]
 
 

@@ -32,8 +32,8 @@ class ReplayCall(BaseModel):
     targets: list[str] = Field([], max_length=1_000)
     pattern: dict[str, Any] | None = Field(None, description="Only events that also match this pattern.")
     sql: str = Field("", description="Only events that also meet this SQL condition.")
-    as_of: Literal["today", "then"] = Field(
-        "today", description="Use the rules in force, or the rules that routed the events."
+    as_of: Literal["current", "original"] = Field(
+        "current", description="Use the rules in force, or the rules that routed the events."
     )
     same_ids: bool = Field(False, description="Keep the delivery ids of the original deliveries.")
     skip_delivered: bool = Field(False, description="Skip what was delivered before.")

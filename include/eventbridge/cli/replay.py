@@ -78,8 +78,10 @@ class ReplayOptions:
     ] = None
     as_of: Annotated[
         str,
-        typer.Option("--rules", metavar="today|then", help="Use the current rules, or those of the time."),
-    ] = "today"
+        typer.Option(
+            "--rules", metavar="current|original", help="Use the current rules, or those that routed the events."
+        ),
+    ] = "current"
     new_ids: Annotated[
         bool, typer.Option("--new-ids/--same-ids", help="Use new delivery ids, or the original ones.")
     ] = True
@@ -299,7 +301,7 @@ def _filter_text(request: Replay) -> str:
     parts = [
         f"{key} {', '.join(value) if isinstance(value, list) else value}"
         for key, value in request.selection.items()
-        if (key, value) != ("as_of", "today")
+        if (key, value) != ("as_of", "current")
     ]
     options = [
         name

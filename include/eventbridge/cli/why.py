@@ -30,7 +30,7 @@ _STATUS = {
     "malformed": "malformed: not a valid event; no rule was evaluated",
     None: "unknown: retention removed the landed event",
 }
-_TODAY = {
+_CHANGES = {
     "changed": "the rule has changed since",
     "removed": "removed since",
     "added": "added since",
@@ -147,11 +147,11 @@ def _match_text(rule: RuleResult) -> str:
 
 
 def _compared(rule: RuleResult) -> str:
-    if rule.today == "same":
+    if rule.change == "same":
         return ""
-    difference = _TODAY[rule.today]
-    if rule.matches_today is not None:
-        difference += "; the current version matches" if rule.matches_today else "; the current version does not match"
+    difference = _CHANGES[rule.change]
+    if rule.current_version_matches is not None:
+        difference += f"; the current version {'matches' if rule.current_version_matches else 'does not match'}"
     return f" ({difference})"
 
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 EventStatus = Literal["valid", "duplicate", "malformed"]
 #: How a rule of a past batch compares to the current rule.
-ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
+RuleChange = Literal["same", "changed", "removed", "added", "unknown"]
 #: `shadow`: a shadow did not accept it, or was not sent it, and it is not retried.
 DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "in_progress"]
 StepName = Literal[
@@ -83,7 +83,7 @@ class RuleResult:
     """The result of a rule, in the version of the batch, for an event.
 
     `matched` is the pattern's result (None: the event can no longer be read). `where_met` is Spark's result of `where`,
-    derived from what was routed; None: there is no `where`, or it was not evaluated. `matches_today` is the result of
+    derived from what was routed; None: there is no `where`, or it was not evaluated. `current_version_matches` is the result of
     the current pattern if that differs from the batch's pattern.
     """
 
@@ -95,8 +95,8 @@ class RuleResult:
     conditions: tuple[SeenCondition, ...]
     where: str | None = None
     where_met: bool | None = None
-    today: ComparedToday = "same"
-    matches_today: bool | None = None
+    change: RuleChange = "same"
+    current_version_matches: bool | None = None
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.replay.archive import files_from
 from eventbridge.replay.choose import Chooser
-from eventbridge.replay.request import ReplayRequest, refuse_unknown_then, restricted
+from eventbridge.replay.request import ReplayRequest, refuse_unknown_original, restricted
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.identity import refuse_lost_ledger
 from eventbridge.runtime.instrumented import instrumented
@@ -86,9 +86,11 @@ def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -
     check_seen(runtime, request.rules)
     _refuse_pruned_request(runtime, request)
     parts = (
-        _parts_of_today(runtime, request, now) if request.as_of == "today" else _parts_of_then(runtime, request, now)
+        _parts_of_current(runtime, request, now)
+        if request.as_of == "current"
+        else _parts_of_original(runtime, request, now)
     )
-    if not parts and request.as_of == "today":
+    if not parts and request.as_of == "current":
         raise UserError(f"no enabled rule of bus {request.bus!r} is selected: there is nothing to replay")
     return Replay(
         replay_id=str(uuid.uuid4()),
@@ -277,7 +279,7 @@ def _without_batch(searched: Replayed) -> Replayed:
     return Replayed(**vars(searched) | {"batch_id": None})
 
 
-def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
+def _parts_of_current(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner of the current rules, or for each target if events are chosen by outcome."""
     chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
     landed = {runner for runner, _ in runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)}
@@ -294,11 +296,11 @@ def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> 
     return parts
 
 
-def _parts_of_then(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
+def _parts_of_original(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner that landed events then, or for each of its targets if chosen by outcome."""
     found: dict[tuple[str, str, str], None] = {}
     frozen = runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)
-    refuse_unknown_then(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
+    refuse_unknown_original(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
     for runner, rule_set in frozen:
         rules = restricted(frozen_rules(runtime.store, rule_set), request.bus, request.rules, request.targets)
         if rules.rules and not request.by_target:

@@ -17,8 +17,8 @@ from eventbridge.runtime.time_range import time_range
 from eventbridge.similar_names import suggest
 from eventbridge.store.queries import COLUMNS, rows_where
 
-#: The rules for routing: today's, or those that the batches were pinned to then.
-AsOf = Literal["today", "then"]
+#: The rules for routing: the current ones, or those that the batches were pinned to originally.
+AsOf = Literal["current", "original"]
 
 _LOWEST_RATE = 0.1
 _EXAMPLE = '{"type": ["order.placed"]}'
@@ -40,7 +40,7 @@ class ReplayRequest:
     targets: tuple[str, ...] = ()
     pattern: str | None = None  # JSON
     sql: str | None = None
-    as_of: AsOf = "today"
+    as_of: AsOf = "current"
     new_ids: bool = True
     skip_delivered: bool = False
     rate: float | None = None
@@ -72,18 +72,20 @@ class WrittenReplayRequest:
     targets: Sequence[str] = ()
     pattern: str | Mapping[str, Any] | None = None
     sql: str | None = None
-    as_of: str = "today"
+    as_of: str = "current"
     new_ids: bool = True
     skip_delivered: bool = False
     rate: float | None = None
 
     def read(self, now: datetime, rules: RuleSet) -> ReplayRequest:
-        """Return the request; `rules` are today's. Raises UserError, with a remedy, for invalid values."""
+        """Return the request; `rules` are the current ones. Raises UserError, with a remedy, for invalid values."""
         if self.bus not in rules.buses:
             raise UserError(f"no rule file names a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
         first, last = time_range(now, self.since, self.until)
-        if self.as_of not in ("today", "then"):
-            raise UserError(f"unknown rules {self.as_of!r}. Write today, or then: the rules that routed the events")
+        if self.as_of not in ("current", "original"):
+            raise UserError(
+                f"unknown rules {self.as_of!r}. Write current, or original: the rules that routed the events"
+            )
         if self.rate is not None and not (math.isfinite(self.rate) and _LOWEST_RATE <= self.rate <= _HIGHEST_RATE):
             raise UserError(
                 f"a rate of {self.rate:g} deliveries a second cannot be kept. "
@@ -97,12 +99,12 @@ class WrittenReplayRequest:
             targets=tuple(dict.fromkeys(self.targets)),
             pattern=_pattern(self.pattern),
             sql=_condition(self.sql),
-            as_of="then" if self.as_of == "then" else "today",
+            as_of="original" if self.as_of == "original" else "current",
             new_ids=self.new_ids,
             skip_delivered=self.skip_delivered,
             rate=self.rate,
         )
-        if request.as_of == "today":
+        if request.as_of == "current":
             _refuse_unknown(rules, request)
         return request
 
@@ -120,7 +122,7 @@ def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_ta
     return RuleSet(buses=buses, rules=found, quotas=rules.quotas)
 
 
-def refuse_unknown_then(request: ReplayRequest, frozen: Sequence[RuleSet]) -> None:
+def refuse_unknown_original(request: ReplayRequest, frozen: Sequence[RuleSet]) -> None:
     """Raise UserError, with the nearest name, for a rule or target that none of the rule sets of the time has."""
     rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == request.bus}
     for name in request.rules if frozen else ():
@@ -138,7 +140,7 @@ def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
         if name not in of_bus:
             raise UserError(f"bus {request.bus!r} has no rule {name!r}. {suggest('Rules', name, of_bus)}")
         if not of_bus[name].enabled:
-            raise UserError(f"rule {name!r} is disabled. Enable it first, or take --rules then")
+            raise UserError(f"rule {name!r} is disabled. Enable it first, or take --rules original")
     chosen = [of_bus[name] for name in request.rules] or list(of_bus.values())
     known = {target for rule in chosen for target in rule.targets}
     for name in request.targets:

@@ -38,7 +38,7 @@ def test_a_batch_in_progress_is_finished_while_the_rule_files_are_broken(sending
 def test_a_bus_that_waits_for_its_offsets_stops_no_batch(
     sending: Sending, site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A bus notice that is due needs today's rules: it is sent later, and the batch continues."""
+    """A bus notice that is due needs the current rules: it is sent later, and the batch continues."""
     runtime = sending.begin(1, crm="/healthy/crm")
     fault_points.install(_bus_refuses)
     sending.deliver_batch()

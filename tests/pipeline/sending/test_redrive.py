@@ -207,7 +207,7 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
         request(sending, run="slow", rate=0.01)
 
 
-def test_retransform_routes_the_event_through_todays_rule(sending: Sending) -> None:
+def test_retransform_routes_the_event_through_the_current_rule(sending: Sending) -> None:
     """After the rule was repaired: a new request, under an id of this replay, for that target alone."""
     broken = http("/healthy/crm", transform="{form: JSONPATH, value: $.data.absent, missing: error}")
     sending.begin(2, crm=broken, other="/healthy/other")

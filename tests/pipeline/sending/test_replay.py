@@ -233,13 +233,13 @@ def test_an_event_delivered_by_a_retry_counts_as_delivered(sending: Sending) -> 
     assert account_of(sending.runtime, done).taken == 0
 
 
-def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> None:
+def test_events_are_routed_by_the_original_rules_on_request(sending: Sending) -> None:
     """With the current rules a new target gets them; with the old rules the old one does, though no file names it."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
 
-    replay(sending, "today")
-    replay(sending, "then", as_of="then")
+    replay(sending, "current")
+    replay(sending, "original", as_of="original")
 
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/bills": 2}
 
@@ -257,7 +257,7 @@ def test_a_name_that_did_not_exist_then_is_refused(sending: Sending, named: dict
     sending.rules(bills="/healthy/bills")
 
     with pytest.raises(UserError, match=said):
-        begin(sending, as_of="then", **named)
+        begin(sending, as_of="original", **named)
     assert sending.runtime.ledger.replays.all() == []
 
 
@@ -402,7 +402,7 @@ def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) ->
         ({"pattern": "{"}, "is not JSON"),
         ({"pattern": '{"type": [{"prefx": "a"}]}'}, "prefix"),
         ({"pattern": '{"detail-type": ["a"]}'}, "detail-type"),
-        ({"as_of": "tomorrow"}, "today, or then"),
+        ({"as_of": "tomorrow"}, "current, or original"),
         ({"rate": 0.0}, "cannot be kept"),
     ],
 )

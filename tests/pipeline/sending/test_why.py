@@ -91,7 +91,7 @@ def test_each_rule_says_which_condition_fails_with_the_value_seen(sending: Sendi
     met, failed = found["big"].conditions
     assert (met.met, met.path, met.values) == (True, "$.type", ('"order.placed"',))
     assert (failed.met, failed.path, failed.values) == (False, "$.data.amount", ("10",))
-    assert {each.today for each in found.values()} == {"same"}
+    assert {each.change for each in found.values()} == {"same"}
 
 
 def test_one_rule_may_be_asked_alone(sending: Sending) -> None:
@@ -127,10 +127,14 @@ def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> No
 
     found = {each.rule: each for each in one(sending).rules}
 
-    assert (found["orders"].matched, found["orders"].today, found["orders"].matches_today) == (True, "changed", False)
-    assert (found["later"].today, found["later"].matches_today) == ("added", True)
+    assert (found["orders"].matched, found["orders"].change, found["orders"].current_version_matches) == (
+        True,
+        "changed",
+        False,
+    )
+    assert (found["later"].change, found["later"].current_version_matches) == ("added", True)
     sending.remove()
-    assert {each.rule: each.today for each in one(sending).rules} == {"orders": "removed", "other": "added"}
+    assert {each.rule: each.change for each in one(sending).rules} == {"orders": "removed", "other": "added"}
 
 
 def test_attempts_of_all_batches_are_reported_in_order(sending: Sending) -> None:

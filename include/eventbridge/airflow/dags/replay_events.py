@@ -319,10 +319,10 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             description="Only events that meet a DuckDB condition, e.g. outcome = 'dead_lettered' AND code = 503.",
         ),
         "as_of": Param(
-            "today",
+            "current",
             type="string",
-            enum=["today", "then"],
-            values_display={"today": "the current rules", "then": "the rules that routed the events"},
+            enum=["current", "original"],
+            values_display={"current": "the current rules", "original": "the rules that routed the events"},
             title="Rules as of",
             description="The version of the rules that decides which targets get the events.",
         ),

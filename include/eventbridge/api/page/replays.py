@@ -69,7 +69,7 @@ class ReplayForm:
             targets=_names(self.targets),
             pattern=self.pattern,
             sql=self.sql,
-            as_of=self.as_of or "today",
+            as_of=self.as_of or "current",
             new_ids=self.ids != "same",
             skip_delivered=bool(self.skip_delivered),
             rate=rate,

@@ -130,7 +130,7 @@ class Landing:
 
     @property
     def bus_today(self) -> Bus:
-        """The bus as today's rule file has it: `offset_reset` may have been changed to resolve a deleted range."""
+        """The bus as the current rule file has it: `offset_reset` may have been changed to resolve a deleted range."""
         if self.bus.source.offset_reset == "earliest":
             return self.bus
         return self.runtime.rule_set().buses.get(self.bus.name, self.bus)

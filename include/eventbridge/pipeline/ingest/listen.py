@@ -57,7 +57,7 @@ def listen(
     finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty, unless
     rules are being transferred.
 
-    Today's rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch takes
+    The current rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch takes
     as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None means
     unknown, and bounds nothing.
 
@@ -192,7 +192,7 @@ def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
 
 
 def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
-    """Put today's rules in force, and return those of a runner; Done if the owner of its bus has no quota left.
+    """Put the current rules in force, and return those of a runner; Done if the owner of its bus has no quota left.
 
     Raises NotFoundError for a runner that no rule names.
     """
@@ -368,7 +368,7 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
             source.commit(
                 runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
             )
-    # What is wrong with today's rules, or with today's bus, does not stop a batch that is open.
+    # What is wrong with the current rules, or with the current bus, does not stop a batch that is open.
     except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return

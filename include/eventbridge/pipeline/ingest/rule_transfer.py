@@ -70,7 +70,7 @@ class RuleTransfer:
 
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
     """Return rules that come to a runner from others on the same bus, or return to it after a batch without them."""
-    # Read at one moment, after today's rules came into force: from then on the old runner plans without them.
+    # Read at one moment, after the current rules came into force: from then on the old runner plans without them.
     known = runtime.ledger.assignments.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
@@ -189,7 +189,7 @@ def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> s
 
 
 def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
-    """Record the position of a runner that plans without rules that today's files give to another runner.
+    """Record the position of a runner that plans without rules that the current files assign to another runner.
 
     False if rule files have changed since, or another process has planned a batch: then there is nothing to plan.
     """
@@ -220,9 +220,9 @@ class KeptRules:
 
 
 def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
-    """Return the (rule, target) pairs that a runner still delivers for and that today's files give to another runner.
+    """Return the (rule, target) pairs that a runner still delivers for and that the current files assign to another runner.
 
-    Only pairs of the runner's bus. `rules` are the rules that today's files give to this runner.
+    Only pairs of the runner's bus. `rules` are the rules that the current files give to this runner.
     """
     gone = [
         pair
@@ -243,7 +243,7 @@ def kept_rules(
 ) -> KeptRules:
     """Return which of the `moved` rules stay with a runner at `offsets`, and up to which offsets.
 
-    Call it after today's rules came into force: from then on no new runner plans a batch by older rules.
+    Call it after the current rules came into force: from then on no new runner plans a batch by older rules.
     """
     of_runner: dict[str, set[str]] = {}
     for rule in moved:

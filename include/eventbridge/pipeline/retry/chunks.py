@@ -180,13 +180,13 @@ def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: i
 
 
 def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether today's rules name a target and it is ordered."""
+    """Return whether the current rules name a target and it is ordered."""
     found = rules.rules.get(rule)
     return found is not None and target in found.destinations and found.destinations[target].ordered
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
-    """Return whether rows that are on hold because of order stay so: today's rules still want that order."""
+    """Return whether rows that are on hold because of order stay so: the current rules still want that order."""
     if not waits_for_order(held) or not is_ordered(rules, rule, target):
         return False
     return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"

@@ -35,7 +35,7 @@ def plan_deferred_matches(
 ) -> str | None:
     """Take the deferred matches of the rule that has waited longest into a new batch that begins at route.
 
-    Returns its id, or None if none is due. By today's rule files: deferred matches of a rule that is disabled or on
+    Returns its id, or None if none is due. By the current rule files: deferred matches of a rule that is disabled or on
     hold wait without ageing; those of a removed rule wait for 1 h, then they are dead-lettered under the rule as it
     was. A rule has at most one such batch at a time.
     """

@@ -62,7 +62,7 @@ def plan_retries(
     It takes one chunk for each target, and more for a target that is ok, as many as the target and the slots of the
     slow lane allow; see `RetryChunks`. It always plans a new batch; if two processes take the same rows at once, one of
     them gets nothing. It takes nothing for a target whose breaker is open, and a few deliveries for one that may be
-    probed. `runner` None: all runners; `pools` None: unknown, none counts as closed. By today's rule files: deliveries
+    probed. `runner` None: all runners; `pools` None: unknown, none counts as closed. By the current rule files: deliveries
     of a disabled rule go on hold, those of a removed rule go on hold for 1 h and are then dead-lettered, a chunk in
     each batch.
     """
@@ -127,7 +127,7 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
-    """Put on hold what today's rules hold, and release what was on hold for a reason that no longer applies."""
+    """Put on hold what the current rules hold, and release what was on hold for a reason that no longer applies."""
     now = runtime.clock()
     statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.in_effect()
     for waiting in runtime.ledger.pending.waiting_targets(runner):

@@ -17,11 +17,11 @@ from eventbridge.matching.reference import CheckedCondition, check_each, matches
 from eventbridge.model import rowset
 from eventbridge.model.why import (
     BeforeStart,
-    ComparedToday,
     EventName,
     EventPosition,
     EventResult,
     Landing,
+    RuleChange,
     RuleResult,
     SeenCondition,
     Step,
@@ -57,7 +57,7 @@ _patterns: dict[tuple[str, str], Pattern] = {}
 class _RuleChoice(NamedTuple):
     """The current rules, if they can be read, and which of them to evaluate; see `why`."""
 
-    today: RuleSet | None
+    current: RuleSet | None
     most_unmatched: int | None
     rule: str | None
 
@@ -81,12 +81,12 @@ def why(
     """
     if not event_id:
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
-    today = _today(runtime)
-    _check_bus(runtime, bus, today)
+    current = _current_rules(runtime)
+    _check_bus(runtime, bus, current)
     search = ArchiveSearch(
         runtime, IdQuery(event_id, since or _FIRST, until or runtime.clock() + timedelta(days=1), bus or "")
     )
-    buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
+    buses = [] if current is None else [each for each in current.buses.values() if bus in (None, each.name)]
     visibility = visibility_of(runtime)
     waiting = list(on_buses(runtime, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
     messages = {
@@ -110,7 +110,7 @@ def why(
             runtime, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule
         )
         return replace(result, notes=(note_of(delivery, found), *result.notes))
-    asked = _RuleChoice(today, most_unmatched, rule)
+    asked = _RuleChoice(current, most_unmatched, rule)
     results = [_result(runtime, position, found, asked, search.unreadable) for position, found in messages.items()]
     results = [_only_visible(each, visibility) for each in results]
     return Why(
@@ -173,7 +173,7 @@ def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
 
 def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
     """Raise NotFoundError, with the nearest name, for a bus that no rule file names and no runner has read."""
-    _check_bus(runtime, bus, _today(runtime))
+    _check_bus(runtime, bus, _current_rules(runtime))
 
 
 def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
@@ -186,15 +186,15 @@ def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
     )
 
 
-def _today(runtime: Runtime) -> RuleSet | None:
+def _current_rules(runtime: Runtime) -> RuleSet | None:
     try:
         return runtime.rule_set()
     except EventBridgeError:  # rule files are being edited: the past can be explained without them
         return None
 
 
-def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None:
-    read = {each.bus for each in runtime.ledger.offsets.find()} | set(today.buses if today is not None else ())
+def _check_bus(runtime: Runtime, bus: str | None, current: RuleSet | None) -> None:
+    read = {each.bus for each in runtime.ledger.offsets.find()} | set(current.buses if current is not None else ())
     known = set(filter(visibility_of(runtime).bus, read))
     if bus is not None and bus not in known:
         raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
@@ -276,14 +276,14 @@ def _landed(found: FoundMessage) -> Step:
 def _rules(
     runtime: Runtime, bus: str, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> list[RuleResult]:
-    """Return the results of the rules that the batches were pinned to, and of today's."""
+    """Return the results of the rules that the batches were pinned to, and of the current ones."""
     then: dict[str, Rule] = {}
     for each in found:
         try:
             then |= _of_bus(runtime.rules_of(each.batch), bus, asked.rule)
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
-    now = None if asked.today is None else _of_bus(asked.today, bus, asked.rule)
+    now = None if asked.current is None else _of_bus(asked.current, bus, asked.rule)
     return _rule_results(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
 
 
@@ -294,7 +294,7 @@ def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
 
 def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing]) -> RuleResult:
     """Return a result with Spark's decision on `where`, which is known by whether the event has a delivery."""
-    if result.where is None or not result.matched or not result.enabled or result.today == "added":
+    if result.where is None or not result.matched or not result.enabled or result.change == "added":
         return result
     if result.rule in routed:
         return replace(result, where_met=True)
@@ -342,22 +342,22 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
 
 
 def _rule_results(
-    then: Mapping[str, Rule], today: Mapping[str, Rule] | None, document: Document, most_unmatched: int | None = None
+    then: Mapping[str, Rule], current: Mapping[str, Rule] | None, document: Document, most_unmatched: int | None = None
 ) -> list[RuleResult]:
-    """Return the results of the batch's rules for an event, then of rules added later; `today` None: unknown.
+    """Return the results of the batch's rules for an event, then of rules added later; `current` None: unknown.
 
     `most_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
     """
     leaves = flatten(document)
-    asked: list[tuple[Rule, ComparedToday]] = [(rule, _compared(rule, today)) for rule in then.values()]
-    if today is not None:
-        asked += [(rule, "added") for name, rule in today.items() if name not in then]
+    asked: list[tuple[Rule, RuleChange]] = [(rule, _compared(rule, current)) for rule in then.values()]
+    if current is not None:
+        asked += [(rule, "added") for name, rule in current.items() if name not in then]
     found, unmatched = [], 0
     for rule, compared in sorted(asked, key=lambda each: (each[1] == "added", each[0].name)):
         pattern = _pattern_of(rule)
         matched = matches_leaves(pattern, leaves)
-        changed = compared in ("changed", "added") and today is not None
-        now = _matches(today[rule.name], leaves) if changed and today is not None else None
+        changed = compared in ("changed", "added") and current is not None
+        now = _matches(current[rule.name], leaves) if changed and current is not None else None
         if not matched and not now:
             unmatched += 1
             if most_unmatched is not None and unmatched > most_unmatched:
@@ -372,11 +372,11 @@ def _rule_results(
                 matched=matched,
                 conditions=conditions,
                 where=rule.where,
-                today=compared,
-                matches_today=now,
+                change=compared,
+                current_version_matches=now,
             )
         )
-    return sorted(found, key=lambda each: (each.today == "added", not each.matched, each.rule))
+    return sorted(found, key=lambda each: (each.change == "added", not each.matched, each.rule))
 
 
 def _seen_condition(checked: CheckedCondition) -> SeenCondition:
@@ -384,10 +384,10 @@ def _seen_condition(checked: CheckedCondition) -> SeenCondition:
     return SeenCondition(checked.met, said.path, said.condition, said.values, said.message)
 
 
-def _compared(rule: Rule, today: Mapping[str, Rule] | None) -> ComparedToday:
-    if today is None:
+def _compared(rule: Rule, current: Mapping[str, Rule] | None) -> RuleChange:
+    if current is None:
         return "unknown"
-    now = today.get(rule.name)
+    now = current.get(rule.name)
     if now is None:
         return "removed"
     return "same" if (now.version, now.enabled) == (rule.version, rule.enabled) else "changed"
