@@ -31,7 +31,7 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
     done = eventbridge("batch", "repair", batch, "--json").json
 
     assert path.exists()
-    assert len(done["made_again"]) == 1
+    assert len(done["rebuilt"]) == 1
     assert (delivered.folder / "home" / "store" / done["record"]).exists()
     assert eventbridge("audit").code == 0
 

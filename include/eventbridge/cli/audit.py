@@ -131,7 +131,7 @@ def repair(
     for delivery in found.surplus:
         print_line(f"surplus in the settlement: {delivery}")
     would = "would be " if dry_run else ""
-    for file in found.made_again:
+    for file in found.rebuilt:
         print_line(f"{would}rebuilt: {file}")
     if found.settled_again:
         print_line(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")

@@ -67,7 +67,7 @@ def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
     return batch.kind == "redrive" and file.key == _KEY
 
 
-def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
+def rebuild(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
     """Write the input of a redrive batch again under another name: the same rows from the same dead letters."""
     taken = {each.file: each.rows for each in runtime.ledger.redrives.taken_by(batch.batch_id)}
     dead_letters = [

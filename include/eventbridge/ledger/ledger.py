@@ -72,7 +72,7 @@ class Ledger:
         self.overrides = Overrides(database)
         self.quality = Quality(database)
         self.ingestion = Ingestion(database)
-        # Deliveries that are made again, and what they are made from.
+        # Deliveries that are sent again, and their origin.
         self.redrives = Redrives(database)
         self.replays = Replays(database)
         self.archive = Archive(database)

@@ -83,8 +83,8 @@ class RuleResult:
     """The result of a rule, in the version of the batch, for an event.
 
     `matched` is the pattern's result (None: the event can no longer be read). `where_met` is Spark's result of `where`,
-    derived from what was routed; None: there is no `where`, or it was not evaluated. `current_version_matches` is the result of
-    the current pattern if that differs from the batch's pattern.
+    derived from what was routed; None: there is no `where`, or it was not evaluated. `current_version_matches` is the
+    result of the current pattern if that differs from the batch's pattern.
     """
 
     rule: str

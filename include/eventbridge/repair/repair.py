@@ -54,7 +54,7 @@ class Repair:
     batch_id: str
     surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
     set_aside: tuple[str, ...] = ()  # files that are not used any more
-    made_again: tuple[str, ...] = ()  # files that are rewritten under their names
+    rebuilt: tuple[str, ...] = ()  # files that are rewritten under their names
     settled_again: bool = False
     unproven: int = 0  # deliveries whose responses are in a file set aside: unknown, so retried
     committed: bool = False
@@ -87,19 +87,19 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     old = first_settlement(runtime, batch)
     unreadable = {kind: list(_unreadable(runtime, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)
-    made_again, broken = _divided(unreadable)
-    surplus = () if broken or made_again or batch.state != "settling" else _surplus(runtime, batch)
-    wrong = [] if made_again or broken or surplus else _wrong_dead_letters(runtime, batch)
+    rebuilt, broken = _divided(unreadable)
+    surplus = () if broken or rebuilt or batch.state != "settling" else _surplus(runtime, batch)
+    wrong = [] if rebuilt or broken or surplus else _wrong_dead_letters(runtime, batch)
     known = Repair(
         batch_id,
-        made_again=tuple(str(file.path) for file in (*made_again, *wrong)),
-        unreadable=tuple(str(file.path) for file in (*made_again, *broken)),
+        rebuilt=tuple(str(file.path) for file in (*rebuilt, *wrong)),
+        unreadable=tuple(str(file.path) for file in (*rebuilt, *broken)),
         wrong=tuple(str(file.path) for file in wrong),
         committed=batch.state == "committed",
     )
-    if known.made_again and dry_run:  # other faults show once these files can be read
+    if known.rebuilt and dry_run:  # other faults show once these files can be read
         return known
-    record = _make_again(runtime, batch, [*made_again, *wrong], router, known) if known.made_again else ""
+    record = _rebuild(runtime, batch, [*rebuilt, *wrong], router, known) if known.rebuilt else ""
     if batch.state == "committed":
         return _with_manifest(runtime, batch, replace(known, record=record), dry_run=dry_run)
     found = _settled_again(runtime, batch, broken, old, known, dry_run=dry_run)
@@ -124,10 +124,10 @@ def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[Batc
 
 def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
     """Return the files to rebuild, and those for which the batch, with its dead letters, is settled again."""
-    made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # delivery files are routed from buffer files
+    rebuilt = [*unreadable["buffer"], *unreadable["delivery"]]  # delivery files are routed from buffer files
     broken = [*unreadable["outcome"], *unreadable["settlement"]]
-    (broken or made_again).extend(unreadable["dead_letter"])  # dead letters follow from all the others
-    return made_again, broken
+    (broken or rebuilt).extend(unreadable["dead_letter"])  # dead letters follow from all the others
+    return rebuilt, broken
 
 
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
@@ -145,7 +145,7 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
         )
 
 
-def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
+def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
     """Rebuild files under their names; return the audit record, which is written first."""
     record = ""
     for first in (True, False):  # slices are routed from the inputs of the batch
@@ -176,7 +176,7 @@ def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bo
     if not list(manifest_differences(runtime, batch, reconciliation)):
         return known
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    found = replace(known, made_again=(*known.made_again, path), unreadable=(*known.unreadable, path))
+    found = replace(known, rebuilt=(*known.rebuilt, path), unreadable=(*known.unreadable, path))
     if is_manifest_readable(runtime, batch):
         found = replace(found, unreadable=known.unreadable, wrong=(*known.wrong, path))
     if dry_run:
@@ -318,8 +318,8 @@ def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) 
 
 def _taken_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
     if batch.kind == "replay":
-        return str(of_events.make_again(runtime, batch).path)
-    return str(of_dead_letters.make_again(runtime, batch, file).file.path)
+        return str(of_events.rebuild(runtime, batch).path)
+    return str(of_dead_letters.rebuild(runtime, batch, file).file.path)
 
 
 def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:

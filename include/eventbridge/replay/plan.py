@@ -400,7 +400,7 @@ def is_of_events(batch: Batch, file: BatchFile) -> bool:
     return batch.kind == "replay" and file.kind == "buffer" and file.key == _KEY
 
 
-def make_again(runtime: Runtime, batch: Batch) -> BatchFile:
+def rebuild(runtime: Runtime, batch: Batch) -> BatchFile:
     """Write the input of a replay batch again under another name: the same rows from the same archive files."""
     taken = runtime.ledger.replays.taken_by(batch.batch_id)
     return write_events(

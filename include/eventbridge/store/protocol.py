@@ -68,7 +68,7 @@ def missing(path: str, uri: str) -> StoreFileMissing:
     return StoreFileMissing(
         f"The store {uri} has no file {path!r}. Put it back from a copy of the store, or point "
         "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every file that is missing of "
-        "committed batches, and `eventbridge batch repair BATCH` makes most files of a batch again."
+        "committed batches, and `eventbridge batch repair BATCH` rebuilds most files of a batch."
     )
 
 

@@ -52,7 +52,7 @@ def test_an_unreadable_file_is_rebuilt(sending: Sending, kind: str, damage: str)
     done = repair(sending, batch)
 
     assert done.committed
-    assert done.made_again == ((file.path,) if kind in ("buffer", "delivery", "dead_letter") else ())
+    assert done.rebuilt == ((file.path,) if kind in ("buffer", "delivery", "dead_letter") else ())
     assert json.loads(runtime.store.get(done.record))["unreadable"] == [file.path]
     assert sum(runtime.ledger.offsets.committed(RUNNER).values()) == 4
     assert audit(runtime).differences == ()
@@ -84,7 +84,7 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
             runtime.store.delete(file.path)
 
     done = repair(sending, runtime.ledger.batches.get(batch_id))
-    again = [read_table(runtime.store, path) for path in done.made_again]
+    again = [read_table(runtime.store, path) for path in done.rebuilt]
     sending.deliver()
 
     assert [each.drop(["arrived_at"]) for each in again] == [each.drop(["arrived_at"]) for each in before]
@@ -120,7 +120,7 @@ def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
     planned = repair_batch(runtime, batch_id, router, dry_run=True)
     done = repair_batch(runtime, batch_id, router, dry_run=False)
 
-    assert planned.made_again == done.made_again == (file.path,)
+    assert planned.rebuilt == done.rebuilt == (file.path,)
     assert read_rows(runtime.store, str(file.path), "0-4").equals(parquet.read_table(io.BytesIO(whole)))
     deliver_redrive(runtime, redrive_request.redrive_id, router)
     sending.deliver()
@@ -141,13 +141,13 @@ def test_the_manifest_of_a_committed_batch_is_rebuilt(sending: Sending, damage: 
     else:
         runtime.store.put(path, right[:-100] if damage == "damaged" else right.replace(b'"valid": 4', b'"valid": 5'))
 
-    assert repair(sending, batch, dry_run=True).made_again == (path,)
+    assert repair(sending, batch, dry_run=True).rebuilt == (path,)
     assert len(audit(runtime).differences) == 1
     done = repair(sending, batch)
 
     assert (done.wrong, done.unreadable) == (((path,), ()) if damage == "other" else ((), (path,)))
     assert done.committed
-    assert json.loads(runtime.store.get(done.record))["made_again"] == [path]
+    assert json.loads(runtime.store.get(done.record))["rebuilt"] == [path]
     assert runtime.store.get(path) == right
     assert audit(runtime).differences == ()
 

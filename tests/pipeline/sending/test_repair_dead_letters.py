@@ -47,7 +47,7 @@ def test_dead_letters_of_a_committed_batch_are_rebuilt(sending: Sending, damage:
         repair(sending, runtime.ledger.batches.get(each)) for each in sorted(broken)
     ]  # the redrive's after what it took
 
-    assert sorted(path for each in done for path in each.made_again) == sorted(paths)
+    assert sorted(path for each in done for path in each.rebuilt) == sorted(paths)
     assert all(each.committed and runtime.store.exists(each.record) for each in done)
     assert list(dead_letters(runtime, whole=True)) == before
     assert audit(runtime).differences == ()
@@ -65,7 +65,7 @@ def test_a_wrong_dead_letter_file_is_rebuilt_before_and_after_the_commit(sending
         table = read_table(runtime.store, path)
         write_table(runtime.store, path, table.slice(0, 3))
         assert repair(sending, batch, dry_run=True).wrong == (path,)
-        assert repair(sending, batch).made_again == (path,)
+        assert repair(sending, batch).rebuilt == (path,)
         assert runtime.store.get(path) == right
 
     assert audit(runtime).differences == ()
@@ -88,7 +88,7 @@ def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> No
 
     done = repair(sending, batch)
 
-    assert done.made_again == tuple(gone)
+    assert done.rebuilt == tuple(gone)
     assert list(dead_letters(runtime, whole=True)) == before
     assert audit(runtime).differences == ()
 

@@ -192,7 +192,7 @@ def test_a_response_that_came_in_time_counts_however_late_it_is_read(engine: Htt
 def test_a_request_without_a_response_is_given_up_by_the_first_look_after_its_time(
     engine: HttpEngine, receiver: Receiver
 ) -> None:
-    """No look that began when its time was over left it in progress; stalls of this process do not count as its time."""
+    """A check after its time-out ends it; stalls of this process do not count as its time."""
     slot = TransferSlot(engine)
     steps = target_of(receiver.url("/hang/engine"), timeout_seconds=1.0).steps(requests(1), later(), slot)
     assert next(steps) is None

@@ -245,7 +245,7 @@ def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> 
         (with_name(each), marks.of(dead_letter)) for each, dead_letter in zip(records, found.dead_letters, strict=True)
     ]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
-    shown = {"letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
+    shown = {"dead_letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
 
 
@@ -255,7 +255,7 @@ def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
     record = read_dead_letter(runtime, place.file, place.row)
     found = visible_dead_letter(asked, with_name(record))
     return {
-        "letter": found,
+        "dead_letter": found,
         "mark": Marks(runtime).of(DeadLetter(place.file, place.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),

@@ -57,9 +57,9 @@ def listen(
     finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty, unless
     rules are being transferred.
 
-    The current rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch takes
-    as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None means
-    unknown, and bounds nothing.
+    The current rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch
+    takes as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None
+    means unknown, and bounds nothing.
 
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where continuing would lose
     or repeat history, BusError if the bus does not respond, and InfrastructureError if rules change all the time.

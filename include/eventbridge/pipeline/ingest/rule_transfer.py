@@ -220,7 +220,8 @@ class KeptRules:
 
 
 def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
-    """Return the (rule, target) pairs that a runner still delivers for and that the current files assign to another runner.
+    """Return the (rule, target) pairs that a runner still delivers for and that the current files assign to another
+    runner.
 
     Only pairs of the runner's bus. `rules` are the rules that the current files give to this runner.
     """

@@ -153,7 +153,7 @@ class ArchiveSearch:
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
             f"the index of {day:%Y-%m-%d} cannot be read, so that day was looked through; "
-            f"`eventbridge maintain` makes it again. {error}"
+            f"`eventbridge maintain` rebuilds it. {error}"
         )
 
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[FoundMessage]:
