@@ -17,7 +17,7 @@ from typing import Any, Final
 from oracle.pair import Conjunction, Pair, accept, conditions_by_path, conjunctions
 
 from eventbridge.event.json_document import Number
-from eventbridge.matching.consistency import ArrayPlace, Leaf
+from eventbridge.matching.consistency import ArrayPosition, Leaf
 from eventbridge.matching.pattern.nodes import (
     And,
     Cidr,
@@ -253,18 +253,18 @@ def _chosen_in_order(fields: Conjunction, leaves: dict[Path, list[Leaf]], elemen
     if not fields:
         return True
     field, *later = fields
-    consistent = [leaf for leaf in leaves.get(field.path, ()) if _in_elements(leaf.place, elements)]
+    consistent = [leaf for leaf in leaves.get(field.path, ()) if _in_elements(leaf.position, elements)]
     if not consistent and field.can_be_absent and _chosen_in_order(tuple(later), leaves, elements):
         return True
     return any(
-        _chosen_in_order(tuple(later), leaves, elements | dict(leaf.place))
+        _chosen_in_order(tuple(later), leaves, elements | dict(leaf.position))
         for leaf in consistent
         if any(accept(condition)(leaf.value) for condition in field.conditions)
     )
 
 
-def _in_elements(place: ArrayPlace, elements: dict[int, int]) -> bool:
-    return all(elements.get(array, element) == element for array, element in place)
+def _in_elements(position: ArrayPosition, elements: dict[int, int]) -> bool:
+    return all(elements.get(array, element) == element for array, element in position)
 
 
 @lru_cache(maxsize=4096)

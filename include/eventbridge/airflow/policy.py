@@ -118,11 +118,11 @@ class Placements:
         return _within(self._limit_seconds, lambda: self._query(runner))
 
     def _query(self, runner: str) -> Mapping[int, Placement]:
-        from eventbridge.ledger.chunks import PLACES_OF_RUNNER
+        from eventbridge.ledger.chunks import PLACEMENTS_OF_RUNNER
 
         assert self._engine is not None
         with self._engine.connect() as connection:
-            rows = connection.execute(PLACES_OF_RUNNER, {"of_runner": runner})
+            rows = connection.execute(PLACEMENTS_OF_RUNNER, {"of_runner": runner})
             return {row.map_index: Placement(row.pool, row.weight) for row in rows}
 
 

@@ -252,12 +252,12 @@ def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
 
 def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for a malformed name."""
-    place = dead_letter_place(runtime, name)
-    return read_dead_letter(runtime, place.file, place.row)
+    letter = dead_letter_named(runtime, name)
+    return read_dead_letter(runtime, letter.file, letter.row)
 
 
-def dead_letter_place(runtime: Runtime, name: str) -> DeadLetterName:
-    """Return the location of the newest dead letter of a name; raises NotFoundError, UserError for a malformed name."""
+def dead_letter_named(runtime: Runtime, name: str) -> DeadLetterName:
+    """Return the file and row of the newest dead letter of a name; raises NotFoundError, and UserError if malformed."""
     damaged: Damaged = {}
     try:
         newest, *_ = find_dead_letters(runtime, name, damaged)

@@ -152,9 +152,9 @@ class LiveBlocks:
 
 #: Fewer rows are read as Python values, which the pieces of one file share: an Arrow call takes as long as a few rows.
 _FEW_VALUES = 16
-_PLACE_OF = {name: place for place, name in enumerate(ITEM_COLUMNS)}
+_COLUMN_NUMBER = {name: number for number, name in enumerate(ITEM_COLUMNS)}
 _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
-    _PLACE_OF[name] for name in ("delivery_id", "arrived_at", "payload", "failure", "not_before")
+    _COLUMN_NUMBER[name] for name in ("delivery_id", "arrived_at", "payload", "failure", "not_before")
 )
 
 

@@ -139,9 +139,9 @@ class _LiveRound(Rounds):
         return self._queue.ends or now - self._busy_at >= IDLE
 
     def _next(self, now: datetime) -> Item | None:
-        for place, item in enumerate(self._waiting):
+        for index, item in enumerate(self._waiting):
             if item.due_at is not None and item.due_at <= now:
-                return self._waiting.pop(place)
+                return self._waiting.pop(index)
         if not self._taken:
             self._take_from_queue()
         return self._taken.popleft() if self._taken else None

@@ -47,7 +47,7 @@ class Threads:
     def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareWork | None = None) -> None:
         self._name = name
         self._most = most
-        self._places = most if first is None else first
+        self._limit = most if first is None else first
         self._spare = spare
         self._lock = threading.Lock()
         self._waiting: deque[Job] = deque()
@@ -75,7 +75,7 @@ class Threads:
         self._polled_at = now
         work = len(self._waiting) + bool(self._spare)
         if slow and work:
-            self._places = min(self._most, max(1, 2 * running))
+            self._limit = min(self._most, max(1, 2 * running))
             self._start(work)
 
     def running(self) -> list[threading.Thread]:
@@ -85,7 +85,7 @@ class Threads:
 
     def _start(self, work: int) -> None:
         with self._lock:
-            number = min(self._places - len(self._running), work)
+            number = min(self._limit - len(self._running), work)
             fresh = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(number)]
             self._running.update(fresh)
         for thread in fresh:

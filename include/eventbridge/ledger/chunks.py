@@ -86,7 +86,7 @@ WITHHELD_PIECES = sa.select(delivery_chunk.c.pool, delivery_chunk.c.pieces).wher
 CHUNK = sa.select(delivery_chunk).where(_CHUNK)
 
 #: Pool and weight of the handed-out chunks of a runner's uncommitted normal batch, for Airflow's scheduler.
-PLACES_OF_RUNNER = (
+PLACEMENTS_OF_RUNNER = (
     sa.select(delivery_chunk.c.map_index, delivery_chunk.c.pool, delivery_chunk.c.weight)
     .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
     .where(NORMAL_UNCOMMITTED, batch.c.runner == sa.bindparam("of_runner"), delivery_chunk.c.map_index.is_not(None))

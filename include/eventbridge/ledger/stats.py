@@ -247,7 +247,7 @@ class Stats(Aggregate):
 
     def outcomes(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
         """Return the counts of deliveries of rules (each with its bus) at the given minutes, by rule and outcome."""
-        buses, names = ({each[place] for each in rules} for place in (0, 1))
+        buses, names = ({each[index] for each in rules} for index in (0, 1))
         query = select_outcomes(times, sorted(buses), sorted(names))
         return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
 

@@ -66,10 +66,10 @@ class CompiledField:
     def demand(self, by_path: ByPath) -> Demand:
         """Return which leaves may be chosen, or must not be left over, for the field to be met."""
         found = by_path.get(self.path, ())
-        places = frozenset(leaf.place for leaf in found if self._accepts(leaf))
+        positions = frozenset(leaf.position for leaf in found if self._accepts(leaf))
         if not self.can_be_absent:
-            return want(places)
-        return some((want(places), lack(frozenset(leaf.place for leaf in found))))
+            return want(positions)
+        return some((want(positions), lack(frozenset(leaf.position for leaf in found))))
 
     def _accepts(self, leaf: Leaf) -> bool:
         # a pattern of thousands of conditions may meet an event with an array of a hundred thousand, or one long text

@@ -1,5 +1,7 @@
-"""The leaves of an event with their places in arrays, and array consistency: whether leaves can be chosen that lie in
-no two elements of the same array."""
+"""The leaves of an event with their positions in arrays, and array consistency.
+
+Chosen leaves are consistent if no two of them are in different elements of the same array.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from eventbridge.event.json_document import Document, JsonValue
 from eventbridge.matching.pattern.nodes import Path, Scalar
 from eventbridge.processes import check_cancelled
 
-ArrayPlace: TypeAlias = tuple[tuple[int, int], ...]
+ArrayPosition: TypeAlias = tuple[tuple[int, int], ...]
 """The (array, element) pairs a leaf lies in, outermost first. An array is one occurrence in the event, numbered.
 
 A scalar that is itself an element adds no pair: it conflicts with nothing.
@@ -20,10 +22,10 @@ A scalar that is itself an element adds no pair: it conflicts with nothing.
 
 
 class Leaf(NamedTuple):
-    """A scalar and its place."""
+    """A scalar and its position."""
 
     value: Scalar
-    place: ArrayPlace
+    position: ArrayPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,44 +45,44 @@ def flatten(document: Document) -> Leaves:
 
 
 def _collect(
-    value: JsonValue, path: Path, place: ArrayPlace, by_path: dict[Path, list[Leaf]], arrays: count[int]
+    value: JsonValue, path: Path, position: ArrayPosition, by_path: dict[Path, list[Leaf]], arrays: count[int]
 ) -> None:
     if isinstance(value, dict):
         for key, inner in value.items():
-            _collect(inner, (*path, key), place, by_path, arrays)
+            _collect(inner, (*path, key), position, by_path, arrays)
     elif isinstance(value, list):
         array = -1
         for index, inner in enumerate(value):
             if not isinstance(inner, (dict, list)):
-                _collect(inner, path, place, by_path, arrays)
+                _collect(inner, path, position, by_path, arrays)
                 continue
             if array < 0:
                 array = next(arrays)
-            _collect(inner, path, (*place, (array, index)), by_path, arrays)
+            _collect(inner, path, (*position, (array, index)), by_path, arrays)
     else:
         found = by_path.get(path)
         if found is None:
-            by_path[path] = [Leaf(value, place)]
+            by_path[path] = [Leaf(value, position)]
         else:
-            found.append(Leaf(value, place))
+            found.append(Leaf(value, position))
 
 
-FREE: ArrayPlace = ()
-"""The place of a leaf in no element of an array: consistent with every other."""
+FREE: ArrayPosition = ()
+"""The position of a leaf in no element of an array: consistent with every other."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafRequired:
-    """A leaf at one of these places is to be chosen."""
+    """A leaf at one of these positions is to be chosen."""
 
-    places: frozenset[ArrayPlace]
+    positions: frozenset[ArrayPosition]
 
 
 @dataclass(frozen=True, slots=True)
 class LeafExcluded:
-    """No leaf at any of these places may be consistent with the chosen ones."""
+    """No leaf at any of these positions may be consistent with the chosen ones."""
 
-    places: frozenset[ArrayPlace]
+    positions: frozenset[ArrayPosition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,14 +126,14 @@ def some_wanted(parts: Iterable[Demand]) -> Demand:
     return MET if MET in kept else some(kept)
 
 
-def want(places: frozenset[ArrayPlace]) -> Demand:
-    """Return the demand for a leaf at one of the places, simplified."""
-    return MET if places == {FREE} else LeafRequired(places) if places else UNMET
+def want(positions: frozenset[ArrayPosition]) -> Demand:
+    """Return the demand for a leaf at one of the positions, simplified."""
+    return MET if positions == {FREE} else LeafRequired(positions) if positions else UNMET
 
 
-def lack(places: frozenset[ArrayPlace]) -> Demand:
-    """Return the demand that no leaf at these places be consistent with the chosen ones, simplified."""
-    return UNMET if FREE in places else LeafExcluded(places) if places else MET
+def lack(positions: frozenset[ArrayPosition]) -> Demand:
+    """Return the demand that no leaf at these positions be consistent with the chosen ones, simplified."""
+    return UNMET if FREE in positions else LeafExcluded(positions) if positions else MET
 
 
 def can_be_met(demand: Demand) -> bool:
@@ -164,10 +166,13 @@ def _wants_can_be_met(parts: list[Demand]) -> bool:
 
 def _lacks_can_be_met(parts: list[Demand]) -> bool:
     """Settle an array that a lack lies in: no leaf is chosen from it, or one is, which rules out its other elements."""
-    array = next(place[0][0] for part in parts for found in _lacks(part) for place in found.places)
+    array = next(position[0][0] for part in parts for found in _lacks(part) for position in found.positions)
     if can_be_met(every(_without(part, array) for part in parts)):
         return True
-    if any(isinstance(part, LeafRequired) and all(_lies_in(place, array) for place in part.places) for part in parts):
+    if any(
+        isinstance(part, LeafRequired) and all(_lies_in(position, array) for position in part.positions)
+        for part in parts
+    ):
         by_element, _ = _split(every(parts), array)
         return any(map(can_be_met, by_element.values()))
     return any(
@@ -179,15 +184,15 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
 
 def _choices_in(part: Demand, array: int) -> list[Demand]:
     """Return what one can decide on so that a leaf of the array is chosen."""
-    if isinstance(part, LeafRequired) and any(_lies_in(place, array) for place in part.places):
-        return [LeafRequired(part.places - {FREE})]
+    if isinstance(part, LeafRequired) and any(_lies_in(position, array) for position in part.positions):
+        return [LeafRequired(part.positions - {FREE})]
     return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, AnyOf) else []
 
 
 def _wants_from(demand: Demand, array: int) -> bool:
     if isinstance(demand, (AllOf, AnyOf)):
         return any(_wants_from(part, array) for part in demand.parts)
-    return isinstance(demand, LeafRequired) and any(_lies_in(place, array) for place in demand.places)
+    return isinstance(demand, LeafRequired) and any(_lies_in(position, array) for position in demand.positions)
 
 
 def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
@@ -204,13 +209,13 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
             combine(other for _, other in splits),
         )
     make = want if isinstance(demand, LeafRequired) else lack
-    inside: dict[int, list[ArrayPlace]] = {}
+    inside: dict[int, list[ArrayPosition]] = {}
     outside = []
-    for place in demand.places:
-        if _lies_in(place, array):
-            inside.setdefault(place[0][1], []).append(place[1:])
+    for position in demand.positions:
+        if _lies_in(position, array):
+            inside.setdefault(position[0][1], []).append(position[1:])
         else:
-            outside.append(place)
+            outside.append(position)
     return {element: make(frozenset([*left, *outside])) for element, left in inside.items()}, make(frozenset(outside))
 
 
@@ -220,9 +225,9 @@ def _without(demand: Demand, array: int) -> Demand:
         return every(_without(part, array) for part in demand.parts)
     if isinstance(demand, AnyOf):
         return some(_without(part, array) for part in demand.parts)
-    outside = frozenset(place for place in demand.places if not _lies_in(place, array))
+    outside = frozenset(position for position in demand.positions if not _lies_in(position, array))
     if isinstance(demand, LeafExcluded):
-        return demand if outside == demand.places else UNMET
+        return demand if outside == demand.positions else UNMET
     return want(outside)
 
 
@@ -232,15 +237,15 @@ def without_lacks(demand: Demand) -> Demand:
         return every(without_lacks(part) for part in demand.parts)
     if isinstance(demand, AnyOf):
         return some_wanted(without_lacks(part) for part in demand.parts)
-    return MET if isinstance(demand, LeafExcluded) or FREE in demand.places else demand
+    return MET if isinstance(demand, LeafExcluded) or FREE in demand.positions else demand
 
 
 def _conjuncts(demand: Demand) -> Sequence[Demand]:
     return demand.parts if isinstance(demand, AllOf) else (demand,)
 
 
-def _lies_in(place: ArrayPlace, array: int) -> bool:
-    return place != FREE and place[0][0] == array
+def _lies_in(position: ArrayPosition, array: int) -> bool:
+    return position != FREE and position[0][0] == array
 
 
 def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
@@ -260,15 +265,15 @@ def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
 
 
 def _arrays(demand: Demand) -> set[int]:
-    return {place[0][0] for place in _places(demand) if place != FREE}
+    return {position[0][0] for position in _positions(demand) if position != FREE}
 
 
-def _places(demand: Demand) -> Iterator[ArrayPlace]:
+def _positions(demand: Demand) -> Iterator[ArrayPosition]:
     if isinstance(demand, (AllOf, AnyOf)):
         for part in demand.parts:
-            yield from _places(part)
+            yield from _positions(part)
     else:
-        yield from demand.places
+        yield from demand.positions
 
 
 def _lacks(demand: Demand) -> Iterator[LeafExcluded]:

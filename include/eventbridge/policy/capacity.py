@@ -70,7 +70,7 @@ class Watermarks(NamedTuple):
 
 
 class FreeSpace(NamedTuple):
-    """Free bytes of a place, None if unknown, and its watermarks."""
+    """Free bytes of a file system, None if unknown, and its watermarks."""
 
     cause: StopCause
     free: int | None

@@ -282,12 +282,12 @@ class _Pair:
     def _compare(self, file: str, events: SliceEvents, target: str, routes: tuple[int, int], both: Numbers) -> None:
         a = every_output(self._one.program, events, routes[0], both)
         b = every_output(self._other.program, events, routes[1], both)
-        places = np.flatnonzero(differ(a, b))
+        indices = np.flatnonzero(differ(a, b))
         changes = self._changes[target]
-        changes.count += len(places)
-        for place in places[: self._most - len(changes.samples)].tolist():
-            of = event_sample(events, file, int(both[place]))
-            rows = [table.slice(place, 1).to_pylist()[0] for table in (a, b)]
+        changes.count += len(indices)
+        for index in indices[: self._most - len(changes.samples)].tolist():
+            of = event_sample(events, file, int(both[index]))
+            rows = [table.slice(index, 1).to_pylist()[0] for table in (a, b)]
             changes.samples.append(Change(of, output_of(rows[0]), output_of(rows[1])))
 
     def found(self) -> PairCounts:
@@ -350,7 +350,7 @@ class NamedParts:
     def unsure(
         self, events: SliceEvents, numbers: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Return which pairs of event and target (a place in `routes`) have to be rendered to know of a failure."""
+        """Return which pairs of event and target (an index in `routes`) have to be rendered to know of a failure."""
         found = np.zeros(len(numbers), np.bool_)
         unsure = np.flatnonzero(with_surrogates(events.texts)[numbers] | self._requires[targets])
         if not len(unsure):
@@ -376,9 +376,9 @@ def with_surrogates(texts: Texts) -> npt.NDArray[np.bool_]:
     """Return which JSON texts may have half of a surrogate pair in them: those with an escape such as `\\ud83d`."""
     buffer = texts.buffer
     found = np.zeros(len(texts.start), np.bool_)
-    places = np.flatnonzero(buffer[:-3] == _BACKSLASH)
-    places = places[(buffer[places + 1] == _U) & (buffer[places + 2] | _LOWER == _D)]
-    places = places[(places >= texts.start[0]) & (places < texts.end[-1])] if len(found) else places[:0]
-    if len(places):
-        found[np.searchsorted(texts.start, places, side="right") - 1] = True
+    indices = np.flatnonzero(buffer[:-3] == _BACKSLASH)
+    indices = indices[(buffer[indices + 1] == _U) & (buffer[indices + 2] | _LOWER == _D)]
+    indices = indices[(indices >= texts.start[0]) & (indices < texts.end[-1])] if len(found) else indices[:0]
+    if len(indices):
+        found[np.searchsorted(texts.start, indices, side="right") - 1] = True
     return found

@@ -95,7 +95,7 @@ def _columns(
     routes = [program.routes[target] for target in deliveries.targets[starts].tolist()]
     shared = {name: events.only(name) for name in _SHARED}
     several = [name for name, only in shared.items() if only is None]
-    taken = events.places.select([*_TAKEN, *several]).take(pa.array(deliveries.events))
+    taken = events.columns.select([*_TAKEN, *several]).take(pa.array(deliveries.events))
     ids = pa.py_buffer(np.ascontiguousarray(deliveries.ids))
     columns = {name: taken[name] for name in taken.column_names}
     columns |= {name: _repeated([only], [count]) for name, only in shared.items() if only is not None}
@@ -186,9 +186,9 @@ class _RuleOutputs:
             if first is not None:
                 self.waits[index] = (first - _EPOCH) // _MICROSECOND
         if failed:
-            places = np.arange(len(self.waits))
-            self._payload = self._payload.take(pa.array(places, mask=np.isin(places, failed)))
-            self._media_types.put(np.isin(places, failed), None)
+            rows = np.arange(len(self.waits))
+            self._payload = self._payload.take(pa.array(rows, mask=np.isin(rows, failed)))
+            self._media_types.put(np.isin(rows, failed), None)
 
     def _arrived_at(self, number: int) -> datetime:
         return _EPOCH + timedelta(microseconds=int(self._events.arrived_at[number]))
@@ -202,11 +202,11 @@ class _RuleOutputs:
         handed_back = np.flatnonzero(status == HANDED_BACK)
         self.handed_back = len(handed_back)
         also = [self._render(index) for index in handed_back.tolist()]
-        places = np.arange(len(status))
-        places[handed_back] = np.arange(len(also)) + len(status)
+        indices = np.arange(len(status))
+        indices[handed_back] = np.arange(len(also)) + len(status)
         self._media_types.put(self.failures.given, None)
         both = pa.concat_arrays([self._payload, pa.array(also, pa.binary())])
-        self._payload = both.take(pa.array(places, mask=self.failures.given))
+        self._payload = both.take(pa.array(indices, mask=self.failures.given))
 
     def _render(self, index: int) -> bytes | None:
         """Return the payload of one delivery by its renderer, None if the transform fails."""

@@ -76,7 +76,7 @@ class SliceEvents:
         return self.make_table()
 
     @cached_property
-    def places(self) -> pa.Table:
+    def columns(self) -> pa.Table:
         """Return the columns that deliveries copy, except the events themselves."""
         return self.table.drop_columns(["body", "status"]).combine_chunks()
 

@@ -68,7 +68,7 @@ def route_in_memory(
     matched, _ = match_rows(program, events)
     if not len(matched.events):  # what follows costs more than to match one event
         return FreshlyRouted([], False)
-    _add_places(events, fresh, arrived_at)
+    _add_columns(events, fresh, arrived_at)
     deferred = program.numbers_of(later)
     apart = program.budgeted | deferred
     has_others = any(len(matched.of(rule)) for rule in apart.values())
@@ -104,11 +104,11 @@ def _rows(
     ids = part.ids.tobytes()
     routes = [program.routes[target] for target in part.targets.tolist()]
     outputs = _outputs(program, events, part, payloads, origin, routes)
-    for place, (number, (payload, content_type, headers, failure, not_before)) in enumerate(
+    for index, (number, (payload, content_type, headers, failure, not_before)) in enumerate(
         zip(part.events.tolist(), outputs, strict=True)
     ):
         yield DeliveryRow(
-            ids[16 * place : 16 * place + 16], arrived_at, payload, content_type, headers, None, failure, not_before,
+            ids[16 * index : 16 * index + 16], arrived_at, payload, content_type, headers, None, failure, not_before,
             fresh[number].published_at,
         )  # fmt: skip
 
@@ -141,7 +141,7 @@ def _events(fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int) -
     return events
 
 
-def _add_places(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: datetime) -> None:
+def _add_columns(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: datetime) -> None:
     """Add the columns that deliveries copy from their events."""
     sources = [each.source.encode() for each in fresh]
     events.names = _texts(sources), _texts([each.event_id.encode() for each in fresh])

@@ -61,8 +61,8 @@ def failures(
         if not len(taken):
             continue
         part = Deliveries(numbers[taken], deliveries.targets[taken], deliveries.ids[taken])
-        places = taken - payloads.first
-        chosen = Payloads(0, len(places), payloads.payload.take(pa.array(places)), payloads.status[places])
+        indices = taken - payloads.first
+        chosen = Payloads(0, len(indices), payloads.payload.take(pa.array(indices)), payloads.status[indices])
         why = outputs_of(program, events, part, chosen, SliceOrigin(program.bus, "", ""))["failure"]
         failed = why.is_valid().to_numpy(zero_copy_only=False)
         found.append((part.events[failed], why.drop_null().to_pylist()))

@@ -162,7 +162,7 @@ def _keys_of(target: Target, events: SliceEvents, numbers: npt.NDArray[np.int64]
     if target.ordering_key is None:
         return pa.array([SINGLE_KEY] * len(numbers), pa.string())
     if target.ordering_key == "partition":
-        columns = events.places.select(["topic", "broker", "partition_id"]).take(pa.array(numbers)).to_pylist()
+        columns = events.columns.select(["topic", "broker", "partition_id"]).take(pa.array(numbers)).to_pylist()
         return pa.array([_partition_key(Partition(**row)) for row in columns], pa.string())
     path = target.ordering_key
     found = (find_order_key(path, events.parsed(number).document) for number in numbers.tolist())

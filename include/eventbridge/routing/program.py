@@ -41,7 +41,7 @@ _RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|
 
 @dataclass(frozen=True)
 class Route:
-    """One target of one rule; `rule_number` is the rule's place in `RouteProgram.rules`."""
+    """One target of one rule; `rule_number` is the rule's index in `RouteProgram.rules`."""
 
     rule_number: int
     rule: Rule

@@ -62,7 +62,7 @@ def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | pa.A
     if isinstance(headers, pa.Array):
         return headers
     # Most messages of a block share a few headers: each is created once and referenced from every row.
-    places: dict[tuple[tuple[str, bytes | None], ...] | None, int] = {}
-    taken = [places.setdefault(None if one is None else tuple(one), len(places)) for one in headers]
-    listed = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in places]
+    numbers: dict[tuple[tuple[str, bytes | None], ...] | None, int] = {}
+    taken = [numbers.setdefault(None if one is None else tuple(one), len(numbers)) for one in headers]
+    listed = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in numbers]
     return pa.array(listed, HEADERS).take(pa.array(taken, pa.int64()))

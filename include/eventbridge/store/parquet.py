@@ -114,21 +114,21 @@ def read_rows(
         table = file.read_row_groups(groups.tolist(), columns=_listed(columns), use_threads=False)
         first_in_table = np.zeros(len(starts), dtype=np.int64)
         first_in_table[groups] = np.concatenate(([0], np.cumsum(sizes[groups])))[: len(groups)]
-        places = wanted - starts[group_of_row] + first_in_table[group_of_row]
-        if len(places) and places[-1] - places[0] + 1 == len(places):  # contiguous, as most are: not copied
-            return _selected(table.slice(places[0], len(places)), columns)
+        indices = wanted - starts[group_of_row] + first_in_table[group_of_row]
+        if len(indices) and indices[-1] - indices[0] + 1 == len(indices):  # contiguous, as most are: not copied
+            return _selected(table.slice(indices[0], len(indices)), columns)
         # not `pa.array`, nor the array itself, which calls it: the first call imports pandas, half a CPU-second
-        numbers = pa.Array.from_buffers(pa.int64(), len(places), [None, pa.py_buffer(places)])
+        numbers = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
         return _selected(table.take(numbers), columns)
 
 
 def read_equal(store: Store, path: str, column: str, value: int, columns: Sequence[str]) -> pa.Table:
     """Return the rows with the number `value` in a column; read only the row groups whose statistics allow it."""
     with _opened(store, path) as file:
-        place = file.schema_arrow.get_field_index(column)
+        index = file.schema_arrow.get_field_index(column)
         groups = []
         for number in range(file.metadata.num_row_groups):
-            least_and_most = file.metadata.row_group(number).column(place).statistics
+            least_and_most = file.metadata.row_group(number).column(index).statistics
             if least_and_most is None or least_and_most.min <= value <= least_and_most.max:
                 groups.append(number)
         names = list(dict.fromkeys([column, *columns]))

@@ -68,7 +68,7 @@ class TemplateRenderer:
     def _piece(self, placeholder: Placeholder, source: Path | Any, missing_is_error: bool) -> str:
         """Return what a placeholder is for every event; if that differs, take note of the slot to fill."""
         if placeholder.name in _PREDEFINED:
-            slot = _predefined_slot(_PREDEFINED[placeholder.name], placeholder.place)
+            slot = _predefined_slot(_PREDEFINED[placeholder.name], placeholder.context)
         elif isinstance(source, Path):
             slot = _path_slot(placeholder, source, missing_is_error=missing_is_error)
         else:
@@ -77,12 +77,12 @@ class TemplateRenderer:
         return ""
 
     def _constant(self, placeholder: Placeholder, value: Any) -> str:
-        """Return a constant as it is written in a place: one text for all placeholders that name it."""
+        """Return a constant as it is written in a context: one text for all placeholders that name it."""
         if value is None:
             return nothing_of(placeholder)
-        known = (placeholder.name, placeholder.place)
+        known = (placeholder.name, placeholder.context)
         if known not in self._constants:
-            self._constants[known] = WRITERS[placeholder.place](value)
+            self._constants[known] = WRITERS[placeholder.context](value)
         return self._constants[known]
 
     def render(self, event: Event, scope: Scope) -> Rendered:
@@ -116,7 +116,7 @@ def escape_halves(text: str) -> str:
 
 
 def _path_slot(placeholder: Placeholder, path: Path, *, missing_is_error: bool) -> Slot:
-    find, write, empty = path.find, WRITERS[placeholder.place], nothing_of(placeholder)
+    find, write, empty = path.find, WRITERS[placeholder.context], nothing_of(placeholder)
     failure = None
     if missing_is_error and placeholder.default is None:
         failure = f"${{{placeholder.name}}}: the event has no {path.text}"
@@ -134,8 +134,8 @@ def _path_slot(placeholder: Placeholder, path: Path, *, missing_is_error: bool) 
     return fill
 
 
-def _predefined_slot(find: Callable[[Event, Scope], JsonValue], place: PlaceholderContext) -> Slot:
-    write = WRITERS[place]
+def _predefined_slot(find: Callable[[Event, Scope], JsonValue], context: PlaceholderContext) -> Slot:
+    write = WRITERS[context]
     return lambda event, scope: write(find(event, scope))
 
 
@@ -143,7 +143,7 @@ def nothing_of(placeholder: Placeholder) -> str:
     """Return the text for null and for missing values."""
     if placeholder.default is not None:
         return placeholder.default
-    return "null" if placeholder.place == "value" else ""
+    return "null" if placeholder.context == "value" else ""
 
 
 def _as_value(value: Any) -> str:
@@ -163,7 +163,7 @@ def arrival_text(arrived_at: datetime) -> str:
     return arrived_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-#: How a value that is not null is written in each place.
+#: How a value that is not null is written in each context.
 WRITERS: Final[dict[PlaceholderContext, Callable[[Any], str]]] = {
     "value": _as_value,
     "string": _in_string,
@@ -189,8 +189,8 @@ def constant_size(template: Template, constants: Mapping[str, Any]) -> int:
         if isinstance(part, str):
             total += len(part)
         elif constants.get(part.name) is not None:
-            known = (part.name, part.place)
+            known = (part.name, part.context)
             if known not in sizes:
-                sizes[known] = len(WRITERS[part.place](constants[part.name]))
+                sizes[known] = len(WRITERS[part.context](constants[part.name]))
             total += sizes[known]
     return total

@@ -29,7 +29,7 @@ class MissingValue(enum.Enum):
 
 MISSING: Final = MissingValue.MISSING
 
-#: The attributes that CloudEvents 1.0 names, and the two places of the data.
+#: The attributes that CloudEvents 1.0 names, and the two members of the data.
 KNOWN_NAMES: Final = (
     "data",
     "data_base64",

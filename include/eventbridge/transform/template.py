@@ -35,7 +35,7 @@ class Placeholder:
     """One `${name}`: its position, its default as written to the output (None: it has none), line and column."""
 
     name: str
-    place: PlaceholderContext
+    context: PlaceholderContext
     default: str | None
     at: str
 
@@ -85,7 +85,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     if lone := _SURROGATE.search(text):
         message = f"the template holds half of a surrogate pair at {line_and_column(text, lone.start())}"
         errors.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
-    parts = tuple(part if isinstance(part, str) else _placed(part, is_json=not problem) for part in raw)
+    parts = tuple(part if isinstance(part, str) else _in_context(part, is_json=not problem) for part in raw)
     return Template(parts, is_json=not problem), errors
 
 
@@ -132,16 +132,16 @@ def _unreadable(text: str, position: int, found: re.Match[str] | None, where: st
     return TransformError(message, path=where, value=text, remedy=f"{remedy}; for the text ${{ itself write $${{.")
 
 
-def _placed(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
-    place: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
+def _in_context(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
+    context: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
     default = raw.default
-    if default is not None and place == "string":
+    if default is not None and context == "string":
         default = _braces(default)  # already as JSON writes it inside a string: the probe has shown it
-    elif default is not None and place == "text":
+    elif default is not None and context == "text":
         default = _unescaped(default)
     elif default is not None:
         default = _braces(default) if not _json_problem(_braces(default)) else write_document(_unescaped(default))
-    return Placeholder(raw.name, place, default, raw.at)
+    return Placeholder(raw.name, context, default, raw.at)
 
 
 def _braces(default: str) -> str:

@@ -89,9 +89,9 @@ def _compare_batch(
             of_target, of_shadow = rows.get(report.target, {}), rows.get(report.shadow, {})
             if of_target and of_shadow and responses is None:
                 responses = _first_responses(runtime, batch, rule)
-            for place, shadow in of_shadow.items():
-                if place in of_target:
-                    _compare(report, of_target[place], shadow, responses or {}, samples)
+            for event_row, shadow in of_shadow.items():
+                if event_row in of_target:
+                    _compare(report, of_target[event_row], shadow, responses or {}, samples)
 
 
 def _compare(report: ShadowReport, target: Row, shadow: Row, responses: Mapping[bytes, str], samples: int) -> None:

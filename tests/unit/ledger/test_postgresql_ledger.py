@@ -20,7 +20,7 @@ from unit.ledger.newer_revision import add_revision
 
 from eventbridge.errors import LedgerError, SettingsError
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.chunks import PLACES_OF_RUNNER
+from eventbridge.ledger.chunks import PLACEMENTS_OF_RUNNER
 from eventbridge.ledger.definitions import metadata
 from eventbridge.ledger.engines import postgresql
 from eventbridge.ledger.engines.registry import engine_of
@@ -282,10 +282,10 @@ def test_a_reader_cannot_change_the_ledger_and_waits_for_no_writer(url: str) -> 
         other.execute("LOCK TABLE batch IN ACCESS EXCLUSIVE MODE")
         begun = time.monotonic()
         with pytest.raises(OperationalError, match="timeout"):
-            reading.execute(PLACES_OF_RUNNER, {"of_runner": "flights"})
+            reading.execute(PLACEMENTS_OF_RUNNER, {"of_runner": "flights"})
         other.rollback()
 
         assert time.monotonic() - begun < 2
-        assert reading.execute(PLACES_OF_RUNNER, {"of_runner": "flights"}).all() == []
+        assert reading.execute(PLACEMENTS_OF_RUNNER, {"of_runner": "flights"}).all() == []
         with pytest.raises(InternalError, match="read-only transaction"):
             reading.exec_driver_sql("DELETE FROM batch")

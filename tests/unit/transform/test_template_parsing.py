@@ -8,10 +8,10 @@ from eventbridge.transform.template import Placeholder, parse_template
 
 
 def parts(text: str) -> list[str | tuple[str, str, str | None]]:
-    """Return literals as they are and placeholders as (name, place, default); there must be no error."""
+    """Return literals as they are and placeholders as (name, context, default); there must be no error."""
     template, errors = parse_template(text)
     assert errors == []
-    return [part if isinstance(part, str) else (part.name, part.place, part.default) for part in template.parts]
+    return [part if isinstance(part, str) else (part.name, part.context, part.default) for part in template.parts]
 
 
 @pytest.mark.parametrize(

@@ -110,10 +110,10 @@ def _paths(values: Sequence[float | None], top: float) -> tuple[str, str]:
     for number, value in enumerate(values):
         if value is None:
             continue
-        place = f"{number * across:.1f} {HEIGHT - HEIGHT * min(value, top) / top:.1f}"
+        point = f"{number * across:.1f} {HEIGHT - HEIGHT * min(value, top) / top:.1f}"
         begins = number == 0 or values[number - 1] is None
         if begins and (number + 1 == len(values) or values[number + 1] is None):
-            dots.append(f"M{place}h0.1")
+            dots.append(f"M{point}h0.1")
         else:
-            lines.append(f"{'M' if begins else 'L'}{place}")
+            lines.append(f"{'M' if begins else 'L'}{point}")
     return "".join(lines), "".join(dots)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from fastapi import Request
 
-from eventbridge.api.documents import DeadLetterQuery, dead_letter_place, rule_document, with_name
+from eventbridge.api.documents import DeadLetterQuery, dead_letter_named, rule_document, with_name
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.payloads import (
@@ -251,12 +251,12 @@ def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> 
 
 def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
     """Return one dead letter with its mark; payloads are hidden from a viewer without the right to see them."""
-    place = dead_letter_place(runtime, name)
-    record = read_dead_letter(runtime, place.file, place.row)
+    letter = dead_letter_named(runtime, name)
+    record = read_dead_letter(runtime, letter.file, letter.row)
     found = visible_dead_letter(asked, with_name(record))
     return {
         "dead_letter": found,
-        "mark": Marks(runtime).of(DeadLetter(place.file, place.row, record)),
+        "mark": Marks(runtime).of(DeadLetter(letter.file, letter.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if can_see_payloads(asked) else [],

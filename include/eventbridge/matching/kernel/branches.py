@@ -111,7 +111,7 @@ NO_ANCHOR: Final = -1
 
 
 class OrderedBranch(NamedTuple):
-    """A branch in its place; `anchor` is the number of the leaf list that is its anchor, or NO_ANCHOR."""
+    """A branch in its order; `anchor` is the number of the leaf list that is its anchor, or NO_ANCHOR."""
 
     rule: int
     branch: Branch
@@ -136,7 +136,7 @@ def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[Order
         ruled_out[path] += count * max(0.0, 1.0 - share)
         let_through[path] += count * min(1.0, share)
     ranked = sorted(ruled_out, key=lambda path: (-ruled_out[path], path))
-    rank = {path: f"{place:07d} " for place, path in enumerate(ranked)}
+    rank = {path: f"{position:07d} " for position, path in enumerate(ranked)}
     name_of = {effect: rank[effect.path] + effect.text for effect in effects}
 
     def anchor_of(branch: Branch) -> int:

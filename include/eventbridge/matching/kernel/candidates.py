@@ -93,12 +93,12 @@ def gather_present(tables: int, event_tables: int, present: int) -> Any:
             put_int32(paths, count, path)
             put_int32(offsets, count, offset)
             count += 1
-            for place in range(int32_at(firsts, column + offset), int32_at(firsts, column + offset + 1)):
-                word = int32_at(words, place)
+            for position in range(int32_at(firsts, column + offset), int32_at(firsts, column + offset + 1)):
+                word = int32_at(words, position)
                 bits = word_at(row, summary_words + word)
                 if link >= 0:
                     bits |= _or_chain(tables, event_tables, link, offset, summary_words + word)
-                bits &= word_at(anchors, place)
+                bits &= word_at(anchors, position)
                 if bits != _ZERO:
                     _add_candidates(candidates, summary_words, word, bits)
     return count
@@ -420,6 +420,6 @@ def _forget_elements(tables: int, event_tables: int, path: int, sharing: int) ->
 
 @inlined
 def _passes(tables: int, row: int, offset: int, branch: int) -> Any:
-    place = (row + offset) * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS) + (branch >> 6)
-    word = word_at(int64_at(tables, t.ROWS), place)
+    position = (row + offset) * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS) + (branch >> 6)
+    word = word_at(int64_at(tables, t.ROWS), position)
     return (word >> np.uint64(branch & 63)) & _ONE != _ZERO

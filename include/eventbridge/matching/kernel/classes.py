@@ -131,9 +131,9 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
         for index in range(stride):
             put_word(start, index, word_at(rows, t.ROW_OF_ALL * stride + index))
         firsts, taken = int64_at(tables, t.TAKEN_FIRST), int64_at(tables, t.TAKEN_BITS)
-        for place in range(int32_at(firsts, first_column + offset), int32_at(firsts, first_column + offset + 1)):
-            word = summary_words + int32_at(int64_at(tables, t.TAKEN_WORD), place)
-            put_word(start, word, word_at(start, word) & ~word_at(taken, place))
+        for position in range(int32_at(firsts, first_column + offset), int32_at(firsts, first_column + offset + 1)):
+            word = summary_words + int32_at(int64_at(tables, t.TAKEN_WORD), position)
+            put_word(start, word, word_at(start, word) & ~word_at(taken, position))
     counters = int64_at(tables, t.COUNTERS)
     stamp = int64_at(counters, t.COUNTER_STAMP) + 1
     put_word(counters, t.COUNTER_STAMP, np.uint64(stamp))
@@ -141,8 +141,8 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
     for index in range(atom_count):
         atom = int32_at(atoms, index)
         firsts = int64_at(tables, t.ATOM_DENIALS_FIRST)
-        for place in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
-            denial = int32_at(int64_at(tables, t.ATOM_DENIALS), place)
+        for position in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
+            denial = int32_at(int64_at(tables, t.ATOM_DENIALS), position)
             if int64_at(denial_stamp, denial) != stamp:
                 put_word(denial_stamp, denial, np.uint64(stamp))
                 _clear_bits(tables, row, denial)
@@ -164,8 +164,8 @@ def _complete_conjunctions(tables: int, path: int, row: int, atom_count: int, st
     count = 0
     for index in range(atom_count):
         atom = int32_at(atoms, index)
-        for place in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
-            conjunction = int32_at(conjunctions, place)
+        for position in range(int32_at(firsts, atom), int32_at(firsts, atom + 1)):
+            conjunction = int32_at(conjunctions, position)
             if int64_at(stamps, conjunction) != stamp:
                 put_word(stamps, conjunction, np.uint64(stamp))
                 put_int32(seen, conjunction, 0)
@@ -177,15 +177,15 @@ def _complete_conjunctions(tables: int, path: int, row: int, atom_count: int, st
         if int32_at(seen, conjunction) == int32_at(int64_at(tables, t.CONJUNCTION_NEED), conjunction):
             _complete(tables, row, conjunction, stamp)
     always = int64_at(tables, t.PATH_ALWAYS_FIRST)
-    for place in range(int32_at(always, path), int32_at(always, path + 1)):
-        _complete(tables, row, int32_at(int64_at(tables, t.ALWAYS), place), stamp)
+    for position in range(int32_at(always, path), int32_at(always, path + 1)):
+        _complete(tables, row, int32_at(int64_at(tables, t.ALWAYS), position), stamp)
 
 
 @compiled
 def _complete(tables: int, row: int, conjunction: int, stamp: int) -> None:
     firsts, denials = int64_at(tables, t.CONJUNCTION_DENIALS_FIRST), int64_at(tables, t.CONJUNCTION_DENIALS)
-    for place in range(int32_at(firsts, conjunction), int32_at(firsts, conjunction + 1)):
-        if int64_at(int64_at(tables, t.DENIAL_STAMP), int32_at(denials, place)) == stamp:
+    for position in range(int32_at(firsts, conjunction), int32_at(firsts, conjunction + 1)):
+        if int64_at(int64_at(tables, t.DENIAL_STAMP), int32_at(denials, position)) == stamp:
             return
     _set_bits(tables, row, t.CONJUNCTION_BITS_FIRST, t.CONJUNCTION_BITS, conjunction)
 
@@ -194,8 +194,8 @@ def _complete(tables: int, row: int, conjunction: int, stamp: int) -> None:
 def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: int) -> None:
     start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
     firsts, bits = int64_at(tables, first_name), int64_at(tables, bits_name)
-    for place in range(int32_at(firsts, number), int32_at(firsts, number + 1)):
-        bit = int32_at(bits, place)
+    for position in range(int32_at(firsts, number), int32_at(firsts, number + 1)):
+        bit = int32_at(bits, position)
         put_word(start, bit >> 6, word_at(start, bit >> 6) | (_ONE << np.uint64(bit & 63)))
 
 
@@ -203,8 +203,8 @@ def _set_bits(tables: int, row: int, first_name: int, bits_name: int, number: in
 def _clear_bits(tables: int, row: int, denial: int) -> None:
     start = int64_at(tables, t.ROWS) + 8 * (row * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS))
     firsts, bits = int64_at(tables, t.DENIAL_BITS_FIRST), int64_at(tables, t.DENIAL_BITS)
-    for place in range(int32_at(firsts, denial), int32_at(firsts, denial + 1)):
-        bit = int32_at(bits, place)
+    for position in range(int32_at(firsts, denial), int32_at(firsts, denial + 1)):
+        bit = int32_at(bits, position)
         put_word(start, bit >> 6, word_at(start, bit >> 6) & ~(_ONE << np.uint64(bit & 63)))
 
 

@@ -35,7 +35,7 @@ from eventbridge.matching.pattern.nodes import (
 class Conditions:
     """All conditions, entered leaf list by leaf list; equal ones are kept once.
 
-    A *place* is a bit in the rows of a path: column x bits from one row to the next + branch. `denials` are
+    A *position* is a bit in the rows of a path: column x bits from one row to the next + branch. `denials` are
     `anything-but`s by the atoms that break them, `conjunctions` are `all`s by their atoms and denials.
     """
 
@@ -49,14 +49,14 @@ class Conditions:
         self.conjunctions: dict[tuple[int, Conjunction], int] = {}
         self.conjunction_bits: list[list[int]] = []
 
-    def add(self, effect: LeafListEffect, path: int, places: Sequence[int]) -> None:
-        """Enter a leaf list: what sets its bits, one place for each branch that has it."""
+    def add(self, effect: LeafListEffect, path: int, positions: Sequence[int]) -> None:
+        """Enter a leaf list: what sets its bits, one position for each branch that has it."""
         for name in effect.atoms:
-            self.atom_bits[self._atom(path, name)] += places
+            self.atom_bits[self._atom(path, name)] += positions
         for denial in effect.denials:
-            self.denial_bits[self._denial(path, denial)] += places
+            self.denial_bits[self._denial(path, denial)] += positions
         for conjunction in effect.conjunctions:
-            self.conjunction_bits[self._conjunction(path, conjunction)] += places
+            self.conjunction_bits[self._conjunction(path, conjunction)] += positions
 
     def _atom(self, path: int, name: Name) -> int:
         atom = self.by_path[path].setdefault(name, len(self.atom_bits))

@@ -13,7 +13,7 @@ from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.texts import TextBuffer
 from eventbridge.matching.scan.words import AT_ONCE
 
-# Places in the list of addresses that EventTables keeps; the last two are plain numbers.
+# Positions in the list of addresses that EventTables keeps; the last two are plain numbers.
 (
     LEAF_ROW,  # per leaf: the row of its class
     LEAF_NEXT,  # per leaf: the next leaf at the same path, -1

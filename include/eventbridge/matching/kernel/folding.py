@@ -44,14 +44,14 @@ def fold(tables: int, text: int, position: int, length: int, into: int) -> Any:
         point = byte & (0xFF >> (size + 1))
         for index in range(position + 1, position + size):
             point = point << 6 | (byte_at(text, index) & 63)
-        place = _place(tables, point)
-        if place < 0:
+        folding = _folding(tables, point)
+        if folding < 0:
             for index in range(position, position + size):
                 put_byte(into, written, byte_at(text, index))
                 written += 1
         else:
             firsts, folded = int64_at(tables, t.FOLD_FIRST), int64_at(tables, t.FOLD_BYTES)
-            for index in range(int32_at(firsts, place), int32_at(firsts, place + 1)):
+            for index in range(int32_at(firsts, folding), int32_at(firsts, folding + 1)):
                 put_byte(into, written, byte_at(folded, index))
                 written += 1
         position += size
@@ -59,7 +59,7 @@ def fold(tables: int, text: int, position: int, length: int, into: int) -> Any:
 
 
 @compiled
-def _place(tables: int, point: int) -> Any:
+def _folding(tables: int, point: int) -> Any:
     points = int64_at(tables, t.FOLD_POINTS)
     low, high = 0, int64_at(tables, t.FOLD_COUNT)
     while low < high:

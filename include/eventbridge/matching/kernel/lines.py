@@ -101,8 +101,8 @@ def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
     node = interval + intervals
     while node > 0:
         begin = int32_at(firsts, first_node + node)
-        for place in range(begin, int32_at(firsts, first_node + node + 1)):
-            put_int32(atoms, count, int32_at(items, place))
+        for position in range(begin, int32_at(firsts, first_node + node + 1)):
+            put_int32(atoms, count, int32_at(items, position))
             count += 1
         node >>= 1
     return count
@@ -208,18 +208,18 @@ class _Lines:
         for atom, bounds in ranges.items():
             first, final = 0, last
             for sign, number in bounds:
-                place = 2 * rank[number]
+                position = 2 * rank[number]
                 if sign == "!=":
                     low.append(0)
-                    high.append(place)
+                    high.append(position)
                     atoms.append(atom)
-                    first = place + 2
+                    first = position + 2
                 else:
                     after, before = _OPEN[sign]
                     if after:
-                        first = max(first, place + after)
+                        first = max(first, position + after)
                     if sign in ("<", "<=", "="):
-                        final = min(final, place + before)
+                        final = min(final, position + before)
             low.append(first)
             high.append(final)
             atoms.append(atom)

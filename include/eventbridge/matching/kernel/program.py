@@ -48,14 +48,14 @@ class Program(NamedTuple):
 
 
 def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_paths: int) -> Program:
-    """Return the program of a rule set: of the branches of each rule, whose number is its place."""
-    placed = [NumberedBranch(rule, branch) for rule, listed in enumerate(branches) for branch in listed]
+    """Return the program of a rule set: of the branches of each rule, whose number is its position."""
+    numbered_branches = [NumberedBranch(rule, branch) for rule, listed in enumerate(branches) for branch in listed]
     numbered: dict[Path, int] = {}
-    for _, branch in placed:
+    for _, branch in numbered_branches:
         for effect in branch.effects:
             numbered.setdefault(effect.path, len(numbered))
     anchored = len(numbered) > few_paths
-    return _Compiler(ordered(placed, anchored=anchored), numbered, anchored, class_rows).compile()
+    return _Compiler(ordered(numbered_branches, anchored=anchored), numbered, anchored, class_rows).compile()
 
 
 class _Fields(NamedTuple):
@@ -63,7 +63,7 @@ class _Fields(NamedTuple):
 
     bit: _Integers
     path: _Integers
-    offset: _Integers  # its place among the leaf lists of its branch at the same path
+    offset: _Integers  # its position among the leaf lists of its branch at the same path
     can_be_absent: npt.NDArray[np.bool_]
     present: npt.NDArray[np.bool_]
     anchor: npt.NDArray[np.bool_]
@@ -104,7 +104,7 @@ class _Compiler:
 
     def _add_branches(self) -> _Fields:
         rows: list[int] = []
-        places: dict[LeafListEffect, list[int]] = {}
+        positions: dict[LeafListEffect, list[int]] = {}
         stride_bits = self.stride * 64
         for bit, (_, branch, anchor) in enumerate(self.branches):
             seen: dict[int, int] = {}
@@ -113,8 +113,8 @@ class _Compiler:
                 offset = seen.get(path, 0)
                 seen[path] = offset + 1
                 rows += (bit, path, offset, effect.can_be_absent, effect.present, number == anchor)
-                places.setdefault(effect, []).append(offset * stride_bits + bit)
-        for effect, found in places.items():
+                positions.setdefault(effect, []).append(offset * stride_bits + bit)
+        for effect, found in positions.items():
             self.conditions.add(effect, self.paths[effect.path], found)
         columns = np.array(rows, np.int64).reshape(-1, 6).T
         return _Fields(columns[0], columns[1], columns[2], columns[3] != 0, columns[4] != 0, columns[5] != 0)
@@ -166,11 +166,11 @@ class _Compiler:
     def _put_words(self, names: tuple[int, int, int], column: _Integers, bit: _Integers, columns: int) -> None:
         """Keep sets of bits, one for each column: where its words begin, and the numbers and bits of those not 0."""
         first, word, bits = names
-        place = column * self.words + (bit >> 6)
-        order = np.argsort(place, kind="stable")
-        place, masks = place[order], np.uint64(1) << (bit[order] & 63).astype(np.uint64)
-        begins = np.flatnonzero(np.diff(place, prepend=-1))
-        kept = place[begins]
+        position = column * self.words + (bit >> 6)
+        order = np.argsort(position, kind="stable")
+        position, masks = position[order], np.uint64(1) << (bit[order] & 63).astype(np.uint64)
+        begins = np.flatnonzero(np.diff(position, prepend=-1))
+        kept = position[begins]
         self.tables.put(first, np.searchsorted(kept, np.arange(columns + 1) * self.words).astype(np.int32))
         self.tables.put(word, (kept % self.words).astype(np.int32))
         self.tables.put(bits, np.bitwise_or.reduceat(masks, begins) if len(begins) else masks)

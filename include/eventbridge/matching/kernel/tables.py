@@ -1,6 +1,6 @@
 """Every table that the compiled code reads or writes, by name; compiled code finds each through one address.
 
-`Tables` is a list of addresses. A name below is a place in it: `int32_at(int64_at(tables, ENTRY_ATOM), entry)`.
+`Tables` is a list of addresses. A name below is a position in it: `int32_at(int64_at(tables, ENTRY_ATOM), entry)`.
 "First" tables hold where the list of number i begins in the table named with them: it ends where the next begins.
 """
 
@@ -33,13 +33,13 @@ PATH_ABSENT = next(_names)  # the class of having no leaf; unused with anchors
 PATH_LACKING = next(_names)  # the class of a leaf in an array that may not be one of the chosen ones
 PATH_NUMBERS = next(_names)  # the path's line of numbers, -1
 PATH_ADDRESSES = next(_names)  # the path's line of addresses, -1
-PATH_ROOT = next(_names)  # the place of the start state of the path's automaton
+PATH_ROOT = next(_names)  # the position of the start state of the path's automaton
 PATH_ALWAYS_FIRST = next(_names)  # into ALWAYS: the `all` conditions that want no atom
 ALWAYS = next(_names)
 
 # --- columns, most selective first -------------------------------------------------------------------------------
 COLUMN_PATH = next(_names)
-COLUMN_OFFSET = next(_names)  # the column's place among those of its path
+COLUMN_OFFSET = next(_names)  # the column's position among those of its path
 
 # --- columns, path by path ---------------------------------------------------------------------------------------
 TAKEN_FIRST = next(_names)  # into TAKEN_WORD, TAKEN_BITS: what a leaf that meets nothing takes away from a row
@@ -87,7 +87,9 @@ SEGMENT_ATOMS = next(_names)
 # --- wildcards and contains --------------------------------------------------------------------------------------
 BYTE_CLASS = next(_names)  # 256: which column of the automaton a byte is
 CLASS_SHIFT = next(_names)  # the logarithm (base 2) of how many columns there are
-MOVES = next(_names)  # place of a state + class of the byte: place of the next state, inverted (~) if a sign ends there
+MOVES = next(
+    _names
+)  # position of a state + class of the byte: position of the next state, inverted (~) if a sign ends there
 STATE_SIGN = next(_names)  # the sign that ends here, -1
 STATE_LINK = next(_names)  # the next state, on the way of shorter endings, where a sign ends; -1
 SIGN_TEXTS_FIRST = next(_names)  # into SIGN_TEXTS: the text conditions that have the sign

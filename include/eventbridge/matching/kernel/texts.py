@@ -25,7 +25,7 @@ _CROWD: Final = 8  # so many checks cost about what the walk over a text of 50 b
 _LONGEST_SCANNED: Final = 200  # bytes of a part: bounds what choosing signs takes, of thousands of long parts
 
 STATES_AND_COLUMNS: Final = 1 << 31
-"""An automaton has fewer moves than this: their places are kept in 32 bits, with the sign of the number for a mark."""
+"""An automaton has fewer moves than this: 32 bits hold their positions, and the sign of the number is a mark."""
 
 SIGN_BYTES: Final = 12
 """How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
@@ -69,8 +69,8 @@ def _check_signs(
 def _check(tables: int, sign: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
     firsts, items = int64_at(tables, t.SIGN_TEXTS_FIRST), int64_at(tables, t.SIGN_TEXTS)
     stamps = int64_at(tables, t.TEXT_STAMP)
-    for place in range(int32_at(firsts, sign), int32_at(firsts, sign + 1)):
-        condition = int32_at(items, place)
+    for item in range(int32_at(firsts, sign), int32_at(firsts, sign + 1)):
+        condition = int32_at(items, item)
         if int64_at(stamps, condition) != stamp:
             put_word(stamps, condition, np.uint64(stamp))
             if _holds(tables, condition, text, position, length):
@@ -86,11 +86,11 @@ def _sort(key: int, first: int, stop: int) -> None:
     while gap > 0:
         for index in range(first + gap, stop):
             value = int32_at(key, index)
-            place = index
-            while place >= first + gap and int32_at(key, place - gap) > value:
-                put_int32(key, place, int32_at(key, place - gap))
-                place -= gap
-            put_int32(key, place, value)
+            position = index
+            while position >= first + gap and int32_at(key, position - gap) > value:
+                put_int32(key, position, int32_at(key, position - gap))
+                position -= gap
+            put_int32(key, position, value)
         gap >>= 1
 
 
@@ -197,7 +197,7 @@ def build_automata(
 ) -> tuple[Any, Any, Any, Any]:
     """Return (root per path, moves, sign per state, link per state) for signs sorted by path.
 
-    Roots and moves name a state by the place of its first move; one at which a sign ends is inverted (~).
+    Roots and moves name a state by the position of its first move; one at which a sign ends is inverted (~).
 
     Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and there are `states` states at most.
     """
@@ -216,11 +216,11 @@ def build_automata(
             count += 1
         state = root[path]
         for index in range(starts[sign], starts[sign] + lengths[sign]):
-            place = state * class_count + classes[text[index]]
-            if moves[place] < 0:
-                moves[place] = count
+            position = state * class_count + classes[text[index]]
+            if moves[position] < 0:
+                moves[position] = count
                 count += 1
-            state = moves[place]
+            state = moves[position]
         sign_of[state] = sign
     for path in range(path_count):
         if root[path] < 0:
@@ -232,20 +232,20 @@ def build_automata(
             state = queue[begin]
             begin += 1
             for column in range(class_count):
-                place = state * class_count + column
+                position = state * class_count + column
                 below = root[path] if state == root[path] else moves[fall[state] * class_count + column]
-                if moves[place] < 0:
-                    moves[place] = below
+                if moves[position] < 0:
+                    moves[position] = below
                 else:
-                    child = moves[place]
+                    child = moves[position]
                     fall[child] = below
                     link[child] = below if sign_of[below] >= 0 else link[below]
                     queue[end] = child
                     end += 1
-    for place in range(count * class_count):
-        state = moves[place]
+    for position in range(count * class_count):
+        state = moves[position]
         move = state << class_shift
-        moves[place] = ~move if sign_of[state] >= 0 or link[state] >= 0 else move
+        moves[position] = ~move if sign_of[state] >= 0 or link[state] >= 0 else move
     for path in range(path_count):
         root[path] <<= class_shift
     return root, moves[: count * class_count].copy(), sign_of, link

@@ -116,7 +116,7 @@ def scan(
         token = 0
         # The innermost open object or array with requested parts; the outer ones are in `frames`.
         depth, node, in_array = 0, 0, False
-        array, element, place, place_element = 0, 0, FREE, 0
+        array, element, position, position_element = 0, 0, FREE, 0
         objects += 1
         number = objects
         kind_of_event, arrays = FLAT, 0
@@ -181,13 +181,13 @@ def scan(
                     put_word(frame, 0, np.uint64(2 * node + in_array))
                     put_word(frame, 1, np.uint64(array))
                     put_word(frame, 2, np.uint64(element))
-                    put_word(frame, 3, np.uint64(place))
-                    put_word(frame, 4, np.uint64(place_element))
+                    put_word(frame, 3, np.uint64(position))
+                    put_word(frame, 4, np.uint64(position_element))
                     put_word(frame, 5, np.uint64(number))
                     depth += 1
                     if in_array:
-                        place = array if place == FREE else DEEP
-                        place_element = element
+                        position = array if position == FREE else DEEP
+                        position_element = element
                     node, in_array = below, byte == OPEN_ARRAY
                     objects += 1
                     number = objects
@@ -209,8 +209,8 @@ def scan(
                     return event
                 leaves.node[count], leaves.kind[count] = below, kind
                 leaves.position[count], leaves.length[count] = content, length
-                leaves.array[count], leaves.element[count] = place, place_element
-                if place != FREE:
+                leaves.array[count], leaves.element[count] = position, position_element
+                if position != FREE:
                     kind_of_event = NESTED
                 count += 1
             # 3. Behind a value: a comma and the next, or the end of what is open.
@@ -232,7 +232,7 @@ def scan(
                 node = int64_at(frame, 0) >> 1
                 in_array = int64_at(frame, 0) & 1 != 0
                 array, element = int64_at(frame, 1), int64_at(frame, 2)
-                place, place_element = int64_at(frame, 3), int64_at(frame, 4)
+                position, position_element = int64_at(frame, 3), int64_at(frame, 4)
                 number = int64_at(frame, 5)
         if good and token == token_count:
             status[event] = kind_of_event

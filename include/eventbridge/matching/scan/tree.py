@@ -71,7 +71,7 @@ class _Node:
 
 
 def path_tree(paths: Sequence[Sequence[Step]]) -> PathTree:
-    """Return the tree of distinct paths; a path's index is its place in `paths`.
+    """Return the tree of distinct paths; a path's index is its position in `paths`.
 
     Only `find_index` follows the steps that are numbers: their keys begin with a byte that UTF-8 has not.
     """

@@ -114,8 +114,8 @@ def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
     passed = np.maximum(settled[timed] - published[timed], 0)
     counts = np.bincount(group_of, minlength=len(groups))
     latencies = np.bincount(group_of[timed], weights=passed, minlength=len(groups))
-    places = group_of[timed] * BUCKETS + np.searchsorted(_BOUNDS, passed)
-    buckets = np.bincount(places, minlength=len(groups) * BUCKETS).reshape(-1, BUCKETS)
+    cells = group_of[timed] * BUCKETS + np.searchsorted(_BOUNDS, passed)
+    buckets = np.bincount(cells, minlength=len(groups) * BUCKETS).reshape(-1, BUCKETS)
     for number, code in enumerate(groups.tolist()):
         pair, status = divmod(code, len(statuses))
         rule, target = divmod(pair, len(targets))
@@ -131,9 +131,9 @@ def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:
         groups, group_of = np.unique(codes, return_inverse=True)
         return groups, group_of
     groups = np.flatnonzero(np.bincount(codes, minlength=most))
-    place = np.zeros(most + 1, np.int64)
-    place[groups] = np.arange(len(groups))
-    return groups, place[codes]
+    index = np.zeros(most + 1, np.int64)
+    index[groups] = np.arange(len(groups))
+    return groups, index[codes]
 
 
 def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:

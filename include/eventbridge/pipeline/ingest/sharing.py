@@ -108,11 +108,11 @@ class LandingResult(NamedTuple):
 
     def by_file(self) -> Iterator[tuple[LandedFile, set[bytes]]]:
         """Yield each file with the identities of its valid events."""
-        place = 0
+        begin = 0
         for file in self.landed.files:
-            end = place + file.detail.valid * IDENTITY_BYTES
-            yield file, {self.identities[at : at + IDENTITY_BYTES] for at in range(place, end, IDENTITY_BYTES)}
-            place = end
+            end = begin + file.detail.valid * IDENTITY_BYTES
+            yield file, {self.identities[at : at + IDENTITY_BYTES] for at in range(begin, end, IDENTITY_BYTES)}
+            begin = end
 
 
 class Lander(Protocol):

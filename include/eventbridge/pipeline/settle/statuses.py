@@ -54,7 +54,7 @@ _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
     STATUS_RANK.index, ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 )
 
-_DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
+_DISABLED, _COPY_HELD = 0, 1  # indices in `Judge._held`
 
 #: Columns of a delivery row that settle the delivery.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]

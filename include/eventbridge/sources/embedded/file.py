@@ -152,7 +152,7 @@ BUSY_SECONDS = 30.0
 _APPLICATION_ID = 0x45764275
 _VERSION = 1
 
-# A position is the partition's number in the high bits and the offset in the low ones (`places`):
+# A position is the partition's number in the high bits and the offset in the low ones (`position`):
 # the primary key is then the row id, a range of a partition is contiguous in the table, and no second index is needed.
 _SCHEMA = """
 CREATE TABLE partition (

@@ -98,7 +98,7 @@ _HEAD: Final = np.dtype(
         ("magic", ">u4"),
         ("-", "V12"),
         ("offset", ">u8"),
-        ("place", "V8"),
+        ("position", "V8"),
         ("flags", ">u4"),
         ("born", "V16"),
         ("stored_at", ">u8"),
@@ -153,28 +153,28 @@ def _blocks(pulled: Sequence[PullResult]) -> Iterator[pa.RecordBatch]:
 def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
     """Return offsets and headers of messages; None if some are packed, in another format, truncated or damaged."""
     begins: list[int] = []
-    place, last = 0, len(body) - _HEAD.itemsize
-    while place <= last:
-        begins.append(place)
-        total = _TOTAL.unpack_from(body, place)[0]
+    position, last = 0, len(body) - _HEAD.itemsize
+    while position <= last:
+        begins.append(position)
+        total = _TOTAL.unpack_from(body, position)[0]
         if total < _HEAD.itemsize:
             return None
-        place += total
-    if place != len(body) or not begins:
+        position += total
+    if position != len(body) or not begins:
         return None
-    places = np.array(begins)
+    positions = np.array(begins)
     data = np.frombuffer(body, np.uint8)
-    heads = data[places[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
+    heads = data[positions[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
     is_plain = (heads["magic"] == _MAGIC).all() and not (heads["flags"] & _NOT_PLAIN).any()
     is_plain &= (heads["offset"] < MOST_OFFSET).all() and (heads["stored_at"] < MAX_MILLISECONDS).all()
-    return (places, heads) if is_plain else None
+    return (positions, heads) if is_plain else None
 
 
-def _pieces(body: bytes, places: Numbers, heads: npt.NDArray[np.void]) -> tuple[pa.Array, pa.Array] | None:
+def _pieces(body: bytes, positions: Numbers, heads: npt.NDArray[np.void]) -> tuple[pa.Array, pa.Array] | None:
     """Return bodies and properties of messages; None if one declares more bytes than it has."""
     data = np.frombuffer(body, np.uint8)
-    ends = places + heads["total"]
-    begin = places + _HEAD.itemsize
+    ends = positions + heads["total"]
+    begin = positions + _HEAD.itemsize
     stop = begin + heads["length"]
     if (stop >= ends).any():
         return None

@@ -95,18 +95,18 @@ class BatchingHttpTarget(HttpTarget):
                 yield None
             elif len(items) < count:  # no more of them may be sent
                 return
-            for place in range(first, first + len(items)):
-                del seen[place]
+            for index in range(first, first + len(items)):
+                del seen[index]
             first += len(items)
 
     def _candidates(self, requests: Sequence[Request], first: int, seen: dict[int, Kind | None]) -> Iterator[Candidate]:
         """Yield the next requests; `seen` holds the kinds that are already known."""
-        for place in range(first, len(requests)):
-            request = requests[place]
-            if place not in seen:
-                seen[place] = _kind(request)
+        for index in range(first, len(requests)):
+            request = requests[index]
+            if index not in seen:
+                seen[index] = _kind(request)
             most = self._most.get(request.delivery_id, self._limits.count)
-            yield Candidate(seen[place], len(request.payload), most)
+            yield Candidate(seen[index], len(request.payload), most)
 
     def _judged(self, sent: _BatchRequest, response: Response) -> Iterator[tuple[int, Response]]:
         if not sent.joined:

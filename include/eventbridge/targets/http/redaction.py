@@ -103,8 +103,8 @@ def veiled(text: bytes, forms: Iterable[SecretForm]) -> bytes:
 def _pieces(value: str) -> Iterator[str]:
     """Yield a value in equal pieces of at most LONGEST_PIECE, so that no expression is too large for RE2."""
     number = -(-len(value) // LONGEST_PIECE)
-    for place in range(number):
-        yield value[place * len(value) // number : (place + 1) * len(value) // number]
+    for index in range(number):
+        yield value[index * len(value) // number : (index + 1) * len(value) // number]
 
 
 def _any_form(character: str) -> str:
@@ -127,7 +127,7 @@ def _escaped(character: str) -> str:
     code, units = ord(character), character.encode("utf-16-be", errors="surrogatepass").hex()
     raw = "".join(f"\\x{byte:02x}" for byte in encoded)
     in_url = "".join(f"%(?:25)?{byte:02x}" for byte in encoded)
-    in_json = "".join(rf"\\{{1,4}}u{units[place : place + 4]}" for place in range(0, len(units), 4))
+    in_json = "".join(rf"\\{{1,4}}u{units[index : index + 4]}" for index in range(0, len(units), 4))
     entities = "|".join([f"#0{{0,4}}{code}", f"#x0{{0,4}}{code:x}", *_names(code)])
     more = r"|\+" if character == " " else ""
     return rf"(?:\\{{0,4}}(?:{raw}|(?i:{_AMPERSAND}(?:{entities});))|(?i:{in_url}|{in_json}){more})"

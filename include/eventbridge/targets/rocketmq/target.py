@@ -197,9 +197,9 @@ class SendConnections:
             found = self._received()
         yield from found
         now = time.monotonic()
-        for place, sent in list(self._flying.items()):
+        for key, sent in list(self._flying.items()):
             if now > sent.until:
-                del self._flying[place]
+                del self._flying[key]
                 yield sent.number, TimedOut(sent.broker, f"no response within {self._timeout:g} s")
                 if not self._is_flying(sent.broker):
                     self._close(sent.broker)  # another connection may succeed
@@ -223,8 +223,8 @@ class SendConnections:
                         found.append((sent.number, error))
             except RemotingError as error:
                 self._close(broker)
-                lost = [place for place in self._flying if place[0] == broker]
-                found += [(self._flying.pop(place).number, error) for place in lost]
+                lost = [key for key in self._flying if key[0] == broker]
+                found += [(self._flying.pop(key).number, error) for key in lost]
         return found
 
     def _close(self, broker: str) -> None:
@@ -233,7 +233,7 @@ class SendConnections:
             self._connections.pop(broker).close()
 
     def _is_flying(self, broker: str) -> bool:
-        return any(place[0] == broker for place in self._flying)
+        return any(key[0] == broker for key in self._flying)
 
     def _writable(self) -> list[TopicQueue]:
         if time.monotonic() >= self._known_until:

@@ -61,11 +61,11 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`rename`: another name at the same place, or (`to` is a path) the value taken out and put elsewhere."""
+    """`rename`: another name at the same position, or (`to` is a path) the value taken out and put elsewhere."""
 
     path: Path
     to: Path
-    in_place: bool
+    keeps_position: bool
     if_present: IfPresent
     missing_is_error: bool
 
@@ -78,12 +78,12 @@ class Rename:
                 raise TransformFailed(f"the event has {self.to.text} already")
             if self.if_present == "keep":
                 return None
-        if self.in_place:
+        if self.keeps_position:
             return draft.rename(self.path, str(self.to.steps[-1]))
         return draft.put(self.to, draft.remove(self.path))
 
     def _is_inside(self) -> bool:
-        """Return whether the value moves into its own place, which is free then: $.data to $.data.order."""
+        """Return whether the value moves below its own path, which is free then: $.data to $.data.order."""
         return self.to.steps[: len(self.path.steps)] == self.path.steps
 
 
@@ -198,7 +198,7 @@ class Draft:
         return parent.pop(int(last))
 
     def rename(self, path: Path, name: str) -> None:
-        """Give the member that a path leads to another name, at the same place among the others."""
+        """Give the member that a path leads to another name, at the same position among the others."""
         parent = self._parent(path)
         assert isinstance(parent, dict)
         last = path.steps[-1]

@@ -192,11 +192,11 @@ def _rename(options: Options, missing_is_error: bool) -> list[Change]:
     _keep_required(options, path, "renamed")
     name = options.text("to", None, bool, "a new name, or a path that begins with $")
     if_present = cast("IfPresent", options.choice("if_present", "error", IF_PRESENT))
-    in_place = not name.startswith("$")
-    to = _renamed(options, path, name) if in_place else options.path("to")
+    keeps_position = not name.startswith("$")
+    to = _renamed(options, path, name) if keeps_position else options.path("to")
     if name and to is not NO_PATH and path is not NO_PATH and to.steps == path.steps:
         options.add(options.at("to"), f"{to.text} is where it is already", name, "Write another name")
-    return [Rename(path, to, in_place, if_present, missing_is_error)]
+    return [Rename(path, to, keeps_position, if_present, missing_is_error)]
 
 
 def _renamed(options: Options, path: Path, name: str) -> Path:

@@ -91,8 +91,8 @@ def _mix_block(block: int, counted: Any, last: bool, state: int) -> None:
 
 
 @compiled
-def _word(block: int, turn: int, place: int) -> Any:
-    return load64(block, np.int64(_SIGMA[turn, place]) * 8)
+def _word(block: int, turn: int, position: int) -> Any:
+    return load64(block, np.int64(_SIGMA[turn, position]) * 8)
 
 
 @compiled
@@ -214,7 +214,7 @@ def _put_number(into: int, number: int) -> int:
     while left > 0:
         size += 1
         left //= 10
-    for place in range(size - 1, -1, -1):
-        put_byte(into, place, _ZERO + number % 10)
+    for position in range(size - 1, -1, -1):
+        put_byte(into, position, _ZERO + number % 10)
         number //= 10
     return size

@@ -13,13 +13,13 @@ from eventbridge.matching.scan.parts import MISSING
 from eventbridge.transform.kernel.program import (
     ARRIVAL,
     BODY,
+    CONTEXTS,
     DELIVERY_ID,
     FIELDS,
     HAND_BACK,
     JSON_TYPE,
     LITERAL,
     PART,
-    PLACES,
     PRESENT,
 )
 from eventbridge.transform.kernel.write import hex_digit, write_as_text, write_in_string, write_value
@@ -33,7 +33,7 @@ ARRIVAL_ROOM: Final = 32
 """Bytes per event in the table of arrivals, of which the text takes 27."""
 
 _ARRIVAL_LENGTH: Final = 27
-_AS_VALUE, _IN_STRING = PLACES["value"], PLACES["string"]
+_AS_VALUE, _IN_STRING = CONTEXTS["value"], CONTEXTS["string"]
 _DASH = ord("-")
 
 
@@ -155,10 +155,10 @@ def _write_part(tables: Any, row: int, delivery: int, out: int, written: int, ro
     if kind == NULL:
         return _put_text(tables, row, 2, out, written), RENDERED
     position, length = int64_at(tables.part_position, part), int32_at(tables.part_length, part)
-    place = _field(tables, row, 1)
-    if place == _AS_VALUE:
+    context = _field(tables, row, 1)
+    if context == _AS_VALUE:
         written = write_value(kind, tables.event, position, length, out, written, room)
-    elif place == _IN_STRING:
+    elif context == _IN_STRING:
         written = write_in_string(kind, tables.event, position, length, out, written, room)
     else:
         written = write_as_text(kind, tables.event, position, length, out, written, room)

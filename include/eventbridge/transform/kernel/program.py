@@ -29,7 +29,7 @@ JSON_TYPE: Final = 6  # hand back if the part at `path` is there, not null, and 
 HAND_BACK: Final = 7
 PRESENT: Final = 8  # hand back if there is no part at `path`
 
-PLACES: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text": 2}
+CONTEXTS: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text": 2}
 
 
 class Operation(NamedTuple):
@@ -38,7 +38,7 @@ class Operation(NamedTuple):
     code: int
     text: bytes = b""
     path: tuple[Step, ...] | None = None
-    place: int = 0
+    context: int = 0
     missing: bytes = b""
     failure: str | None = None
 
@@ -104,12 +104,12 @@ def _data() -> Program:
         Operation(PRESENT, path=data),
         Operation(JSON_TYPE, JSON.encode(), media_type),
     )
-    return Program((*is_plain, Operation(PART, b"null", data, PLACES["value"])), JSON)
+    return Program((*is_plain, Operation(PART, b"null", data, CONTEXTS["value"])), JSON)
 
 
 def _part(path: Path, missing_is_error: bool) -> Program:
     failure = f"the event has no {path.text}" if missing_is_error else None
-    return Program((Operation(PART, b"null", path.steps, PLACES["value"], b"null", failure),), JSON)
+    return Program((Operation(PART, b"null", path.steps, CONTEXTS["value"], b"null", failure),), JSON)
 
 
 class _Filled:
@@ -124,10 +124,10 @@ class _Filled:
             yield _literal(part, is_json)
         elif part.name in ("eb.delivery_id", "eb.ingested_at"):
             # Both are plain ASCII without quotes.
-            quote = _literal('"' if part.place == "value" else "", is_json)
+            quote = _literal('"' if part.context == "value" else "", is_json)
             yield from (quote, Operation(DELIVERY_ID if part.name == "eb.delivery_id" else ARRIVAL), quote)
         elif part.name == "eb.event":
-            yield Operation(PART, path=(), place=PLACES[part.place])
+            yield Operation(PART, path=(), context=CONTEXTS[part.context])
         else:
             source = self._own.get(part.name, self._names.get(part.name))
             yield self._of_source(part, source, is_json)
@@ -138,8 +138,8 @@ class _Filled:
             failure = None
             if self._missing_is_error and part.default is None:
                 failure = f"${{{part.name}}}: the event has no {source.text}"
-            return Operation(PART, nothing, source.steps, PLACES[part.place], nothing, failure)
-        return Operation(LITERAL, nothing) if source is None else _literal(WRITERS[part.place](source), is_json)
+            return Operation(PART, nothing, source.steps, CONTEXTS[part.context], nothing, failure)
+        return Operation(LITERAL, nothing) if source is None else _literal(WRITERS[part.context](source), is_json)
 
 
 def _literal(text: str, is_json: bool) -> Operation:
@@ -161,7 +161,7 @@ GROUP_PATHS: Final = 256
 """Paths that one group of programs looks at: the parts of 10,000 events then take 33 MB."""
 
 FIELDS: Final = 8
-"""Numbers per operation: code, place, text's start and length, missing's start and length, part, failure (0: none)."""
+"""Numbers per operation: code, context, text's start and length, missing's start and length, part, failure (or 0)."""
 
 _CODE: Final = 0
 _PART: Final = 6
@@ -241,5 +241,5 @@ def _rows(
         text = len(texts)
         texts += each.text + each.missing
         missing = text + len(each.text)
-        rows.append([each.code, each.place, text, len(each.text), missing, len(each.missing), part, failure])
+        rows.append([each.code, each.context, text, len(each.text), missing, len(each.missing), part, failure])
     return np.array(rows, np.int64).reshape(len(rows), FIELDS)

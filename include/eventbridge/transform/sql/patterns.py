@@ -195,7 +195,7 @@ class _GroupCost:
 
 @dataclass
 class _Shape:
-    """The groups of a pattern, by the places of the pieces that open them, close them or stand in them."""
+    """The groups of a pattern, by the positions of the pieces that open them, close them or are in them."""
 
     pieces: Sequence[Piece]
     flags: str = ""
@@ -214,7 +214,7 @@ class _Shape:
                 around.pop().end = at
 
     def repeat(self, at: int) -> Piece | None:
-        """Return the repetition of the piece at a place, if it has one."""
+        """Return the repetition of the piece at a position, if it has one."""
         after = self.pieces[at + 1] if at + 1 < len(self.pieces) else None
         return after if after is not None and after.kind == "repeat" else None
 
@@ -227,7 +227,7 @@ class _Shape:
         return self.pieces[first].text == r"\A" or (self.pieces[first].text == "^" and "m" not in self.flags)
 
     def look_around(self, at: int) -> int | None:
-        """Return where the outermost look-around begins that a place stands in; None if it stands in none."""
+        """Return where the outermost look-around around a position begins; None if there is none."""
         opened = {group.start: group for group in self.groups.values() if group.start >= 0}
         looks = [
             start for start, group in opened.items() if start < at < group.end and is_lookaround(self.pieces[start])
@@ -235,17 +235,17 @@ class _Shape:
         return min(looks, default=None)
 
     def tries(self, at: int) -> tuple[int, int]:
-        """Return how many powers of the text's length the repetition at a place adds, as an open or a fixed end."""
+        """Return how many powers of the text's length the repetition at a position adds, as an open or a fixed end."""
         repeated = self.pieces[at - 1]
         signs = _ALL if repeated.kind == "close" else characters(repeated.text, self.flags)
         following = self._following(at + 1, signs)
         return (1, 0) if following is None else (0, following)
 
     def _following(self, at: int, signs: frozenset[int]) -> int | None:
-        """Return None if a repetition of these signs may end in several places, 0 if nothing follows it, or else 1."""
-        found, places, seen = 0, [at], set[int]()
-        while places:
-            at = places.pop()
+        """Return None if a repetition of these signs has several possible ends, 0 if nothing follows it, or else 1."""
+        found, positions, seen = 0, [at], set[int]()
+        while positions:
+            at = positions.pop()
             if at in seen or at >= len(self.pieces):
                 continue
             seen.add(at)
@@ -253,11 +253,11 @@ class _Shape:
             if behind is None:
                 return None
             found = max(found, int(self._is_character(at)))
-            places += behind
+            positions += behind
         return found
 
     def _is_character(self, at: int) -> bool:
-        """Whether a piece stands for a character, or for a place between two of them."""
+        """Whether a piece matches a character, or a position between two characters."""
         piece = self.pieces[at]
         return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
 

@@ -179,7 +179,7 @@ def for_like(value: Node, patterns: Sequence[str]) -> Node:
 def like_limit(pattern: str) -> int:
     """Return how many characters a text may have that a pattern of LIKE is applied to; 0 if the pattern is refused.
 
-    Every % may end in several places, but for one at the end of the pattern.
+    Every % may end in several positions, but for one at the end of the pattern.
     """
     return text_limit(re.sub("%+", "%", pattern).removesuffix("%").count("%"))
 

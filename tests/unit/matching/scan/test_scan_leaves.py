@@ -31,7 +31,9 @@ def scanned(text: bytes, paths: list[Path], room: int = 10_000) -> tuple[int, li
     for leaf in range(first_leaf[1]):
         if leaves.node[leaf] != NOWHERE:
             path = paths[tree.path[leaves.node[leaf]]]
-            found.append((path, _value(text, leaves, leaf), _place(int(leaves.array[leaf]), int(leaves.element[leaf]))))
+            found.append(
+                (path, _value(text, leaves, leaf), _position(int(leaves.array[leaf]), int(leaves.element[leaf])))
+            )
     return int(status[0]), found
 
 
@@ -43,14 +45,14 @@ def _value(text: bytes, leaves: Leaves, leaf: int) -> Any:
     return parse_document(b'{"":' + written + b"}")[""]
 
 
-def _place(array: int, element: int) -> Any:
+def _position(array: int, element: int) -> Any:
     return array if array in (FREE, DEEP) else element
 
 
 def expected(text: bytes, paths: list[Path]) -> list[tuple[Path, Any, Any]]:
     """Return the same of the reference matcher's leaves."""
     return [
-        (path, leaf.value, FREE if not leaf.place else DEEP if len(leaf.place) > 1 else leaf.place[0][1])
+        (path, leaf.value, FREE if not leaf.position else DEEP if len(leaf.position) > 1 else leaf.position[0][1])
         for path, leaves in flatten(parse_document(text)).by_path.items()
         if path in paths
         for leaf in leaves
@@ -59,7 +61,7 @@ def expected(text: bytes, paths: list[Path]) -> list[tuple[Path, Any, Any]]:
 
 @pytest.mark.parametrize("seed", range(12))
 def test_leaves_are_those_of_the_reference(seed: int) -> None:
-    """Duplicate keys, arrays in arrays, escaped keys: the same values at the same places."""
+    """Duplicate keys, arrays in arrays, escaped keys: the same values at the same positions."""
     patterns, texts = made(seed, rules=20, events=60)
     paths = sorted(
         {field.path for pattern in patterns for field in pattern.where.clauses if hasattr(field, "conditions")}
@@ -73,7 +75,7 @@ def test_leaves_are_those_of_the_reference(seed: int) -> None:
             continue
 
         assert sorted(map(repr, found)) == sorted(map(repr, wanted)), text
-        assert status == NESTED or {place for _, _, place in found} <= {FREE}
+        assert status == NESTED or {position for _, _, position in found} <= {FREE}
 
 
 @pytest.mark.parametrize("depth", [127, 128])

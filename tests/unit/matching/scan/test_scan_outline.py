@@ -32,8 +32,8 @@ def outlined(text: bytes, before: bytes = b"", behind: bytes = b"") -> list[int]
     if count < 0:
         return None
     assert room[count : count + BEHIND].tolist() == [stop] * BEHIND
-    places = [place for place in range(len(text)) if text[place] == ord("\\")]
-    assert all(first_escape <= begin + place <= last_escape for place in places)
+    escapes = [escape for escape in range(len(text)) if text[escape] == ord("\\")]
+    assert all(first_escape <= begin + escape <= last_escape for escape in escapes)
     return [int(position) - begin for position in room[:count]]
 
 
@@ -85,7 +85,7 @@ def test_invalid_string_content_has_no_outline(content: str, at: int) -> None:
 
 
 def test_utf8_is_what_python_decodes() -> None:
-    """Two, three and four bytes at all borders, whole and cut, at any place among ASCII."""
+    """Two, three and four bytes at all borders, whole and cut, at any position among ASCII."""
     points = [0x80, 0x7FF, 0x800, 0xFFF, 0x1000, 0xD7FF, 0xE000, 0xFFFF, 0x10000, 0x3FFFF, 0x40000, 0x10FFFF]
     good = [chr(point).encode() for point in points]
     bad = [

@@ -61,21 +61,21 @@ def take_frames(data: bytearray) -> list[ResponseFrame]:
     Raises Malformed for anything but a frame.
     """
     found: list[ResponseFrame] = []
-    place = 0
+    position = 0
     with memoryview(data) as view:  # slices of the bytes themselves would be copied twice
-        while len(data) - place >= _LENGTHS.size:
-            length, head = _LENGTHS.unpack_from(data, place)
+        while len(data) - position >= _LENGTHS.size:
+            length, head = _LENGTHS.unpack_from(data, position)
             if not 4 <= length <= MAX_FRAME or (head & 0xFFFFFF) > length - 4:
                 raise Malformed(f"a frame of {length} bytes: is this a port of RocketMQ's remoting protocol?")
-            if len(data) - place < 4 + length:
+            if len(data) - position < 4 + length:
                 break
-            begin = place + _LENGTHS.size
+            begin = position + _LENGTHS.size
             body = begin + (head & 0xFFFFFF)
-            place += 4 + length
-            response = _response(head >> 24, bytes(view[begin:body]), bytes(view[body:place]))
+            position += 4 + length
+            response = _response(head >> 24, bytes(view[begin:body]), bytes(view[body:position]))
             if response is not None:
                 found.append(response)
-    del data[:place]
+    del data[:position]
     return found
 
 

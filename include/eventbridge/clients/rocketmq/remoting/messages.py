@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from eventbridge.clients.rocketmq.remoting import codes
 from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused
 
-#: Total length, magic, checksum, queue, flag, queue offset, place in the log, system flag, born (ms since 1970), host
-#: of the producer; stored, host of the broker; times it was consumed again, place of its transaction, body's length.
+#: Total length, magic, checksum, queue, flag, queue offset, position in the log, system flag, born (ms since 1970),
+#: host of the producer; stored, host of the broker; times it was consumed again, position of its transaction, size.
 _FIXED: Final = struct.Struct(">IIIIIQQIQ8xQ8xIQI")
 #: The same with IPv6 addresses of hosts, by the bits of the system flag.
 _FIXED_IPV6: Final = {
@@ -75,25 +75,25 @@ def decoded(data: bytes) -> list[IncomingMessage]:
     A body that cannot be decompressed is returned unchanged. Raises Malformed for anything but a message.
     """
     found: list[IncomingMessage] = []
-    place, size = 0, len(data)
+    position, size = 0, len(data)
     try:
-        while place < size:
-            fixed = _FIXED.unpack_from(data, place)
+        while position < size:
+            fixed = _FIXED.unpack_from(data, position)
             form = _FIXED_IPV6[fixed[7] & _IPV6] if fixed[7] & _IPV6 else _FIXED
             if form is not _FIXED:
-                fixed = form.unpack_from(data, place)
+                fixed = form.unpack_from(data, position)
             total, magic, _, queue, _, offset, _, flags, born_at, stored_at, reconsumed, _, length = fixed
             width = _TOPIC_LENGTHS.get(magic)
             if width is None:
                 raise Malformed(f"a message of the format {magic:#x}")
             if offset >= MOST_OFFSET or stored_at >= MAX_MILLISECONDS:
                 raise Malformed(f"a message at offset {offset} of {stored_at} ms after 1970: no broker counts so far")
-            begin = place + form.size
+            begin = position + form.size
             end = begin + length
             after = end + width + int.from_bytes(data[end : end + width], "big")
             last = after + 2 + int.from_bytes(data[after : after + 2], "big")
-            place += total
-            if last > place or place > size:
+            position += total
+            if last > position or position > size:
                 raise Malformed(f"a message of {total} bytes that declares more, or is truncated")
             body, properties = data[begin:end], properties_of(data[after + 2 : last])
             if flags & _COMPRESSED:
@@ -166,15 +166,15 @@ def _parts(whole: IncomingMessage) -> list[IncomingMessage]:
 
 
 def _of_batch(data: bytes) -> Iterator[OutgoingMessage]:
-    place = 0
-    while place < len(data):
-        total, _, _, _, length = _IN_BATCH.unpack_from(data, place)
-        if total < _IN_BATCH.size or place + total > len(data):
-            raise Malformed(f"a message of {total} bytes within a batch of {len(data) - place}")
-        begin = place + _IN_BATCH.size
+    position = 0
+    while position < len(data):
+        total, _, _, _, length = _IN_BATCH.unpack_from(data, position)
+        if total < _IN_BATCH.size or position + total > len(data):
+            raise Malformed(f"a message of {total} bytes within a batch of {len(data) - position}")
+        begin = position + _IN_BATCH.size
         end = begin + length
-        yield OutgoingMessage(data[begin:end], properties_of(data[end + 2 : place + total]))
-        place += total
+        yield OutgoingMessage(data[begin:end], properties_of(data[end + 2 : position + total]))
+        position += total
 
 
 def _plain(text: str) -> str:
