@@ -11,6 +11,7 @@ from eventbridge.transform.sql.functions import FUNCTIONS, HIGHER_ORDER, INSTEAD
 from eventbridge.transform.sql.lexer import Token, quoted
 from eventbridge.transform.sql.reader import MAXIMUM_LAMBDAS, Reader
 from eventbridge.transform.sql.run_time_limits import for_call
+from eventbridge.transform.sql.searches import search_parts
 from eventbridge.transform.sql.tree import Node, between
 
 #: The columns that an expression sees: CloudEvents' attributes as text, and what else an event holds.
@@ -135,10 +136,11 @@ class Calls(Reader):
             self._refuse(token, f"{token.text} takes {takes} arguments, and this has {given}", "Give it as many")
         if problem := call_problem(name, arguments):
             self._refuse_at(problem[0].at, problem[1], problem[2])
-        begin = f"{name}({unit}, " if unit else f"{name}("
-        call = self._node(
-            "call", token.at, begin, *between(for_call(name, arguments, inside=self._lambdas > 0)), ")", value=name
-        )
+        parts = search_parts(name, arguments)
+        if parts is None:
+            begin = f"{name}({unit}, " if unit else f"{name}("
+            parts = (begin, *between(for_call(name, arguments, inside=self._lambdas > 0)), ")")
+        call = self._node("call", token.at, *parts, value=name)
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
             looks = f"{self._peek().text.upper()} looks at other events"
             self._refuse(self._peek(), looks, "Remove it: an expression sees its event alone")
