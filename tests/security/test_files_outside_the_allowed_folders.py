@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import socket
 import stat
+import time
 import uuid
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from eventbridge.errors import SettingsError, UserError
 from eventbridge.model.outcome import Response
 from eventbridge.rules.address import path_error
 from eventbridge.targets.file.fields import FileFields
+from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 
@@ -39,6 +42,16 @@ def delivered(path: object, *folders: Path) -> Response:
     ) as target:
         [(_, response)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
     return response
+
+
+def checked(path: Path, *folders: Path) -> str | None:
+    """Return why the target says that it cannot write to that path."""
+    rule = FileFields(name="log", path=str(path))
+    with closing(
+        open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), TargetLocations(folders))
+    ) as target:
+        assert isinstance(target, FileTarget)
+        return target.check()
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
@@ -139,6 +152,51 @@ def test_a_link_that_is_made_while_a_target_is_open_is_not_followed(allowed: Pat
     assert (before.accepted, after.accepted) == (True, False)
     assert "is a link" in str(after.error)
     assert list(outside.iterdir()) == []
+
+
+def test_a_hard_link_is_not_written_through(allowed: Path, tmp_path: Path) -> None:
+    """A second name of a file outside is refused, by the check of rules too; once it is a copy, it is written."""
+    secret, path = tmp_path / "secret", allowed / "x.jsonl"
+    secret.write_text("untouched\n")
+    path.hardlink_to(secret)
+
+    response = delivered(path, allowed)
+
+    said = "is a hard link to a file with 2 names, and another may lie in another folder. Replace it by a copy"
+    assert (response.accepted, response.error_class) == (False, "FileError")
+    assert said in str(response.error)
+    assert said in str(checked(path, allowed))
+    assert secret.read_text() == "untouched\n"
+    path.unlink()
+    path.write_bytes(secret.read_bytes())
+    assert delivered(path, allowed).accepted
+    assert checked(path, allowed) is None
+    assert secret.read_text() == "untouched\n"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "terminal"])
+def test_what_is_no_regular_file_is_neither_waited_for_nor_written(kind: str, allowed: Path) -> None:
+    """A named pipe without a reader, a socket, and a terminal that has no reader either are refused at once."""
+    path = allowed / "x.jsonl"
+    with ExitStack() as opened:
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "socket":
+            opened.enter_context(closing(socket.socket(socket.AF_UNIX))).bind(str(path))
+        else:
+            ends = os.openpty()
+            for each in ends:
+                opened.callback(os.close, each)
+            path = Path(os.ttyname(ends[1]))
+            allowed = path.parent
+        begun = time.monotonic()
+
+        response = delivered(path, allowed)
+
+        assert (response.accepted, response.error_class) == (False, "FileError")
+        assert str(path) in str(response.error)
+        assert checked(path, allowed) is not None
+        assert time.monotonic() - begun < 2
 
 
 def test_an_allowed_folder_may_be_reached_by_a_link(allowed: Path, tmp_path: Path) -> None:

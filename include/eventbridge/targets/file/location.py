@@ -1,4 +1,4 @@
-"""The location of a file target: below a folder that the installation allows, through no link, not a dot file."""
+"""The location of a file target: a regular file below an allowed folder, reached through no link, not a dot file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SETTING: Final = "EVENTBRIDGE_FILE_TARGET_FOLDERS"
 #: Folders and files are readable for the group, never for others.
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
-#: Also for reading: the tail is checked, and opening a named pipe does not wait for its reader.
-_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+#: Also for reading, since the tail is checked. A named pipe, a device or a terminal is opened without waiting for it
+#: and without an effect, and refused then.
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
@@ -46,7 +47,7 @@ class FileLocation:
         """Return the descriptor of the file, which is created if missing, and the folders that were created for it.
 
         Each name is opened relative to its folder, so that no link is followed, even one created meanwhile.
-        Raises OSError.
+        Raises OSError: PathRefused for a file that is not regular or has a second name.
         """
         made = [str(each) for each in _made_root(Path(self.root))]
         folder = os.open(self.root, _FOLDER)
@@ -57,18 +58,33 @@ class FileLocation:
                 folder = below
                 if is_new:
                     made.append(self._to(number))
-            try:
-                return os.open(self.names[-1], _FLAGS, _FILE_MODE, dir_fd=folder), made
-            except OSError as error:
-                raise self._named(error, len(self.names)) from None
+            return self._opened(folder), made
         finally:
             os.close(folder)
 
     def check(self) -> None:
-        """Raise PathRefused if a part of the path, below the allowed folder, is a link."""
+        """Raise PathRefused if a part of the path, below the allowed folder, is a link of either kind."""
         for number in range(1, len(self.names) + 1):
             if _is_link(path := self._to(number)):
                 raise _link_refused(path)
+        try:
+            found = os.lstat(self.path)
+        except OSError:  # `open` creates it
+            return
+        if stat.S_ISREG(found.st_mode):  # `path_obstacle` reports the rest
+            _refuse_shared(self.path, found)
+
+    def _opened(self, folder: int) -> int:
+        try:
+            descriptor = os.open(self.names[-1], _FLAGS, _FILE_MODE, dir_fd=folder)
+        except OSError as error:
+            raise self._named(error, len(self.names)) from None
+        try:
+            _refuse_shared(self.path, os.fstat(descriptor))
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     def _to(self, number: int) -> str:
         return os.path.join(self.root, *self.names[:number])  # noqa: PTH118
@@ -123,6 +139,15 @@ def location_of(path: str, locations: TargetLocations) -> FileLocation:
 
 def _link_refused(path: str) -> PathRefused:
     return PathRefused(f"{path!r} is a link, but file targets follow no links", "Name the link's target")
+
+
+def _refuse_shared(path: str, found: os.stat_result) -> None:
+    """Refuse a file that is not regular, or that a second name makes part of another place."""
+    if not stat.S_ISREG(found.st_mode):
+        raise PathRefused(f"{path!r} is not a regular file", "Name another file, or remove it")
+    if found.st_nlink > 1:
+        what = f"{path!r} is a hard link to a file with {found.st_nlink} names, and another may lie in another folder"
+        raise PathRefused(what, "Replace it by a copy, or remove the other names")
 
 
 def _made_root(root: Path) -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
-import stat
 import threading
 import time
 from collections.abc import Callable, Generator, Hashable, Sequence
@@ -184,9 +183,6 @@ class FileTarget:
     def _open(self) -> int:
         descriptor, made = self._location.open()
         found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            os.close(descriptor)
-            raise OSError(0, "not a regular file")
         self._identity = (found.st_dev, found.st_ino)
         self._folders_to_sync.add(self._path.rpartition("/")[0] or "/")
         self._folders_to_sync.update(folder.rpartition("/")[0] or "/" for folder in made)
