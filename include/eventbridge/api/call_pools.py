@@ -1,12 +1,12 @@
 """Threads of their own for calls that may take long, so that all other calls get a response meanwhile.
 
-Such calls are those whose cost the caller chooses (SQL, rule files, tests of rules, searches of dead letters), those
-that wait for a target, and those that ask the servers of buses. They are cancelled when the caller disconnects and when
-the server stops; expensive ones also when they take CLOCK_SECONDS: work of unknown duration runs in a child process,
-which is ended then.
+Such calls are those whose cost the caller chooses (SQL, rule files, tests of rules, redrives), those that read files of
+the store, those that wait for a target, and those that ask the servers of buses. They are cancelled when the caller
+disconnects and when the server stops; expensive ones and reads of the store also when they take CLOCK_SECONDS. Readers
+of the store check that for each file and row group; work of unknown duration runs in a child process, which is ended.
 
-The pools of asyncio and of the framework are for calls that wait for the ledger and the store only: they check tokens
-and health, and publish. Where another web server mounts the application, it uses them too.
+The pools of asyncio and of the framework are for calls that wait for the ledger only: they check tokens and health, and
+publish. Where another web server mounts the application, it uses them too.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ MAX_RUNNING: Final = 2
 MAX_WAITING: Final = 16
 #: How long a call waits before it is refused.
 WAIT_SECONDS: Final = 5.0
+#: Calls that read the store at a time, as each takes memory, and calls that may wait for one of them to end.
+MAX_STORE_READS: Final = 4
+MAX_WAITING_STORE_READS: Final = 32
 #: Calls that wait for a target at a time: each may wait for as long as the target's timeout.
 MAX_AT_TARGETS: Final = 8
 #: Calls that ask the servers of buses at a time, and calls that may wait for one of them to end.
@@ -65,6 +68,9 @@ EXPENSIVE: Final = CallKind(
     MAX_WAITING,
     "of this kind: SQL, replays, redrives, and checks and tests of rules",
     seconds=CLOCK_SECONDS,
+)
+STORE_READS: Final = CallKind(
+    "store", MAX_STORE_READS, MAX_WAITING_STORE_READS, "that read the store", seconds=CLOCK_SECONDS
 )
 AT_TARGETS: Final = CallKind(
     "targets", MAX_AT_TARGETS, MAX_WAITING, "that wait for targets", "The target may have received the event"
@@ -149,28 +155,35 @@ class CallPools:
     """The pools of one server."""
 
     def __init__(self) -> None:
-        self.expensive, self.at_targets, self.at_buses = CallPool(EXPENSIVE), CallPool(AT_TARGETS), CallPool(AT_BUSES)
+        self.expensive, self.store_reads = CallPool(EXPENSIVE), CallPool(STORE_READS)
+        self.at_targets, self.at_buses = CallPool(AT_TARGETS), CallPool(AT_BUSES)
+        self._all = (self.expensive, self.store_reads, self.at_targets, self.at_buses)
 
     def end(self) -> None:
         """Cancel every running and later call; may be called by a signal handler."""
-        for pool in (self.expensive, self.at_targets, self.at_buses):
+        for pool in self._all:
             pool.end()
 
     def close(self) -> None:
         """Cancel running calls, and wait for their threads."""
         self.end()
-        for pool in (self.expensive, self.at_targets, self.at_buses):
+        for pool in self._all:
             pool.close()
 
 
 async def run_briefly(request: Request, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that waits for nothing but the ledger and the store."""
+    """Return the result of a call that waits for nothing but the ledger."""
     return await asyncio.to_thread(call)
 
 
 async def run_expensive(request: Request, call: Callable[[], _T]) -> _T:
     """Return the result of a call whose cost the caller chooses; see `CallPool.run`."""
     return await _pools(request).expensive.run(request, call)
+
+
+async def run_store_read(request: Request, call: Callable[[], _T]) -> _T:
+    """Return the result of a call that reads files of the store; see `CallPool.run`."""
+    return await _pools(request).store_reads.run(request, call)
 
 
 async def run_at_target(request: Request, call: Callable[[], _T]) -> _T:
@@ -185,11 +198,21 @@ async def run_at_buses(request: Request, call: Callable[[], _T]) -> _T:
 
 def asks_buses(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
     """Run an endpoint, which has a parameter `request`, among the calls that ask the servers of buses."""
+    return _within(run_at_buses, endpoint)
 
+
+def reads_store(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
+    """Run an endpoint, which has a parameter `request`, among the calls that read files of the store."""
+    return _within(run_store_read, endpoint)
+
+
+def _within(
+    pool: Callable[[Request, Callable[[], Response]], Awaitable[Response]], endpoint: Callable[_P, Response]
+) -> Callable[_P, Awaitable[Response]]:
     @functools.wraps(endpoint)
     async def run(*args: _P.args, **values: _P.kwargs) -> Response:
         request: Any = values["request"]  # the framework passes every parameter by name
-        return await run_at_buses(request, lambda: endpoint(*args, **values))
+        return await pool(request, lambda: endpoint(*args, **values))
 
     return run
 

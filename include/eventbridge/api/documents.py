@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader, visible_to_caller
-from eventbridge.api.call_pools import asks_buses
+from eventbridge.api.call_pools import asks_buses, reads_store
 from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.payloads import (
     can_see_payloads,
@@ -104,6 +104,7 @@ def rule(request: Request, rule: Annotated[str, Path(description="The name of a 
 
 
 @router.get("/rules/{rule}/versions", summary="List the versions of a rule")
+@reads_store
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Return its newest versions, at most 10: since when each was in force, and its diff to the one before."""
     return document_response(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
@@ -145,6 +146,7 @@ class DeadLetterQuery:
 
 
 @router.get("/dead-letters", summary="List dead letters")
+@reads_store
 def dead_letters(
     request: Request,
     query: Annotated[DeadLetterQuery, Depends()],
@@ -174,6 +176,7 @@ def dead_letters(
 
 
 @router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
+@reads_store
 def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Return the counts of one page of dead letters by rule, target, reason and beginning of the error.
 
@@ -189,6 +192,7 @@ def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depen
 
 
 @router.get("/dead-letters/{name:path}", summary="Get a dead letter")
+@reads_store
 def dead_letter(
     request: Request,
     name: Annotated[str, Path(description="A name from the list, a delivery id, or the position of an event.")],
@@ -223,6 +227,7 @@ def event(
 
 
 @router.get("/audit", summary="Recompute the reconciliation")
+@reads_store
 def audit(
     request: Request,
     batch: Annotated[str | None, Query(description="Only this batch, by its id or the beginning of it.")] = None,

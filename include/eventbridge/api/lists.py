@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
-from eventbridge.api.call_pools import asks_buses
+from eventbridge.api.call_pools import asks_buses, reads_store
 from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response, json_response, run_for_caller
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.routes import TokenFirst
@@ -58,6 +58,7 @@ def batches(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -
 
 
 @router.get("/batches/{batch}", summary="Get a batch")
+@reads_store
 def batch(request: Request, batch: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
     """Return the batch's ranges, its chunks, the time that each stage took and, once committed, its reconciliation."""
     return document_response(request, lambda runtime: batch_account(runtime, batch))
@@ -78,6 +79,7 @@ def replays(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -
 
 
 @router.get("/replays/{replay}", summary="Get a replay")
+@reads_store
 def replay(request: Request, replay: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
     """Return the request, its progress, and the outcomes of its deliveries."""
     return document_response(request, lambda runtime: visible_selection(request, replay_document(runtime, replay)))
@@ -115,6 +117,7 @@ class SearchQuery:
 
 
 @router.get("/events", summary="Find events")
+@reads_store
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return valid events of the archive, the last landed first. Send `cursor` of the response to get the next page.
 
@@ -154,6 +157,7 @@ def actions(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -
 
 
 @router.get("/quality/{hour}", summary="Get the quality check of an hour")
+@reads_store
 def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="Any time in that hour, in UTC.")]
 ) -> Response:
@@ -162,6 +166,7 @@ def quality_of_hour(
 
 
 @router.get("/chunks", summary="List chunks of the newest batches")
+@reads_store
 def chunks(
     request: Request,
     batches: Annotated[int, Query(ge=1, le=100, description="Number of batches.")] = 10,
@@ -236,6 +241,7 @@ def targets(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -
 
 
 @router.get("/redrives", summary="List redrives")
+@reads_store
 def redrives(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
     """Return redrives, the newest first, with the outcomes of their dead letters."""
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import caller_name, reader
-from eventbridge.api.call_pools import run_at_buses, run_at_target, run_expensive
+from eventbridge.api.call_pools import reads_store, run_at_buses, run_at_target, run_expensive
 from eventbridge.api.documents import Time, document_response
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
@@ -178,6 +178,7 @@ async def check_file(request: Request, call: CheckCall) -> Response:
 
 
 @router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])
+@reads_store
 def shadows(
     request: Request,
     rule: _Rule,

@@ -6,20 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any
 
 from eventbridge.dead_letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of, subject_of
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
-from eventbridge.processes import check_cancelled
 from eventbridge.runtime.batch_files import (
     Damaged,
     cursor_at,
     dead_letter_files,
     files_from,
     newest_files,
+    parts_unless_damaged,
     read_dead_letters,
     read_unless_damaged,
     rows_after,
@@ -91,7 +91,7 @@ def selected_dead_letters(
     chosen = ChosenRows(runtime, selection, files, damaged)
     newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
     for file in files if asks_all else newest:
-        yield from _dead_letters_of(runtime, chosen, file, None if whole else _LIST_COLUMNS, damaged)
+        yield from _read(runtime, file, list(chosen.rows_of(file)), None if whole else _LIST_COLUMNS, damaged)
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,8 @@ def dead_letter_page(
     for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", cursor)):
         if count == most_files:
             return DeadLetterPage(tuple(found), write_cursor(cursor_at(file)))
-        behind = rows_after(cursor, file)
-        for dead_letter in _dead_letters_of(runtime, chosen, file.path, _LIST_COLUMNS, damaged):
-            if dead_letter.row <= behind:
-                continue
+        rows = list(islice(chosen.rows_of(file.path, rows_after(cursor, file)), limit + 1 - len(found)))
+        for dead_letter in _read(runtime, file.path, rows, _LIST_COLUMNS, damaged):
             if len(found) == limit and last is not None:
                 return DeadLetterPage(tuple(found), write_cursor(last))
             found.append(dead_letter)
@@ -138,10 +136,9 @@ def dead_letter_page(
     return DeadLetterPage(tuple(found), None)
 
 
-def _dead_letters_of(
-    runtime: Runtime, chosen: ChosenRows, file: str, columns: list[str] | None, damaged: Damaged | None
+def _read(
+    runtime: Runtime, file: str, rows: list[int], columns: list[str] | None, damaged: Damaged | None
 ) -> Iterator[DeadLetter]:
-    rows = [row for row, _ in chosen.records_of(file)]
     table = read_unless_damaged(runtime.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
     if table is not None:
         yield from (DeadLetter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
@@ -171,13 +168,25 @@ class ChosenRows:
 
     def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
         """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY."""
-        check_cancelled()
+        found = list(self._chosen(file))
+        return [] if self._damaged is not None and file in self._damaged else found
+
+    def rows_of(self, file: str, after: int = -1) -> Iterator[int]:
+        """Yield the chosen rows of a file behind a row, in ascending order; those before a damaged part are included.
+
+        The file is read as far as the caller iterates.
+        """
+        return (row for row, _ in self._chosen(file) if row > after)
+
+    def _chosen(self, file: str) -> Iterator[tuple[int, dict[str, Any]]]:
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their responses: long
-        table = read_unless_damaged(self._runtime.store, file, columns=columns, damaged=self._damaged)
-        records = [] if table is None else plain_rows(table)
-        return [(row, each) for row, each in enumerate(records) if self._fits(each)]
+        for numbers, table in parts_unless_damaged(self._runtime.store, file, columns, damaged=self._damaged):
+            for row, record in zip(numbers.tolist(), plain_rows(table), strict=True):
+                if self._fits(record):
+                    record.pop("attempts", None)
+                    yield row, record
 
     def _fits(self, record: dict[str, Any]) -> bool:
         return self._selection.fits(record) and self._visibility.dead_letter(record) and self._meets_sql(record)

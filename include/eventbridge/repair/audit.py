@@ -25,6 +25,7 @@ from eventbridge.model.pending import DeferredMatch, PendingDeliveries
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, as_text, manifest_of
 from eventbridge.policy.reconciliation import Reconciliation, differences
+from eventbridge.processes import check_cancelled
 from eventbridge.replay.account import coverage_differences
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -75,6 +76,7 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     found: list[str] = []
     reconciliation = []
     for batch in committed:
+        check_cancelled()
         its_reconciliation, wrong = _audited(runtime, batch)
         wrong += _damaged(runtime, batch, " ".join(wrong)) if whole else []
         found += [f"batch {batch.batch_id}: {each}" for each in wrong]

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.errors import (
@@ -25,7 +27,7 @@ from eventbridge.model.cursor import Cursor
 from eventbridge.model.storage import Kept
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import layout
-from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.parquet import parts_of, read_rows, read_table
 from eventbridge.store.protocol import Store
 
 _AT_ONCE = 100
@@ -123,15 +125,35 @@ def read_unless_damaged(
 
     A file that is in `damaged` already is not read again. Without `damaged` no file is skipped.
     """
-    if damaged is None:
-        return read_dead_letters(store, file, rows, columns)
-    if file in damaged:
+    if damaged is not None and file in damaged:
         return None
+    with _adding_to(damaged, file):
+        return read_dead_letters(store, file, rows, columns)
+    return None
+
+
+def parts_unless_damaged(
+    store: Store, file: str, columns: Sequence[str], *, damaged: Damaged | None
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+    """Yield all rows of a dead letter file as small tables, as `parts_of` does; it is for columns that may be long.
+
+    If the file cannot be read, it is added to `damaged`, and the rows from there on are missing.
+    """
+    if damaged is not None and file in damaged:
+        return
+    with _adding_to(damaged, file), naming_the_repair(layout.batch_of_dead_letters(file), "read"):
+        yield from parts_of(store, file, columns)
+
+
+@contextmanager
+def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
+    """End the block at an error of an unreadable file, and add it to `damaged`; raise it if there is no `damaged`."""
     try:
-        return read_dead_letters(store, file, rows, columns)
+        yield
     except (ReconciliationError, NewerFormatError, StoreFileUnreadable) as error:
+        if damaged is None:
+            raise
         damaged[file] = error
-        return None
 
 
 def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from eventbridge.errors import StoreFileDamaged, StoreFileUnreadable
 from eventbridge.model import row_vectors
+from eventbridge.processes import check_cancelled
 from eventbridge.store import schemas
+from eventbridge.store.columns import column_of
 from eventbridge.store.layout import FORMAT, PARQUET_KEY, require_known_format
 from eventbridge.store.protocol import Store
+
+#: The bytes of rows that `parts_of` has in memory at a time, about: rows may be of very different sizes.
+_PART_BYTES: Final = 4 << 20
+#: Row groups of more bytes are not read whole for some of their rows.
+_WHOLE_BYTES: Final = 32 << 20
 
 
 def write_table(
@@ -100,7 +108,8 @@ def read_rows(
 ) -> pa.Table:
     """Return the rows that a row set names, in ascending order; read only the row groups that hold them.
 
-    Texts `coded` come as dictionaries. Raises StoreFileDamaged if the file has fewer rows than the set names.
+    Texts `coded` come as dictionaries. Without them, row groups that are large in memory are read as `parts_of` does.
+    Raises StoreFileDamaged if the file has fewer rows than the set names.
     """
     wanted = row_vectors.decode(rows)
     with _opened(store, path, coded) as file:
@@ -111,6 +120,8 @@ def read_rows(
         starts = np.concatenate(([0], np.cumsum(sizes)))
         group_of_row = np.searchsorted(starts, wanted, side="right") - 1
         groups = np.unique(group_of_row)
+        if not coded and sum(_size_of(file, int(each), columns) for each in groups) > _WHOLE_BYTES:
+            return pa.concat_tables([table for _, table in _parts_of(file, wanted, columns)])
         table = file.read_row_groups(groups.tolist(), columns=_listed(columns), use_threads=False)
         first_in_table = np.zeros(len(starts), dtype=np.int64)
         first_in_table[groups] = np.concatenate(([0], np.cumsum(sizes[groups])))[: len(groups)]
@@ -186,6 +197,61 @@ def tables_of_span(
                 groups, start = [], end
 
 
+def parts_of(
+    store: Store, path: str, columns: Sequence[str], rows: npt.NDArray[np.int64] | None = None
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+    """Yield the rows with the given numbers, or all rows, as small tables, each with the numbers of its rows.
+
+    It is for columns that may be long, such as bodies: no more than a few MB of them are in memory at once. `rows` are
+    in ascending order; only the row groups that hold them are read. The file is opened once. Raises what
+    `check_cancelled` raises, also between two tables.
+    """
+    with _opened(store, path) as file:
+        yield from _parts_of(file, rows, columns)
+
+
+def _parts_of(
+    file: pq.ParquetFile, rows: npt.NDArray[np.int64] | None, columns: Sequence[str] | None
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+    end = 0
+    for number in range(file.metadata.num_row_groups):
+        start, end = end, end + file.metadata.row_group(number).num_rows
+        wanted = np.arange(start, end) if rows is None else rows[slice(*np.searchsorted(rows, (start, end)))]
+        if len(wanted):
+            at_once = max(1, _PART_BYTES * (end - start) // max(1, _size_of(file, number, columns)))
+            yield from _parts_of_group(file, number, start, wanted, columns, at_once)
+
+
+def _parts_of_group(
+    file: pq.ParquetFile,
+    number: int,
+    start: int,
+    wanted: npt.NDArray[np.int64],
+    columns: Sequence[str] | None,
+    at_once: int,
+) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
+    """Yield the wanted rows of a row group, whose first row is `start`, from so many of its rows at once."""
+    end = start
+    for batch in file.iter_batches(at_once, row_groups=[number], columns=_listed(columns), use_threads=False):
+        check_cancelled()
+        start, end = end, end + batch.num_rows
+        here = wanted[slice(*np.searchsorted(wanted, (start, end)))]
+        if len(here):
+            table = _selected(pa.Table.from_batches([batch]), columns)
+            yield here, table if len(here) == len(table) else table.take(column_of(here - start, pa.int64()))
+
+
+def _size_of(file: pq.ParquetFile, number: int, columns: Sequence[str] | None) -> int:
+    """Return the bytes in memory of the columns of a row group, about."""
+    group = file.metadata.row_group(number)
+    parts = [group.column(place) for place in range(group.num_columns)]
+    return sum(
+        int(each.total_uncompressed_size)
+        for each in parts
+        if columns is None or each.path_in_schema.partition(".")[0] in columns
+    )
+
+
 def count_rows(store: Store, path: str) -> int:
     """Return the number of rows without reading them."""
     with _opened(store, path) as file:
@@ -194,6 +260,7 @@ def count_rows(store: Store, path: str) -> int:
 
 @contextmanager
 def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+    check_cancelled()
     with store.open(path) as source:
         try:
             # pre_buffer: a few large reads; without it each column of each group is one read from a bucket.

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
-import pyarrow as pa
+import numpy as np
+import numpy.typing as npt
 import pyarrow.compute as pc
 
 from eventbridge.errors import StoreError, UserError
 from eventbridge.event.json_document import parse_document
-from eventbridge.model import rowset
+from eventbridge.model import row_vectors
 from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.batch_files import cursor_at, files_from, rows_after
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
-from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.columns import flags_of
+from eventbridge.store.parquet import parts_of, read_rows, read_table
 
 #: The maximum number of archive files that a page reads; it stops earlier once they have this many events.
 PAGE_FILES, PAGE_EVENTS = 50, 100_000
@@ -97,14 +101,14 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
         if query.until is not None and file.planned_at >= query.until:
             continue
         try:
-            count_of_file, fitting = _fitting(runtime, query, file.path)
+            count_of_file, fitting = _fitting(
+                runtime, query, file.path, after=rows_after(cursor, file), most=limit + 1 - len(found)
+            )
         except StoreError as error:
             unreadable.append(str(error))
             continue
         seen += count_of_file
         for row, record in fitting:
-            if row <= rows_after(cursor, file):
-                continue
             if len(found) == limit and last is not None:
                 return EventPage(tuple(found), write_cursor(last), tuple(unreadable))
             found.append(FoundEvent(batch_id=file.batch_id, **record))
@@ -119,29 +123,37 @@ def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
         raise UserError("Name a bus: you see the events of your own buses and of buses that your rules use")
 
 
-def _fitting(runtime: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
-    """Return the number of events in a file, and the fitting ones by row; other columns are read only if some fit."""
+def _fitting(
+    runtime: Runtime, query: EventQuery, path: str, *, after: int, most: int
+) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
+    """Return the number of events in a file, and its first `most` fitting ones behind a row, each with its row.
+
+    Only the columns that the filter needs are read of all events; bodies, which have the subject, only of events that
+    meet the rest of it.
+    """
     wanted = {name: value for name in ("type", "source") if (value := getattr(query, name)) is not None}
-    bodies = ["body"] if query.subject is not None else []  # only bodies have the subject
-    table = read_table(runtime.store, path, ["status", *wanted, *bodies] if wanted or bodies else ["status", *_COLUMNS])
+    table = read_table(runtime.store, path, ["status", *wanted])
     fits = pc.equal(table["status"], "valid")
     for name, value in wanted.items():
         fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], value), False))
+    rows = np.flatnonzero(flags_of(fits))
+    rows = rows[rows > after]
     if query.subject is not None:
+        rows = np.fromiter(islice(_with_subject(runtime, path, rows, query.subject), most), np.int64)
+    rows = rows[:most]
+    found = read_rows(runtime.store, path, row_vectors.encode(rows), _COLUMNS).to_pylist() if len(rows) else []
+    return table.num_rows, list(zip(rows.tolist(), found, strict=True))
+
+
+def _with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
+    """Yield those of some rows whose event has a subject."""
+    for numbers, table in parts_of(runtime.store, path, ["body"], rows):
         # only these are parsed: a body with the subject contains its text, or an escape
-        text = pc.match_substring(table["body"], f'"{query.subject}"')
-        fits = pc.and_(fits, pc.or_(text, pc.match_substring(table["body"], "\\")))
-    rows: list[int] = pc.indices_nonzero(fits).to_pylist()
-    if query.subject is not None:
-        found_bodies = table["body"].take(pa.array(rows, pa.int64())).to_pylist()
-        rows = [row for row, body in zip(rows, found_bodies, strict=True) if _subject(body) == query.subject]
-    if not rows:
-        return table.num_rows, []
-    if wanted or bodies:
-        found = read_rows(runtime.store, path, rowset.encode(rows), _COLUMNS)
-    else:
-        found = table.select(_COLUMNS).take(pa.array(rows, pa.int64()))
-    return table.num_rows, list(zip(rows, found.to_pylist(), strict=True))
+        text = pc.match_substring(table["body"], f'"{subject}"')
+        parsed = np.flatnonzero(flags_of(pc.or_(text, pc.match_substring(table["body"], "\\"))))
+        for place in parsed.tolist():
+            if _subject(table["body"][place].as_py()) == subject:
+                yield int(numbers[place])
 
 
 def _subject(body: bytes) -> object:

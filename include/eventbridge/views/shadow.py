@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
 
 from eventbridge.delivery.segments import segments
 from eventbridge.errors import UserError
@@ -14,7 +17,7 @@ from eventbridge.rules import Target
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import time_range
-from eventbridge.store.parquet import read_table
+from eventbridge.store.parquet import parts_of, read_table
 
 NOT_SENT = "not sent"
 
@@ -80,13 +83,9 @@ def _compare_batch(
     for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if file.path is None:
             continue
-        table = read_table(runtime.store, file.path, _DELIVERY)
-        rows: dict[str, dict[tuple[str, int], Row]] = {}
-        for row in table.to_pylist():
-            if row["rule"] == rule:
-                rows.setdefault(row["target"], {})[row["event_file"], row["event_row"]] = row
+        outputs = _outputs(runtime, file.path, rule)
         for report in reports:
-            of_target, of_shadow = rows.get(report.target, {}), rows.get(report.shadow, {})
+            of_target, of_shadow = outputs.get(report.target, {}), outputs.get(report.shadow, {})
             if of_target and of_shadow and responses is None:
                 responses = _first_responses(runtime, batch, rule)
             for event_row, shadow in of_shadow.items():
@@ -94,21 +93,51 @@ def _compare_batch(
                     _compare(report, of_target[event_row], shadow, responses or {}, samples)
 
 
-def _compare(report: ShadowReport, target: Row, shadow: Row, responses: Mapping[bytes, str], samples: int) -> None:
+class _Output(NamedTuple):
+    """What the transform of one delivery made: its hash, which is compared, and its beginning, which is shown."""
+
+    delivery_id: bytes
+    event_id: str
+    hash: bytes
+    shown: str
+
+
+def _outputs(runtime: Runtime, path: str, rule: str) -> dict[str, dict[tuple[str, int], _Output]]:
+    """Return the outputs of a rule in a delivery file, by target and by the file and row of the event.
+
+    Payloads may be long: only a few MB of them are in memory at once.
+    """
+    found: dict[str, dict[tuple[str, int], _Output]] = {}
+    for _, table in parts_of(runtime.store, path, _DELIVERY):
+        for row in table.filter(pc.equal(table["rule"], rule)).to_pylist():
+            output = _Output(row["delivery_id"], row["event_id"], _hash_of(row), _shown(row))
+            found.setdefault(row["target"], {})[row["event_file"], row["event_row"]] = output
+    return found
+
+
+def _hash_of(row: Row) -> bytes:
+    payload: bytes | None = row["payload"]
+    found = hashlib.blake2b(repr((payload is None, row["content_type"], row["headers"], row["failure"])).encode())
+    found.update(payload or b"")
+    return found.digest()
+
+
+def _compare(
+    report: ShadowReport, target: _Output, shadow: _Output, responses: Mapping[bytes, str], samples: int
+) -> None:
     report.compared += 1
     differences = []
-    outputs = [(row["payload"], row["content_type"], row["headers"], row["failure"]) for row in (target, shadow)]
-    if outputs[0] != outputs[1]:
+    if target.hash != shadow.hash:
         report.other_outputs += 1
-        differences.append(Difference(shadow["event_id"], "output", _output(target), _output(shadow)))
-    responded = [responses.get(row["delivery_id"], NOT_SENT) for row in (target, shadow)]
+        differences.append(Difference(shadow.event_id, "output", target.shown, shadow.shown))
+    responded = [responses.get(each.delivery_id, NOT_SENT) for each in (target, shadow)]
     report.not_sent += responded[1] == NOT_SENT
     report.failed += responded[1] != NOT_SENT and not _is_good(responded[1])
     if NOT_SENT not in responded:
         report.responded += 1
         if responded[0] != responded[1]:
             report.other_responses += 1
-            differences.append(Difference(shadow["event_id"], "response", *responded))
+            differences.append(Difference(shadow.event_id, "response", *responded))
     report.samples += differences[: max(0, samples - len(report.samples))]
 
 
@@ -118,9 +147,10 @@ def _first_responses(runtime: Runtime, batch: Batch, rule: str) -> dict[bytes, s
     for file in segments(runtime, batch.batch_id):
         if file.path is None:
             continue
-        for row in read_table(runtime.store, file.path, _OUTCOME).to_pylist():
+        table = read_table(runtime.store, file.path, _OUTCOME)
+        for row in table.filter(pc.equal(table["rule"], rule)).to_pylist():
             known = first.get(row["delivery_id"])
-            if row["rule"] == rule and row["sent"] and (known is None or row["attempt"] < known["attempt"]):
+            if row["sent"] and (known is None or row["attempt"] < known["attempt"]):
                 first[row["delivery_id"]] = row
     return {name: _response(row) for name, row in first.items()}
 
@@ -135,7 +165,7 @@ def _is_good(response: str) -> bool:
     return response == "taken" or response.startswith("HTTP 2")
 
 
-def _output(row: Row) -> str:
+def _shown(row: Row) -> str:
     if row["failure"] is not None:
         return f"transform_failed: {row['failure']}"
     payload: bytes = row["payload"] or b""

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import io
+import threading
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from eventbridge.errors import NewerFormatError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model import rowset
+from eventbridge.processes import Cancelled, cancelled
 from eventbridge.store import schemas
 from eventbridge.store.file import FileStore
-from eventbridge.store.parquet import TableWriter, count_rows, read_rows, read_span, read_table, write_table
+from eventbridge.store.parquet import (
+    TableWriter,
+    count_rows,
+    parts_of,
+    read_rows,
+    read_span,
+    read_table,
+    write_table,
+)
 from eventbridge.testing.store import InMemoryStore
 
 SMALL = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("text", pa.string())])
@@ -362,3 +373,50 @@ def of_format(name: str | None) -> bytes:
     sink = io.BytesIO()
     pq.write_table(small(3).replace_schema_metadata({} if name is None else {"eventbridge.format": name}), sink)
     return sink.getvalue()
+
+
+#: Four row groups of which one is larger than a part of `parts_of`, and all are larger than `read_rows` reads whole.
+LONG = ["x" * (1 << 20) if 20 <= number < 60 else "" for number in range(80)]
+
+
+def long_rows() -> InMemoryStore:
+    """Return a store whose file x has long texts in two of four row groups."""
+    store = InMemoryStore()
+    table = pa.table({"n": range(80), "text": [f"{number} {text}" for number, text in enumerate(LONG)]}, schema=SMALL)
+    write_table(store, "x", table, row_group_rows=20, schema=SMALL)
+    return store
+
+
+@pytest.mark.parametrize("rows", [None, [], [0], [3, 25, 26, 59, 79]])
+def test_parts_have_the_chosen_rows_with_their_numbers(rows: list[int] | None) -> None:
+    """Each row comes once, in ascending order, and no part has more than a few MB."""
+    parts = list(parts_of(long_rows(), "x", ["text"], None if rows is None else np.array(rows, np.int64)))
+    numbers = [number for found, _ in parts for number in found.tolist()]
+    texts = [text for _, table in parts for text in table["text"].to_pylist()]
+
+    assert numbers == (list(range(80)) if rows is None else rows)
+    assert texts == [f"{number} {LONG[number]}" for number in numbers]
+    assert max((table.nbytes for _, table in parts), default=0) < 8 << 20
+
+
+def test_chosen_rows_of_large_row_groups_come_back_equal() -> None:
+    """They are read in parts, which the result does not show."""
+    rows = [0, 21, 59, 79]
+
+    assert read_rows(long_rows(), "x", rowset.encode(rows))["n"].to_pylist() == rows
+
+
+def test_a_cancelled_read_ends_at_the_next_part() -> None:
+    """A caller who leaves while a file is read does not wait for the end of it."""
+    stop = threading.Event()
+    cancelled.set(stop)
+    try:
+        parts = parts_of(long_rows(), "x", ["text"])
+        next(parts)
+        stop.set()
+        with pytest.raises(Cancelled):
+            next(parts)
+        with pytest.raises(Cancelled):
+            read_table(stored(1), "x")
+    finally:
+        cancelled.set(None)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.call_pools import run_expensive
+from eventbridge.api.call_pools import reads_store, run_expensive
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
@@ -29,6 +29,7 @@ _LISTED = 20
 
 
 @router.get("/backtests")
+@reads_store
 def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Return the list of backtest reports, the newest first."""
     page = run_for_caller(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
@@ -36,6 +37,7 @@ def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 
 @router.get("/backtests/{backtest_id}")
+@reads_store
 def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
     """Return one report: what a candidate matches and sends, or how two candidates differ, with samples."""
 

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from eventbridge.api.call_pools import reads_store
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page.forms import redirect_to
 from eventbridge.api.page.render import render
@@ -37,6 +38,7 @@ def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 
 @router.get("/batches/{batch_id}")
+@reads_store
 def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
     """Return one batch: its ranges, chunks, reconciliation as recomputed from the store, and DAG runs."""
     account = run_for_caller(request, lambda runtime: batch_account(runtime, batch_id))
@@ -45,6 +47,7 @@ def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
 
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
+@reads_store
 def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cursor: str = "") -> Response:
     """Return one chunk: a page of its pieces, and the attempts at their deliveries."""
     account = run_for_caller(request, lambda runtime: chunk_account(runtime, batch_id, chunk_id, cursor or None))

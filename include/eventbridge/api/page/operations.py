@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.call_pools import asks_buses, run_at_target, run_expensive
+from eventbridge.api.call_pools import asks_buses, reads_store, run_at_target, run_expensive
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import (
@@ -105,6 +105,7 @@ def request_of_delivery(
 
 
 @router.get("/rules/{name}/test")
+@reads_store
 def form_to_test(
     request: Request, found: _Viewer, name: str, event_id: Annotated[str, Query(alias="event")] = ""
 ) -> Response:
@@ -154,6 +155,7 @@ def _pattern_text(runtime: Runtime, name: str) -> str:
 
 
 @router.get("/targets/{rule}/{name}/try")
+@reads_store
 def form_to_try(
     request: Request, found: _Viewer, rule: str, name: str, event_id: Annotated[str, Query(alias="event")] = ""
 ) -> Response:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.call_pools import asks_buses
+from eventbridge.api.call_pools import asks_buses, reads_store
 from eventbridge.api.documents import DeadLetterQuery, run_for_caller
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import values
@@ -66,6 +66,7 @@ def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> 
 
 
 @router.get("/rules/{name}")
+@reads_store
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
     """Return one rule."""
     return _shown(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, name, span)))
@@ -80,6 +81,7 @@ def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -
 
 
 @router.get("/targets/{rule}/{name}")
+@reads_store
 def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
     """Return the state and the throughput of one target of a rule."""
     return _shown(
@@ -91,6 +93,7 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
 
 
 @router.get("/dead-letters")
+@reads_store
 def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Return dead letters, in groups and as a list."""
     return _shown(
@@ -102,6 +105,7 @@ def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQu
 
 
 @router.get("/dead-letters/{name:path}")
+@reads_store
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
     """Return one dead letter."""
     return _shown(
@@ -113,6 +117,7 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
 
 
 @router.get("/events")
+@reads_store
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return archived events by bus, type, source, subject or time."""
     return _shown(request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, query)))

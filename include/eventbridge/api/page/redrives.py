@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.call_pools import run_expensive
+from eventbridge.api.call_pools import reads_store, run_expensive
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.lists import page_of
 from eventbridge.api.page.forms import OperatorForm, redirect_to, run_form
@@ -110,6 +110,7 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
 
 
 @router.get("/redrives")
+@reads_store
 def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Return redrives, the newest first, with the outcomes of their dead letters."""
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.call_pools import run_expensive
+from eventbridge.api.call_pools import reads_store, run_expensive
 from eventbridge.api.documents import run_for_caller
 from eventbridge.api.lists import page_of
 from eventbridge.api.page.forms import OperatorForm, SubmittedForm, redirect_to, run_form
@@ -133,6 +133,7 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 
 @router.get("/replays/{replay_id}")
+@reads_store
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
     """Return one replay: the request, its progress, and the outcomes of its deliveries."""
     document = run_for_caller(request, lambda runtime: visible_selection(request, replay_document(runtime, replay_id)))
