@@ -151,9 +151,9 @@ def _with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subj
         # only these are parsed: a body with the subject contains its text, or an escape
         text = pc.match_substring(table["body"], f'"{subject}"')
         parsed = np.flatnonzero(flags_of(pc.or_(text, pc.match_substring(table["body"], "\\"))))
-        for place in parsed.tolist():
-            if _subject(table["body"][place].as_py()) == subject:
-                yield int(numbers[place])
+        for number in parsed.tolist():
+            if _subject(table["body"][number].as_py()) == subject:
+                yield int(numbers[number])
 
 
 def _subject(body: bytes) -> object:
