@@ -24,7 +24,7 @@ from urllib.parse import unquote, urlsplit
 
 from benchmarks.bench_site import BUS, Cost, event, measured, site
 from benchmarks.bench_sources import BROKERS, Broker, land
-from demo.places import RUN_FOLDER, DemoError, new_places, product_settings
+from demo.config import RUN_FOLDER, DemoError, new_config, product_settings
 from demo.services import Services, orphaned_groups
 from rich.console import Console
 from rich.table import Table
@@ -137,7 +137,7 @@ def _measure(name: str, options: argparse.Namespace) -> Found:
         # Tasks know connections by Airflow's names, the command line by the product's.
         names = {"EVENTBRIDGE_CONN_BROKER": broker.connection, "AIRFLOW_CONN_BROKER": broker.connection}
         alone = _landing_alone(broker, options)
-        services = Services(new_places(RUN_FOLDER, rules_folder=rules, settings=names))
+        services = Services(new_config(RUN_FOLDER, rules_folder=rules, settings=names))
         try:
             passages, differences, idle = _deliver(services, options)
         finally:
@@ -185,7 +185,7 @@ def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Pass
     Of the reconciliation; and from the first batch to the last commit.
     """
     services.start()
-    settings = product_settings(services.places)
+    settings = product_settings(services.config)
     with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as runtime:
         idle = _wait(runtime, services, options.events)
         services.stop()

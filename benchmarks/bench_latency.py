@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from demo.places import ROOT, RUN_FOLDER, DemoError, new_places, product_settings
+from demo.config import ROOT, RUN_FOLDER, DemoError, new_config, product_settings
 from demo.services import Services, orphaned_groups
 
 from eventbridge.config.connection import connections_from_environment
@@ -66,7 +66,7 @@ def main() -> int:
     try:
         if orphaned_groups(RUN_FOLDER):
             raise DemoError("An environment is already running. Stop it with `make down`.")
-        services = Services(new_places(RUN_FOLDER, rules_folder=RULES))
+        services = Services(new_config(RUN_FOLDER, rules_folder=RULES))
         try:
             services.start()
             passages = _measure(services, events)
@@ -79,7 +79,7 @@ def main() -> int:
 
 
 def _measure(services: Services, events: int) -> list[Passage]:
-    settings = product_settings(services.places)
+    settings = product_settings(services.config)
     runtime = Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
     with closing(runtime), EmbeddedBus(runtime.settings.bus_folder, "ticks", clock=runtime.clock) as bus:
         _publish(bus, 1, "first")  # the very first run finds everything cold; it is not counted

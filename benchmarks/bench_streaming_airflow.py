@@ -18,7 +18,7 @@ import psutil
 from benchmarks.bench_site import SIGNED, event
 from benchmarks.bench_streaming import Found, Load, cpu_seconds, deliveries, found_of, published, write_rules
 from benchmarks.compiled_receiver import CompiledReceiver
-from demo.places import new_places, product_settings
+from demo.config import new_config, product_settings
 from demo.receiver import ADDRESSES
 from demo.services import Services
 
@@ -66,11 +66,11 @@ def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
     slots = {"AIRFLOW__CORE__PARALLELISM": str(runners + _SPARE_SLOTS)}
     try:
         write(folder)
-        places = new_places(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots})
-        services = Services(places, low_priority=["dag-processor"])
+        config = new_config(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots})
+        services = Services(config, low_priority=["dag-processor"])
         try:
             services.start()
-            settings = product_settings(services.places)
+            settings = product_settings(services.config)
             with closing(
                 Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
             ) as runtime:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import httpx
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
-from demo.places import USER
+from demo.config import USER
 
 #: On SQLite two concurrent writes can fail at once, whatever the time-out, and Airflow responds with 500.
 _BUSY_SECONDS = 30.0
@@ -34,9 +34,9 @@ class AirflowAddress(Protocol):
 class Airflow:
     """A client of an Airflow, logged in as `admin`."""
 
-    def __init__(self, places: AirflowAddress) -> None:
-        self._client = httpx.Client(base_url=places.url, timeout=30)
-        body = {"username": USER, "password": places.password}
+    def __init__(self, config: AirflowAddress) -> None:
+        self._client = httpx.Client(base_url=config.url, timeout=30)
+        body = {"username": USER, "password": config.password}
         token = self._client.post("/auth/token", json=body).raise_for_status().json()["access_token"]
         self._client.headers["Authorization"] = f"Bearer {token}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from demo.places import FOLDER, RUN_FOLDER, DemoError, remove
+from demo.config import FOLDER, RUN_FOLDER, DemoError, remove
 from demo.services import orphaned_groups
 
 

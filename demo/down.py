@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from demo.places import FOLDER, RUN_FOLDER
+from demo.config import FOLDER, RUN_FOLDER
 from demo.services import orphaned_groups, stop_groups
 
 

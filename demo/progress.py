@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from demo.places import DemoError
+from demo.config import DemoError
 from demo.receipts import receiver_path
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime

@@ -7,7 +7,7 @@ import sys
 
 import httpx
 
-from demo.places import RECEIVER
+from demo.config import RECEIVER
 
 
 def main(arguments: list[str]) -> int:

@@ -12,8 +12,8 @@ from contextlib import closing
 from types import FrameType
 
 from demo.airflow import Airflow
+from demo.config import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, new_config, options, product_settings
 from demo.flights import publish_flights
-from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, new_places, options, product_settings
 from demo.progress import watch
 from demo.proof import differences, print_result
 from demo.services import Services, orphaned_groups
@@ -41,7 +41,7 @@ def main() -> int:
         total = _how_many(os.environ.get("EVENTS", "60000"))
         if orphaned_groups(RUN_FOLDER):
             raise DemoError("A demo is already running, or was killed. Stop its services with `make down`.")
-        services = Services(new_places(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
+        services = Services(new_config(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
         return _demo(services, total)
     except (DemoError, EventBridgeError) as error:
         _print_line(f"\n{error}")
@@ -57,22 +57,22 @@ def main() -> int:
 
 
 def _demo(services: Services, total: int) -> int:
-    places = services.places
+    config = services.config
     began = time.monotonic()
-    more = ", an S3 server" * bool(places.s3_port) + ", PostgreSQL" * bool(places.ledger_port)
-    more += f", {places.bus}" * bool(places.bus_ports)
+    more = ", an S3 server" * bool(config.s3_port) + ", PostgreSQL" * bool(config.ledger_port)
+    more += f", {config.bus}" * bool(config.bus_ports)
     _print_line(f"Starting Airflow, Spark Connect{more} and the receiver ...")
     services.start()
-    _print_line(f"Started in {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
-    if places.receiver_port != RECEIVER_PORT:
-        _print_line(f"Receiver: http://127.0.0.1:{places.receiver_port}")
-    settings = Settings.from_mapping(product_settings(places))
-    with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as runtime:
+    _print_line(f"Started in {time.monotonic() - began:.0f} s: {config.url}, user admin, password {config.password}")
+    if config.receiver_port != RECEIVER_PORT:
+        _print_line(f"Receiver: http://127.0.0.1:{config.receiver_port}")
+    settings = Settings.from_mapping(product_settings(config))
+    with closing(Runtime.open(settings, connections_from_environment(product_settings(config)))) as runtime:
         _deliver(services, runtime, total)
         _print_line("All possible deliveries are done. Stopping the services and auditing the result:")
         services.stop(but=["s3", "postgresql", "bus"])  # the audit reads from them
-        rules = load_rules(ROOT / places.rules_folder)
-        return print_result(differences(runtime, audit(runtime), rules, places.received, _print_line), _print_line)
+        rules = load_rules(ROOT / config.rules_folder)
+        return print_result(differences(runtime, audit(runtime), rules, config.received, _print_line), _print_line)
 
 
 def _deliver(services: Services, runtime: Runtime, total: int) -> None:
@@ -80,7 +80,7 @@ def _deliver(services: Services, runtime: Runtime, total: int) -> None:
     rules = runtime.rule_set()
     with (
         closing(runtime.open_publisher(rules.buses[_BUS])) as bus,
-        closing(Airflow(services.places)) as airflow,
+        closing(Airflow(services.config)) as airflow,
     ):
         publisher = _Publisher(bus, total)
         publisher.start()

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from demo.places import BUCKET, FOLDER, ROOT, DemoError, Places, environment, product_settings, save, spark_settings
+from demo.config import BUCKET, FOLDER, ROOT, DemoConfig, DemoError, environment, product_settings, save, spark_settings
 from demo.ports import is_listening
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -53,7 +53,7 @@ _PIDS = "pids.json"
 class Services:
     """The running services of one environment; each is a process group of its own."""
 
-    places: Places
+    config: DemoConfig
     #: Services with a lower CPU priority than the others, like containers with lower `cpu_shares`.
     low_priority: Collection[str] = ()
     groups: dict[str, int] = field(default_factory=dict)
@@ -66,17 +66,17 @@ class Services:
 
         On an error it stops what it has started, and raises DemoError.
         """
-        save(self.places)
+        save(self.config)
         spark = self._spark()
         thread = ThreadPoolExecutor(1)
         try:
             started = thread.submit(spark.start)  # it takes as long as Airflow
             self._start_receiver()
-            if self.places.s3_port:
+            if self.config.s3_port:
                 self._start_s3()
-            if self.places.ledger_port:
+            if self.config.ledger_port:
                 self._start_postgresql()
-            if self.places.bus_ports:
+            if self.config.bus_ports:
                 self._start_broker()
             self._make_ledger()
             self._airflow("db", "migrate")
@@ -85,7 +85,7 @@ class Services:
             self._wait_for_airflow()
             started.result()
             self._add("spark", spark.pid)
-            for runner in load_rules(ROOT / self.places.rules_folder).runners():
+            for runner in load_rules(ROOT / self.config.rules_folder).runners():
                 warm_up(spark.url, runner)
         except BaseException as error:
             spark.stop()
@@ -139,30 +139,30 @@ class Services:
         """Raise DemoError if a service has ended unexpectedly."""
         for name, pid in self.groups.items():
             if not _is_running(pid):
-                raise DemoError(f"{name} has ended: {_last_words(self.places.logs / f'{name}.log')}")
+                raise DemoError(f"{name} has ended: {_last_words(self.config.logs / f'{name}.log')}")
 
     def _spark(self) -> SparkConnectServer:
-        environ = {**os.environ, **spark_settings(self.places)}
-        folder, port = self.places.folder / "spark", self.places.spark_port
-        token = self.places.spark_token
+        environ = {**os.environ, **spark_settings(self.config)}
+        folder, port = self.config.folder / "spark", self.config.spark_port
+        token = self.config.spark_token
         spark = SparkConnectServer(folder, port=port, environ=environ, outlives=True, token=token)  # until `make down`
         self._sparks.append(spark)
         return spark
 
     def _start_receiver(self) -> None:
-        command = [sys.executable, "-m", "demo.receiver", "--port", str(self.places.receiver_port)]
-        self._spawn("receiver", [*command, "--log", str(self.places.received)])
+        command = [sys.executable, "-m", "demo.receiver", "--port", str(self.config.receiver_port)]
+        self._spawn("receiver", [*command, "--log", str(self.config.received)])
 
     def _start_s3(self) -> None:
         """Start the S3 server and wait until its bucket exists."""
-        port, journal = str(self.places.s3_port), str(self.places.folder / "s3.journal")
+        port, journal = str(self.config.s3_port), str(self.config.folder / "s3.journal")
         command = [sys.executable, "-m", "demo.s3_server", "--port", port, "--bucket", BUCKET]
         self._spawn("s3", [*command, "--journal", journal])
         self._wait_for_s3()
 
     def _wait_for_s3(self) -> None:
         until = time.monotonic() + _READY_SECONDS
-        while not _is_up(f"http://127.0.0.1:{self.places.s3_port}/{BUCKET}"):
+        while not _is_up(f"http://127.0.0.1:{self.config.s3_port}/{BUCKET}"):
             self.check()
             if time.monotonic() > until:
                 raise DemoError(f"After {_READY_SECONDS:g} s the S3 server does not respond.")
@@ -170,8 +170,8 @@ class Services:
 
     def _start_postgresql(self) -> None:
         """Start the PostgreSQL server of the ledger, downloaded if it is missing, and wait until it listens."""
-        port, folder = self.places.ledger_port, self.places.ledger_folder
-        environ = {"PYTHONPATH": f"tests{os.pathsep}.", "PGPASSWORD": self.places.password}
+        port, folder = self.config.ledger_port, self.config.ledger_folder
+        environ = {"PYTHONPATH": f"tests{os.pathsep}.", "PGPASSWORD": self.config.password}
         self._spawn("postgresql", [sys.executable, "-m", "services.postgresql", str(port), folder], environ)
         until = time.monotonic() + _READY_SECONDS
         while not is_listening(port):
@@ -182,9 +182,9 @@ class Services:
 
     def _start_broker(self) -> None:
         """Start the broker of the bus, downloaded if it is missing, and wait until its topic exists."""
-        bus, folder = self.places.bus, self.places.folder / "broker"
+        bus, folder = self.config.bus, self.config.folder / "broker"
         (folder / "ready").unlink(missing_ok=True)  # of an earlier start
-        program = [sys.executable, "-m", "services.run_broker", bus, str(folder), *map(str, self.places.bus_ports)]
+        program = [sys.executable, "-m", "services.run_broker", bus, str(folder), *map(str, self.config.bus_ports)]
         self._spawn("bus", program, {"PYTHONPATH": f"tests{os.pathsep}."})
         until = time.monotonic() + _READY_SECONDS
         while not (folder / "ready").exists():
@@ -195,17 +195,17 @@ class Services:
 
     def _make_ledger(self) -> None:
         """Create the ledger once, before a dozen processes open it at the same time."""
-        settings = product_settings(self.places)
-        if self.places.ledger_port:
+        settings = product_settings(self.config)
+        if self.config.ledger_port:
             Ledger.migrate(settings["EVENTBRIDGE_LEDGER_URL"])
         Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings)).close()
 
     def _airflow(self, *arguments: str) -> None:
-        log = self.places.logs / f"airflow-{arguments[0]}.log"
+        log = self.config.logs / f"airflow-{arguments[0]}.log"
         with log.open("wb") as output:
             done = subprocess.run(
                 ["airflow", *arguments],
-                env=environment(self.places, os.environ),
+                env=environment(self.config, os.environ),
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -217,10 +217,10 @@ class Services:
 
     def _spawn(self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         self._commands[name] = command
-        settings = environment(self.places, os.environ) | dict(environ or {})
+        settings = environment(self.config, os.environ) | dict(environ or {})
         if name in _WAITS_FOR_LOCKS:
             settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] += f"?timeout={_LOCK_SECONDS}"
-        with (self.places.logs / f"{name}.log").open("ab") as output:  # a restarted service appends to it
+        with (self.config.logs / f"{name}.log").open("ab") as output:  # a restarted service appends to it
             process = subprocess.Popen(
                 command,
                 env=settings,
@@ -240,14 +240,14 @@ class Services:
         self._note_pids()
 
     def _note_pids(self) -> None:
-        if self.places.folder.exists():
-            note_groups(self.places.folder, self.groups)
+        if self.config.folder.exists():
+            note_groups(self.config.folder, self.groups)
 
     def _wait_for_airflow(self) -> None:
         until = time.monotonic() + _READY_SECONDS
         while True:
             self.check()
-            waiting = _unhealthy(self.places.url)
+            waiting = _unhealthy(self.config.url)
             if not waiting:
                 return
             if time.monotonic() > until:

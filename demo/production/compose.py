@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from demo.places import ROOT, DemoError
+from demo.config import ROOT, DemoError
 
 FILE: Final = ROOT / "docker-compose.yaml"
 #: The prefix of EventBridge's image.

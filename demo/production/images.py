@@ -22,7 +22,7 @@ from psycopg import sql
 from services.kafka import fetch_kafka
 from services.postgresql import reachable_programs, unprivileged
 
-from demo.places import DemoError
+from demo.config import DemoError
 from demo.production.native import Process
 
 #: The ports of the images without a health check in the file.

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from demo.places import ROOT
+from demo.config import ROOT
 from demo.production.compose import Service
 from eventbridge.spark.environment import spark_home
 

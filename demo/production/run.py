@@ -23,7 +23,7 @@ from s3proxy.server import fetch_s3proxy
 from services.kafka import fetch_kafka
 from services.postgresql import fetch_postgresql
 
-from demo.places import ROOT, DemoError, empty, lock
+from demo.config import ROOT, DemoError, empty, lock
 from demo.production.env import random_secrets
 from demo.production.shipped import ShippedRules
 from demo.production.smoke import VICTIMS, Proof, smoke

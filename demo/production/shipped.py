@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from demo import proof
 from demo.airflow import Airflow
-from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, copy_rules, new_signing_secret
+from demo.config import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, copy_rules, new_signing_secret
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import PrintLine

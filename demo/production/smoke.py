@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 import httpx
 import psutil
 
+from demo.config import ROOT, DemoError
 from demo.flights import flight_event, flight_rows
-from demo.places import ROOT, DemoError
 from demo.production.supervisor import Supervisor
 from demo.proof import PrintLine, print_result
 from demo.settled import unsettled

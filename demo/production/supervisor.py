@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from demo.places import ROOT, DemoError
+from demo.config import ROOT, DemoError
 from demo.production.compose import Service, services
 from demo.production.images import PORTS, follow_up, image_of, prepare
 from demo.production.native import Process, Substitutions

@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from demo.places import DemoError
+from demo.config import DemoError
 from demo.proof import PrintLine, print_reconciliation
 from demo.settled import unsettled
 from eventbridge.repair.audit import Audit

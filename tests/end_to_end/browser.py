@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from demo.places import USER, Places
+from demo.config import USER, DemoConfig
 from playwright.sync_api import Page, expect, sync_playwright
 
 #: The longest time in milliseconds for a page to load on a busy machine.
@@ -21,22 +21,22 @@ _KEEP = "TEST_SCREENSHOTS"
 class Browser:
     """One browser window that is logged in to Airflow."""
 
-    def __init__(self, page: Page, places: Places, folder: Path) -> None:
+    def __init__(self, page: Page, config: DemoConfig, folder: Path) -> None:
         self.page = page
-        self._places = places
+        self._config = config
         self._folder = Path(os.environ.get(_KEEP) or folder)
 
     def log_in(self) -> None:
         """Log in as the environment's user."""
-        self.page.goto(f"{self._places.url}/auth/login?next=%2Fdags")
+        self.page.goto(f"{self._config.url}/auth/login?next=%2Fdags")
         self.page.get_by_label("Username").fill(USER)
-        self.page.get_by_label("Password").fill(self._places.password)
+        self.page.get_by_label("Password").fill(self._config.password)
         self.page.get_by_role("button", name="Sign in").click()
         self.page.wait_for_url("**/dags")
 
     def open(self, path: str) -> None:
         """Show one of Airflow's pages."""
-        self.page.goto(f"{self._places.url}/{path}")
+        self.page.goto(f"{self._config.url}/{path}")
 
     def picture(self, name: str) -> Path:
         """Take a screenshot."""
@@ -104,7 +104,7 @@ class Browser:
 
 
 @contextmanager
-def browsing(places: Places, folder: Path) -> Iterator[Browser]:
+def browsing(config: DemoConfig, folder: Path) -> Iterator[Browser]:
     """Open Debian's Chromium, without a screen, on the Airflow of an environment."""
     program = shutil.which("chromium")
     assert program is not None, "Chromium is missing: sudo apt-get install -y chromium"
@@ -115,7 +115,7 @@ def browsing(places: Places, folder: Path) -> Iterator[Browser]:
         page = chromium.new_page(viewport={"width": 1280, "height": 900})
         page.set_default_timeout(_PATIENCE)
         try:
-            browser = Browser(page, places, folder)
+            browser = Browser(page, config, folder)
             browser.log_in()
             yield browser
         finally:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from demo.airflow import Airflow
-from demo.places import RULES_FOLDER, new_places, product_settings
+from demo.config import RULES_FOLDER, new_config, product_settings
 from demo.ports import reserve
 from demo.services import Services
 from end_to_end.mortal import MORTAL_PORT, MortalServer
@@ -60,7 +60,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningE
         (rules / file.name).write_text(file.read_text().replace(f"127.0.0.1:{MORTAL_PORT}", f"127.0.0.1:{port}"))
     with (
         _environment(folder / "demo", rules, "s3", {**_SETTINGS, **_SMALL_CHUNKS, **_RARELY_PARSED}) as running,
-        closing(MortalServer(port, running.places.received)) as mortal,
+        closing(MortalServer(port, running.config.received)) as mortal,
     ):
         mortal.start()
         yield running, mortal
@@ -104,16 +104,16 @@ def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningEnvironment
 
 @contextmanager
 def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, str]) -> Iterator[RunningEnvironment]:
-    services = Services(new_places(folder, rules_folder=rules, settings=dict(settings), store=store))
+    services = Services(new_config(folder, rules_folder=rules, settings=dict(settings), store=store))
     before = signal.signal(
         signal.SIGTERM, signal.default_int_handler
     )  # a test run that is terminated stops its services
     try:
         services.start()
-        given = product_settings(services.places)
+        given = product_settings(services.config)
         with (
             closing(Runtime.open(Settings.from_mapping(given), connections_from_environment(given))) as runtime,
-            closing(Airflow(services.places)) as airflow,
+            closing(Airflow(services.config)) as airflow,
         ):
             yield RunningEnvironment(services, airflow, runtime)
     finally:

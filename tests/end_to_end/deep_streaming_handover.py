@@ -180,7 +180,7 @@ def distinct(directed: RunningEnvironment) -> int:
 
 def warnings(directed: RunningEnvironment) -> list[str]:
     """Return the warnings in the logs of the runner's tasks, which explain duplicates."""
-    logs = (directed.places.airflow_home / "logs").glob("dag_id=eventbridge_deliver_quick/*/task_id=streaming/*.log")
+    logs = (directed.config.airflow_home / "logs").glob("dag_id=eventbridge_deliver_quick/*/task_id=streaming/*.log")
     found = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     return [line[:400] for line in found if '"level":"warning"' in line or '"level":"error"' in line]
 

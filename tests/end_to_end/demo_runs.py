@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from demo.places import ROOT
+from demo.config import ROOT
 
 
 def deliver(**chosen: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import httpx
 from demo.airflow import Airflow
-from demo.places import Places
+from demo.config import DemoConfig
 from demo.receipts import compare, read_record
 from demo.services import Services
 from demo.settled import unsettled
@@ -47,9 +47,9 @@ class RunningEnvironment:
     runtime: Runtime
 
     @property
-    def places(self) -> Places:
+    def config(self) -> DemoConfig:
         """Its folders and ports."""
-        return self.services.places
+        return self.services.config
 
     def publish(self, bus: str, numbers: range) -> None:
         """Publish one CloudEvent per number, durably; the number is in its id, its subject and data.n."""
@@ -98,16 +98,16 @@ class RunningEnvironment:
 
     def requests(self, path: str) -> list[str]:
         """Return the webhook-id of every request that the receiver got on a path, in order."""
-        if not self.places.received.exists():
+        if not self.config.received.exists():
             return []
-        lines = self.places.received.read_bytes().split(b"\n")[:-1]  # the last line may be incomplete
+        lines = self.config.received.read_bytes().split(b"\n")[:-1]  # the last line may be incomplete
         return [line["webhook_id"] for line in map(json.loads, lines) if line["path"] == path]
 
     def differences(self) -> list[str]:
         """Audit all batches, then compare them with the receiver's own record; only when everything is settled."""
         found = list(audit(self.runtime).differences)
         files = self.runtime.settings.file_target_folders[0]
-        compared = compare(self.runtime.rule_set(), tally(self.runtime), read_record(self.places.received), files)
+        compared = compare(self.runtime.rule_set(), tally(self.runtime), read_record(self.config.received), files)
         return found + [f"{name}: {difference}" for name, difference in compared if difference]
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:
@@ -163,10 +163,10 @@ class RunningEnvironment:
         """Return the likely reasons for a timeout: unsettled work, runs, and the ends of the newest logs."""
         parts = [_section("not settled", _or_error(self.unsettled))]
         parts.append(_section("newest runs", _or_error(self._newest_runs)))
-        logs = [*self.places.logs.glob("*.log"), *(self.places.airflow_home / "logs").rglob("attempt=*.log")]
+        logs = [*self.config.logs.glob("*.log"), *(self.config.airflow_home / "logs").rglob("attempt=*.log")]
         for log in sorted(logs, key=lambda path: path.stat().st_mtime)[-8:]:
             lines = log.read_text(errors="replace").splitlines()[-_TAIL:]
-            parts.append(_section(str(log.relative_to(self.places.folder)), [line[:500] for line in lines]))
+            parts.append(_section(str(log.relative_to(self.config.folder)), [line[:500] for line in lines]))
         return "\n".join(parts)
 
     def _newest_runs(self) -> list[str]:
@@ -206,6 +206,6 @@ def _or_error(look: Callable[[], Sequence[Any]]) -> Sequence[Any]:
         return [f"{type(error).__name__}: {error}"]
 
 
-def ledger_files(places: Places) -> list[Path]:
+def ledger_files(config: DemoConfig) -> list[Path]:
     """Return the files of the ledger."""
-    return sorted(places.home.glob("ledger.sqlite*"))
+    return sorted(config.home.glob("ledger.sqlite*"))

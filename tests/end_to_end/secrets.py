@@ -30,7 +30,7 @@ _BASIC = base64.b64encode(f"shop:{_PASSWORD}".encode()).decode()
 _SECRETS = (_PASSWORD, _BASIC, _HMAC, _ED25519, ACCESS_KEY, SECRET_KEY)
 
 #: The files in which connections are stored, and the S3 server's own file.
-_HOLD_THEM = {"places.json", "settings.sh", "s3.journal", "spark/worker-secrets.json"}
+_HOLD_THEM = {"config.json", "settings.sh", "s3.journal", "spark/worker-secrets.json"}
 
 
 def written_secrets(running: RunningEnvironment) -> list[tuple[str, str]]:
@@ -40,12 +40,12 @@ def written_secrets(running: RunningEnvironment) -> list[tuple[str, str]]:
 
 def airflow_logs(running: RunningEnvironment) -> bytes:
     """Return the logs of all Airflow tasks."""
-    return b"\n".join(text for _, text in texts(running.places.airflow_home / "logs"))
+    return b"\n".join(text for _, text in texts(running.config.airflow_home / "logs"))
 
 
 def _written(running: RunningEnvironment) -> Iterator[tuple[str, bytes]]:
-    held = {str(running.places.folder / name) for name in _HOLD_THEM}
-    for name, text in texts(running.places.folder):
+    held = {str(running.config.folder / name) for name in _HOLD_THEM}
+    for name, text in texts(running.config.folder):
         if name not in held:
             yield name, text
     store = running.runtime.store

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from demo.places import ROOT
+from demo.config import ROOT
 from docs.session import run_page
 from end_to_end.running import RunningEnvironment
 
@@ -20,12 +20,12 @@ def test_a_day_of_operations_runs_as_documented(day: RunningEnvironment, tmp_pat
     """Every command prints what the page shows: an arrival, a dead target, pause, fix, redrive, a wrong rule, a
     replay.
     """
-    began = f"```sh\ncd '{ROOT}'\nsource '{day.places.folder}/settings.sh'\n```\n"
+    began = f"```sh\ncd '{ROOT}'\nsource '{day.config.folder}/settings.sh'\n```\n"
     walk = PAGE.read_text().replace("```console elsewhere\n", "```console\n")
 
     wrong = run_page(began + walk, tmp_path)
 
     assert wrong == [], "\n\n".join(wrong)
-    lines = map(json.loads, day.places.received.read_text().splitlines())
+    lines = map(json.loads, day.config.received.read_text().splitlines())
     responses = Counter(line["status"] for line in lines if line["path"] == "/scripted/crew")
     assert responses == {503: 4, 200: 6}

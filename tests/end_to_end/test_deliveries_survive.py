@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from demo.places import product_settings
+from demo.config import product_settings
 from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.running import RunningEnvironment, ledger_files
 from end_to_end.secrets import airflow_logs, written_secrets
@@ -171,7 +171,7 @@ def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: RunningEnviron
     running.until_settled()
     before = Counter(running.requests("/healthy/invoices"))
     running.runtime.ledger.close()
-    lost = [(file, file.rename(tmp_path / file.name)) for file in ledger_files(running.places)]
+    lost = [(file, file.rename(tmp_path / file.name)) for file in ledger_files(running.config)]
     try:
         running.publish("orders", range(1_000, 1_010))
         run_id = running.trigger("eventbridge_deliver_orders")
@@ -182,10 +182,10 @@ def test_a_lost_ledger_is_not_mistaken_for_a_first_start(running: RunningEnviron
         meanwhile = Counter(running.requests("/healthy/invoices"))
     finally:
         running.runtime.ledger.close()
-        for file in ledger_files(running.places):
+        for file in ledger_files(running.config):
             file.unlink()
-        for place, kept in lost:
-            kept.rename(place)
+        for path, kept in lost:
+            kept.rename(path)
     running.until_settled()
 
     assert "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store" in output
@@ -297,7 +297,7 @@ def set_slots(running: RunningEnvironment, pool: str, slots: int) -> None:
 
 def rules_check(running: RunningEnvironment) -> subprocess.CompletedProcess[str]:
     """Run `eventbridge rules check`."""
-    environ = {**os.environ, **product_settings(running.places)}
+    environ = {**os.environ, **product_settings(running.config)}
     command = [str(Path(sys.executable).with_name("eventbridge")), "rules", "check"]
     return subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
 

@@ -412,7 +412,7 @@ def log_lines(directed: RunningEnvironment, dag_id: str, run_id: str, task_id: s
 
 def set_response(directed: RunningEnvironment, name: str, status: int) -> None:
     """Make the receiver respond with a status at /scripted/NAME."""
-    port = directed.places.receiver_port
+    port = directed.config.receiver_port
     httpx.post(f"http://127.0.0.1:{port}/script/{status}/{name}").raise_for_status()
 
 

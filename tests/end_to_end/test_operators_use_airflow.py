@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(600)
 @pytest.fixture(scope="module")
 def browser(operating: RunningEnvironment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     """A browser window on the environment's Airflow."""
-    with browsing(operating.places, tmp_path_factory.mktemp("pictures")) as browser:
+    with browsing(operating.config, tmp_path_factory.mktemp("pictures")) as browser:
         yield browser
 
 
@@ -172,7 +172,7 @@ def test_the_page_is_used_within_airflow(operating: RunningEnvironment, browser:
     """It is at the address that `make up` prints, in Airflow's frame and theme; actions are recorded for Airflow's
     user.
     """
-    (address,) = re.findall(r"^  page +(\S+)$", summary(operating.places, 0), re.MULTILINE)
+    (address,) = re.findall(r"^  page +(\S+)$", summary(operating.config, 0), re.MULTILINE)
     browser.page.evaluate("localStorage.setItem('theme', 'dark')")
     browser.page.goto(address)
     frame = browser.page.frame_locator("iframe[title='EventBridge']")

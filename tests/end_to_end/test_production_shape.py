@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from demo.places import ROOT
+from demo.config import ROOT
 
 pytestmark = pytest.mark.timeout(1800)  # fifteen services start, each with its own libraries
 

@@ -182,7 +182,7 @@ def has_low_priority_task(running: RunningEnvironment) -> bool:
 
 def set_response(running: RunningEnvironment, status: int) -> None:
     """Make the receiver respond to the claims with a status from now on."""
-    httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/script/{status}/claims").raise_for_status()
+    httpx.get(f"http://127.0.0.1:{running.config.receiver_port}/script/{status}/claims").raise_for_status()
 
 
 def out_of_order(running: RunningEnvironment) -> list[str]:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from demo import places, services
-from demo.places import DemoError, environment, new_places
+from demo import config, services
+from demo.config import DemoError, environment, new_config
 from demo.ports import is_listening
 from demo.services import lower_priority, orphaned_groups, stop_groups
 
@@ -86,7 +86,7 @@ def test_a_reused_process_id_is_ignored(tmp_path: Path) -> None:
 
 def test_the_ledgers_server_requires_the_password_and_stops(tmp_path: Path) -> None:
     """It holds the ledger, refuses a wrong password, and stops with the other services."""
-    made = new_places(tmp_path / "demo", ledger="postgresql")
+    made = new_config(tmp_path / "demo", ledger="postgresql")
     running = services.Services(made)
     url = environment(made, {})["EVENTBRIDGE_LEDGER_URL"]
     try:
@@ -114,7 +114,7 @@ def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path
     """BUS=...: the copy of the rules names it, all processes have its connection, and it stops with the other
     services.
     """
-    made = new_places(tmp_path / "demo", bus=bus)
+    made = new_config(tmp_path / "demo", bus=bus)
     running = services.Services(made)
     given = environment(made, {})
     try:
@@ -134,19 +134,19 @@ def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path
     assert {partition.partition_id for partition, _ in positions} == {0, 1, 2, 3}
     assert {offset for _, offset in later} == {1}  # after what the broker had before
     assert given["AIRFLOW_CONN_DEMO_BUS"] == given["EVENTBRIDGE_CONN_DEMO_BUS"]
-    assert "AIRFLOW_CONN_DEMO_BUS" not in environment(new_places(tmp_path / "other"), {})
+    assert "AIRFLOW_CONN_DEMO_BUS" not in environment(new_config(tmp_path / "other"), {})
     assert not any(is_listening(port) for port in made.bus_ports)
     with pytest.raises(DemoError, match="BUS is 'sqs'; it must be embedded, kafka or rocketmq"):
-        new_places(tmp_path / "demo", bus="sqs")
+        new_config(tmp_path / "demo", bus="sqs")
 
 
 def test_the_s3_server_runs_until_it_is_stopped_last(tmp_path: Path) -> None:
     """It has its bucket once it is started, keeps running when the others stop, and can be read."""
-    made = new_places(tmp_path / "demo", store="s3")
+    made = new_config(tmp_path / "demo", store="s3")
     running = services.Services(made)
     try:
         running._start_s3()
-        settings = places.store_settings(made)
+        settings = config.store_settings(made)
         store = open_store(settings["EVENTBRIDGE_STORE_URI"], connections_from_environment(settings))
         store.put("a/x", b"1")
         running.stop(but=["s3"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from demo.places import ROOT
+from demo.config import ROOT
 from demo.production import env
 from demo.production.compose import document
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import jsonschema
 import pytest
-from demo.places import ROOT, DemoError
+from demo.config import ROOT, DemoError
 from demo.production import env
 from demo.production.compose import FILE, Service, document, services, substitute
 from demo.production.native import ADDED, Substitutions

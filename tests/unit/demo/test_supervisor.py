@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from demo.places import DemoError
+from demo.config import DemoError
 from demo.production.compose import services
 from demo.production.supervisor import Supervisor
 

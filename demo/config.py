@@ -63,8 +63,8 @@ class DemoError(Exception):
 
 
 @dataclass(frozen=True)
-class Places:
-    """Folders, ports and secrets of one environment."""
+class DemoConfig:
+    """The configuration of one demo environment: folders, ports and secrets."""
 
     folder: Path
     airflow_port: int
@@ -124,7 +124,7 @@ class Places:
 _locked: dict[Path, int] = {}
 
 
-def new_places(
+def new_config(
     folder: Path = FOLDER,
     *,
     rules_folder: Path = RULES_FOLDER,
@@ -133,8 +133,8 @@ def new_places(
     ledger: str = LEDGERS[0],
     bus: str = "embedded",
     mode: str = MODES[0],
-) -> Places:
-    """Empty the folder and return the places of a new environment, with ports and files of its own.
+) -> DemoConfig:
+    """Empty the folder and return the configuration of a new environment, with ports and files of its own.
 
     Its copy of the rule files names its own receiver and broker. Raises DemoError if an option is unknown, before
     anything is removed, or if another process has locked the folder.
@@ -151,7 +151,7 @@ def new_places(
         changes[EMBEDDED] = ON_BROKER.format(bus=bus, connection="demo_bus")
     if mode == "streaming":
         changes |= _STREAMING
-    places = Places(
+    config = DemoConfig(
         folder,
         airflow_port=reserve(AIRFLOW_PORT if usual else None),
         spark_port=reserve(SPARK_PORT if usual else None),
@@ -169,35 +169,35 @@ def new_places(
         bus=bus,
         bus_ports=[reserve() for _ in range(BUSES[bus])],
     )
-    for made in (places.airflow_home, places.home, places.logs):
+    for made in (config.airflow_home, config.home, config.logs):
         made.mkdir(parents=True)
-    (places.airflow_home / "config").symlink_to(ROOT / "config", target_is_directory=True)
-    (places.airflow_home / "passwords.json").write_text(json.dumps({USER: places.password}))
-    return places
+    (config.airflow_home / "config").symlink_to(ROOT / "config", target_is_directory=True)
+    (config.airflow_home / "passwords.json").write_text(json.dumps({USER: config.password}))
+    return config
 
 
 def options(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of `new_places` that the variables STORE, LEDGER, BUS and MODE set."""
+    """Return the options of `new_config` that the variables STORE, LEDGER, BUS and MODE set."""
     chosen = {name: environ.get(name.upper(), "") for name in ("store", "ledger", "bus", "mode")}
     return {name: value for name, value in chosen.items() if value}
 
 
-def existing_places(folder: Path, chosen: Mapping[str, str]) -> Places | None:
-    """Return the places of the environment that exists in a folder; None if there is none.
+def existing_config(folder: Path, chosen: Mapping[str, str]) -> DemoConfig | None:
+    """Return the configuration of the environment that exists in a folder; None if there is none.
 
     Raises DemoError if another process has locked the folder, if the environment has other options than the chosen
     ones, if one of its ports is taken, or if its ledger's folder is missing.
     """
     lock(folder)
     try:
-        places = load(folder)
+        config = load(folder)
     except DemoError:
         return None
     has = {
-        "store": STORES[bool(places.s3_port)],
-        "ledger": LEDGERS[bool(places.ledger_port)],
-        "bus": places.bus,
-        "mode": places.mode,
+        "store": STORES[bool(config.s3_port)],
+        "ledger": LEDGERS[bool(config.ledger_port)],
+        "bus": config.bus,
+        "mode": config.mode,
     }
     for name, value in chosen.items():
         if has[name] != value:
@@ -205,19 +205,19 @@ def existing_places(folder: Path, chosen: Mapping[str, str]) -> Places | None:
                 f"The environment in {folder} has {name.upper()}={has[name]}, not {value}. `make clean-up` removes it "
                 f"with all its data; then `make up {name.upper()}={value}` makes a new one."
             )
-    ports = (places.airflow_port, places.spark_port, places.receiver_port, places.s3_port, places.ledger_port)
-    for port in filter(None, (*ports, *places.bus_ports)):
+    ports = (config.airflow_port, config.spark_port, config.receiver_port, config.s3_port, config.ledger_port)
+    for port in filter(None, (*ports, *config.bus_ports)):
         if reserve(port) != port:
             raise DemoError(
                 f"Port {port}, which the environment in {folder} uses, is taken. Stop the process that listens on it "
                 f"(`ss -ltnp 'sport = :{port}'` shows it), then run `make up` again."
             )
-    if places.ledger_folder and not Path(places.ledger_folder).is_dir():
+    if config.ledger_folder and not Path(config.ledger_folder).is_dir():
         raise DemoError(
-            f"The ledger's folder {places.ledger_folder} no longer exists. `make clean-up` removes the rest of "
+            f"The ledger's folder {config.ledger_folder} no longer exists. `make clean-up` removes the rest of "
             "the environment; then `make up` makes a new one."
         )
-    return places
+    return config
 
 
 def remove(folder: Path) -> bool:
@@ -288,100 +288,100 @@ def copy_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> 
     return own
 
 
-def save(places: Places) -> None:
-    """Write the places to files, for `make down`, for the next `make up`, and for a person who needs the password."""
-    (places.folder / "places.json").write_text(json.dumps(asdict(places), default=str, indent=1))
-    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in shell_settings(places).items()]
-    (places.folder / "settings.sh").write_text("".join(lines))
+def save(config: DemoConfig) -> None:
+    """Write it to files, for `make down`, for the next `make up`, and for a person who needs the password."""
+    (config.folder / "config.json").write_text(json.dumps(asdict(config), default=str, indent=1))
+    lines = [f"export {name}={shlex.quote(value)}\n" for name, value in shell_settings(config).items()]
+    (config.folder / "settings.sh").write_text("".join(lines))
 
 
-def load(folder: Path = FOLDER) -> Places:
-    """Return the places of the existing environment; raises DemoError if there is none."""
+def load(folder: Path = FOLDER) -> DemoConfig:
+    """Return the configuration of the existing environment; raises DemoError if there is none."""
     try:
-        found = json.loads((folder / "places.json").read_text())
+        found = json.loads((folder / "config.json").read_text())
     except FileNotFoundError:
         raise DemoError("There is no environment here. Start one with `make up`.") from None
-    return Places(**found | {name: Path(found[name]) for name in ("folder", "rules_folder")})
+    return DemoConfig(**found | {name: Path(found[name]) for name in ("folder", "rules_folder")})
 
 
-def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
+def environment(config: DemoConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment variables of every service: none of the user's own Airflow, no file outside the folder."""
     kept = {name: value for name, value in environ.items() if not name.startswith(("AIRFLOW", "EVENTBRIDGE_"))}
     return {
         **kept,
         "PATH": f"{ROOT / '.venv' / 'bin'}{os.pathsep}{environ.get('PATH', os.defpath)}",
-        **product_settings(places),
-        "AIRFLOW_HOME": str(places.airflow_home),
-        "AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW": f"http://{USER}:{places.password}@127.0.0.1:{places.airflow_port}/http",
-        "AIRFLOW_CONN_EVENTBRIDGE_SPARK": f"spark-connect://:{places.spark_token}@127.0.0.1:{places.spark_port}",
-        "AIRFLOW_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
-        **({"AIRFLOW_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}),
-        **({"AIRFLOW_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port)} if places.s3_port else {}),
-        **{f"AIRFLOW__{name}": value for name, value in _airflow_options(places).items()},
-        **{name: value for name, value in places.settings.items() if name.startswith("AIRFLOW__")},
+        **product_settings(config),
+        "AIRFLOW_HOME": str(config.airflow_home),
+        "AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW": f"http://{USER}:{config.password}@127.0.0.1:{config.airflow_port}/http",
+        "AIRFLOW_CONN_EVENTBRIDGE_SPARK": f"spark-connect://:{config.spark_token}@127.0.0.1:{config.spark_port}",
+        "AIRFLOW_CONN_FLIGHTS_RECEIVER": _receiver_connection(config),
+        **({"AIRFLOW_CONN_DEMO_BUS": bus_connection(config)} if config.bus_ports else {}),
+        **({"AIRFLOW_CONN_EVENTBRIDGE_STORE": connection_uri(config.s3_port)} if config.s3_port else {}),
+        **{f"AIRFLOW__{name}": value for name, value in _airflow_options(config).items()},
+        **{name: value for name, value in config.settings.items() if name.startswith("AIRFLOW__")},
     }
 
 
-def product_settings(places: Places) -> dict[str, str]:
+def product_settings(config: DemoConfig) -> dict[str, str]:
     """Return the settings with which the command line uses the same installation as the services."""
     return {
         "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
-        **places.settings,
-        "EVENTBRIDGE_HOME": str(places.home),
-        "EVENTBRIDGE_RULES_FOLDER": str(places.rules_folder),
-        "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
-        **({"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}),
-        **_ledger_settings(places),
-        **store_settings(places),
+        **config.settings,
+        "EVENTBRIDGE_HOME": str(config.home),
+        "EVENTBRIDGE_RULES_FOLDER": str(config.rules_folder),
+        "EVENTBRIDGE_CONN_FLIGHTS_RECEIVER": _receiver_connection(config),
+        **({"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(config)} if config.bus_ports else {}),
+        **_ledger_settings(config),
+        **store_settings(config),
     }
 
 
-def shell_settings(places: Places) -> dict[str, str]:
+def shell_settings(config: DemoConfig) -> dict[str, str]:
     """Return the variables for a person's shell: EventBridge's settings, Spark, and the receiver, for
     `demo.respond`.
     """
     return {
-        **product_settings(places),
-        "EVENTBRIDGE_SPARK_REMOTE": places.spark_url,
-        RECEIVER: f"http://127.0.0.1:{places.receiver_port}",
+        **product_settings(config),
+        "EVENTBRIDGE_SPARK_REMOTE": config.spark_url,
+        RECEIVER: f"http://127.0.0.1:{config.receiver_port}",
     }
 
 
-def spark_settings(places: Places) -> dict[str, str]:
+def spark_settings(config: DemoConfig) -> dict[str, str]:
     """Return the variables of Spark's workers: the store, and the connections of buses whose batches they land."""
-    own = {name: value for name, value in places.settings.items() if name.startswith("EVENTBRIDGE_CONN_")}
-    bus = {"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}
-    return {**own, **bus, **store_settings(places)}
+    own = {name: value for name, value in config.settings.items() if name.startswith("EVENTBRIDGE_CONN_")}
+    bus = {"EVENTBRIDGE_CONN_DEMO_BUS": bus_connection(config)} if config.bus_ports else {}
+    return {**own, **bus, **store_settings(config)}
 
 
-def store_settings(places: Places) -> dict[str, str]:
+def store_settings(config: DemoConfig) -> dict[str, str]:
     """Return the URI and the connection of a store that is not a folder; Spark's workers need them too."""
-    if not places.s3_port:
+    if not config.s3_port:
         return {}
     return {
         "EVENTBRIDGE_STORE_URI": f"s3://eventbridge_store@{BUCKET}/demo",
-        "EVENTBRIDGE_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port),
+        "EVENTBRIDGE_CONN_EVENTBRIDGE_STORE": connection_uri(config.s3_port),
     }
 
 
-def bus_connection(places: Places) -> str:
+def bus_connection(config: DemoConfig) -> str:
     """Return the connection to the environment's own broker."""
-    return f"{places.bus}://127.0.0.1:{places.bus_ports[0]}"
+    return f"{config.bus}://127.0.0.1:{config.bus_ports[0]}"
 
 
-def _ledger_settings(places: Places) -> dict[str, str]:
-    if not places.ledger_port:
+def _ledger_settings(config: DemoConfig) -> dict[str, str]:
+    if not config.ledger_port:
         return {}
-    address = f"127.0.0.1:{places.ledger_port}"
-    return {"EVENTBRIDGE_LEDGER_URL": f"postgresql://postgres:{places.password}@{address}/postgres"}
+    address = f"127.0.0.1:{config.ledger_port}"
+    return {"EVENTBRIDGE_LEDGER_URL": f"postgresql://postgres:{config.password}@{address}/postgres"}
 
 
-def _receiver_connection(places: Places) -> str:
-    host = f"http://127.0.0.1:{places.receiver_port}"
-    return json.dumps({"conn_type": "http", "host": host, "extra": {"signing_secret": places.signing_secret}})
+def _receiver_connection(config: DemoConfig) -> str:
+    host = f"http://127.0.0.1:{config.receiver_port}"
+    return json.dumps({"conn_type": "http", "host": host, "extra": {"signing_secret": config.signing_secret}})
 
 
-def _airflow_options(places: Places) -> dict[str, str]:
+def _airflow_options(config: DemoConfig) -> dict[str, str]:
     return {
         "CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
@@ -392,15 +392,15 @@ def _airflow_options(places: Places) -> dict[str, str]:
         "CORE__MAX_MAP_LENGTH": "1024",
         "CORE__DEFAULT_TASK_RETRY_DELAY": "5",
         "CORE__DAGBAG_IMPORT_ERROR_TRACEBACKS": "False",
-        "CORE__EXECUTION_API_SERVER_URL": f"{places.url}/execution/",
+        "CORE__EXECUTION_API_SERVER_URL": f"{config.url}/execution/",
         "CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
-        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(places.airflow_home / "passwords.json"),
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{places.airflow_home / 'airflow.db'}",
+        "CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(config.airflow_home / "passwords.json"),
+        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{config.airflow_home / 'airflow.db'}",
         "API__HOST": "127.0.0.1",
-        "API__PORT": str(places.airflow_port),
-        "API__BASE_URL": places.url,
+        "API__PORT": str(config.airflow_port),
+        "API__BASE_URL": config.url,
         "API__WORKERS": "1",
-        "API_AUTH__JWT_SECRET": places.jwt_secret,
+        "API_AUTH__JWT_SECRET": config.jwt_secret,
         # Measured: a stage takes 0.2 s with these settings, 1.1 s without.
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
