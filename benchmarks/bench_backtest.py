@@ -56,21 +56,21 @@ def main() -> int:
     parser.add_argument("--rules", type=int, default=100, help="mixed rules of the candidate (default: 100)")
     parser.add_argument("--rounds", type=int, default=3, help="passes of each, in turns (default: 3)")
     options = parser.parse_args()
-    with site() as place:
+    with site() as installation:
         begin = datetime.now(UTC) - timedelta(days=1)
         patterns = rule_sets.mixed(options.rules)
         rules = {rule.name: rule for rule in (rule_of(f"rule-{n:05d}", each) for n, each in enumerate(patterns))}
         frozen = RuleSet(buses={BUS: Bus(name=BUS)}, rules=rules)
         _print_line(f"making an archive of {options.events:,} events")
-        paths = measured(lambda: _archive(place, frozen, begin, options.events)).result
-        file = write_rules(place.folder / "candidate.rules", patterns)
-        found = _measure(place, file, paths, begin, options.rounds)
+        paths = measured(lambda: _archive(installation, frozen, begin, options.events)).result
+        file = write_rules(installation.folder / "candidate.rules", patterns)
+        found = _measure(installation, file, paths, begin, options.rounds)
     return 0 if _show(found, options) else 1
 
 
-def _archive(place: Site, rules: RuleSet, begin: datetime, events: int) -> list[str]:
+def _archive(installation: Site, rules: RuleSet, begin: datetime, events: int) -> list[str]:
     """Put so many events into store and ledger, in batches one after the other; return where their files lie."""
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         made = list(_batches(runtime, freeze_rules(runtime.store, rules), begin, events))
         record(runtime, made)
     return [path for batch in made for path in batch.paths]
@@ -85,11 +85,13 @@ def _batches(runtime: Runtime, rule_set: str, begin: datetime, events: int) -> I
         yield archive_batch(runtime, rule_set, at, tables)
 
 
-def _measure(place: Site, rules: Path, paths: Sequence[str], begin: datetime, rounds: int) -> dict[str, list[Timed]]:
-    files = [place.folder / "home" / "store" / path for path in paths]
+def _measure(
+    installation: Site, rules: Path, paths: Sequence[str], begin: datetime, rounds: int
+) -> dict[str, list[Timed]]:
+    files = [installation.folder / "home" / "store" / path for path in paths]
     found: dict[str, list[Timed]] = {"read and match": [], "backtest": []}
-    (place.folder / "spark").mkdir()
-    with Remote(BacktestSubject, place, place.folder / "spark", rules) as spark:
+    (installation.folder / "spark").mkdir()
+    with Remote(BacktestSubject, installation, installation.folder / "spark", rules) as spark:
         _print_line("warming up")
         few = files[: _BATCH // _FILE]
         spark.call("route", rules, few, len(few))

@@ -63,38 +63,40 @@ def main() -> int:
 
 def _stages(batch: Batch) -> dict[str, Cost]:
     """Run one batch, and return what each stage cost."""
-    with site() as place:
-        files = {f"rule-{n}": {"type": "file", "path": str(place.folder / f"{n}.jsonl")} for n in range(batch.targets)}
-        place.write_rules({name: {"target": target} for name, target in files.items()})
-        measured(partial(place.publish, batch.events, _SIZE, kind=batch.kind))
-        costs = {"listen": measured(partial(_listen, place))}
+    with site() as installation:
+        files = {
+            f"rule-{n}": {"type": "file", "path": str(installation.folder / f"{n}.jsonl")} for n in range(batch.targets)
+        }
+        installation.write_rules({name: {"target": target} for name, target in files.items()})
+        measured(partial(installation.publish, batch.events, _SIZE, kind=batch.kind))
+        costs = {"listen": measured(partial(_listen, installation))}
         batch_id = costs["listen"].result
-        costs["buffer"] = measured(partial(_buffer, place, batch_id))
-        costs["route"] = measured(partial(_route, place, batch_id))
-        pushes = [measured(partial(push_all, place, batch_id, [chunk])) for chunk in costs["route"].result]
+        costs["buffer"] = measured(partial(_buffer, installation, batch_id))
+        costs["route"] = measured(partial(_route, installation, batch_id))
+        pushes = [measured(partial(push_all, installation, batch_id, [chunk])) for chunk in costs["route"].result]
         costs["push"] = Cost(
             sum(cost.wall for cost in pushes), sum(cost.cpu for cost in pushes), max(cost.peak_mib for cost in pushes)
         )
         delivered = sum(cost.result for cost in pushes)
         if delivered != batch.deliveries:
             raise RuntimeError(f"only {delivered:,} of {batch.deliveries:,} were delivered")
-        return costs | settled(place, batch_id)
+        return costs | settled(installation, batch_id)
 
 
-def _listen(place: Site) -> str:
-    with closing(place.open()) as runtime:
+def _listen(installation: Site) -> str:
+    with closing(installation.open()) as runtime:
         batch_id = listen(runtime, RUNNER)
         assert batch_id is not None, "events were published"
         return batch_id
 
 
-def _buffer(place: Site, batch_id: str) -> None:
-    with closing(place.open()) as runtime:
+def _buffer(installation: Site, batch_id: str) -> None:
+    with closing(installation.open()) as runtime:
         buffer(runtime, batch_id)
 
 
-def _route(place: Site, batch_id: str) -> list[int]:
-    with closing(place.open()) as runtime:
+def _route(installation: Site, batch_id: str) -> list[int]:
+    with closing(installation.open()) as runtime:
         return route(runtime, batch_id, InProcessRouter(runtime.store))
 
 

@@ -35,8 +35,8 @@ _FIRST, _MOST = 1_000, 1.1
 class _Batches:
     """Counts batches as they are committed, publishes for them, and keeps the peak after each thousand."""
 
-    def __init__(self, place: Site, most: int) -> None:
-        self._place, self._most = place, most
+    def __init__(self, installation: Site, most: int) -> None:
+        self._installation, self._most = installation, most
         self._committed = 0
         self.stop = Stop()
         self.peaks: dict[int, float] = {}
@@ -54,7 +54,7 @@ class _Batches:
     def publish(self) -> None:
         """Publish half of what matches, half of what does not, until all batches are committed."""
         number, kinds = 0, ("bench", "other")
-        with self._place.bus() as bus, closing(self._place.open()) as runtime:
+        with self._installation.bus() as bus, closing(self._installation.open()) as runtime:
             while not self.stop.is_set():
                 # a batch that is behind another takes more than fill it, so that commits do not tell
                 if number - sum(runtime.ledger.offsets.committed(RUNNER).values()) < _AHEAD:
@@ -76,13 +76,13 @@ def main() -> int:
     options = parser.parse_args()
     streaming_batch._BATCH_EVENTS = _EVENTS
     try:
-        with compiled_receiver() as receiver, site(large=False) as place:
+        with compiled_receiver() as receiver, site(large=False) as installation:
             load = Load("streaming", "http", 0, 0)
-            write_rules(place.folder / "rules", receiver, place.folder / "responses", {RUNNER: load})
-            batches = _Batches(place, options.batches)
+            write_rules(installation.folder / "rules", receiver, installation.folder / "responses", {RUNNER: load})
+            batches = _Batches(installation, options.batches)
             publisher = threading.Thread(target=batches.publish)
             began, cpu = time.monotonic(), time.process_time()
-            with closing(place.open()) as runtime:
+            with closing(installation.open()) as runtime:
                 publisher.start()
                 fault_points.install(batches.reach)
                 try:

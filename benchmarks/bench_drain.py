@@ -69,45 +69,45 @@ def drain(receiver: CompiledReceiver, count: int) -> bool:
 
 def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass]:
     """Deliver so many events, make as many pending for the same target, and deliver those once it is well."""
-    with site(large=False) as place:
-        lines = place.folder / "lines.jsonl"
-        place.write_rules({_RULE: {_TARGET: target or {"type": "file", "path": str(lines)}}})
-        place.publish(count, _BYTES)
-        live = _delivered(place, "normal", count)
-        with closing(place.open()) as runtime:
+    with site(large=False) as installation:
+        lines = installation.folder / "lines.jsonl"
+        installation.write_rules({_RULE: {_TARGET: target or {"type": "file", "path": str(lines)}}})
+        installation.publish(count, _BYTES)
+        live = _delivered(installation, "normal", count)
+        with closing(installation.open()) as runtime:
             runtime.ledger.targets.set_status(_RULE, _TARGET, "degraded", "this benchmark says so")
-        place.publish(count, _BYTES, count)
-        measured(lambda: _batches(place))
-        with closing(place.open()) as runtime:
+        installation.publish(count, _BYTES, count)
+        measured(lambda: _batches(installation))
+        with closing(installation.open()) as runtime:
             assert sum(row.count for row in runtime.ledger.pending.find("scheduled")) == count, "all of it waits"
             runtime.ledger.targets.set_status(_RULE, _TARGET, "ok", "this benchmark says so")
             ramped_until = runtime.ledger.targets.statuses()[_RULE, _TARGET].until
             assert ramped_until is not None, "it has just healed"
             time.sleep((ramped_until - runtime.clock()).total_seconds() + 0.1)  # then it is as it was before
-        drained = _delivered(place, "retry", count)
+        drained = _delivered(installation, "retry", count)
         if target is None:
             with lines.open("rb") as file:
                 assert sum(1 for _ in file) == 2 * count, "each came once"
     return live, drained
 
 
-def _delivered(place: Site, kind: BatchKind, count: int) -> _Pass:
-    cost = measured(lambda: _batches(place) if kind == "normal" else _retries(place))
-    with closing(place.open()) as runtime:
+def _delivered(installation: Site, kind: BatchKind, count: int) -> _Pass:
+    cost = measured(lambda: _batches(installation) if kind == "normal" else _retries(installation))
+    with closing(installation.open()) as runtime:
         batches = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.kind == kind]
         got = sum(chunk.succeeded for batch in batches for chunk in runtime.ledger.chunks.of_batch(batch.batch_id))
     assert got == count, f"{got} of {count} were delivered"
     return _Pass(got, len(batches), cost.wall, cost.cpu, cost.peak_mib)
 
 
-def _batches(place: Site) -> None:
-    with closing(place.open()) as runtime:
+def _batches(installation: Site) -> None:
+    with closing(installation.open()) as runtime:
         router = InProcessRouter(runtime.store)
         while deliver_batch(runtime, RUNNER, router, Stop()) is not None:
             pass
 
 
-def _retries(place: Site) -> None:
-    with closing(place.open()) as runtime:
+def _retries(installation: Site) -> None:
+    with closing(installation.open()) as runtime:
         while deliver_retries(runtime, RUNNER, Stop()) is not None:
             pass

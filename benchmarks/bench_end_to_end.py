@@ -163,12 +163,17 @@ def _rules(broker: Broker, output: Path) -> str:
 
 def _landing_alone(broker: Broker, options: argparse.Namespace) -> Cost:
     """Publish as much as is landed alone, land it, and publish the rest."""
-    with site(conn_broker=broker.connection) as place:
-        place.write_rules({"none": {"log": {"type": "file", "path": str(place.folder / "log")}}}, source=broker.source)
+    with site(conn_broker=broker.connection) as installation:
+        installation.write_rules(
+            {"none": {"log": {"type": "file", "path": str(installation.folder / "log")}}}, source=broker.source
+        )
         first = min(options.alone, options.events)
-        with closing(place.open()) as runtime, closing(runtime.open_publisher(runtime.rule_set().buses[BUS])) as bus:
+        with (
+            closing(installation.open()) as runtime,
+            closing(runtime.open_publisher(runtime.rule_set().buses[BUS])) as bus,
+        ):
             _publish(bus, range(first), options.bytes)
-            cost = measured(partial(land, place))
+            cost = measured(partial(land, installation))
             _publish(bus, range(first, options.events), options.bytes)
     return cost
 

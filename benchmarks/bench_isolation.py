@@ -150,17 +150,19 @@ def _isolation(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
 
 def _load(receiver: CompiledReceiver, rate: int, warm: float, seconds: float, bad: dict[int, str]) -> Load:
     """Publish for so long, and return what was heard."""
-    with site(large=False) as place:
+    with site(large=False) as installation:
         target = {"type": "http", "allow_http": True, "connection": "signed"}
         paths = {number: bad.get(number, f"/ok/{number}") for number in range(_RULES)}
-        place.write_rules({f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in paths.items()})
-        place.publish(1, 1024)  # the bus is there before anybody listens
-        with _running(place), place.bus() as bus:
-            _wait(place, 1)
+        installation.write_rules(
+            {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in paths.items()}
+        )
+        installation.publish(1, 1024)  # the bus is there before anybody listens
+        with _running(installation), installation.bus() as bus:
+            _wait(installation, 1)
             began = datetime.now(UTC)
             published = _feed(bus, rate, warm + seconds, 1)
-            _wait(place, published)
-        with closing(place.open()) as runtime:
+            _wait(installation, published)
+        with closing(installation.open()) as runtime:
             return Load(began, [heard for heard in _heard(runtime) if heard.published >= began])
 
 
@@ -203,16 +205,18 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
 def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) -> Load:
     """Publish before and after a target's last response; return when that was, and the responses of its neighbours."""
 
-    def write(place: Site) -> None:
+    def write(installation: Site) -> None:
         target = {"type": "http", "allow_http": True, "connection": "signed"}
         paths = [f"/ok/{number}" for number in range(_RULES - 1)] + ["/later/hangs"]
-        place.write_rules(
+        installation.write_rules(
             {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in enumerate(paths)}
         )
         interval = (
             ", streaming: {batch_interval: 1s}" if mode == "streaming" and options.rate < 10 else ""
         )  # else it lasts a minute
-        (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{interval}}}}}\n")
+        (installation.folder / "rules" / "runner.yaml").write_text(
+            f"runners: {{{RUNNER}: {{mode: {mode}{interval}}}}}\n"
+        )
 
     there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
     with there as (runtime, bus):
@@ -240,11 +244,11 @@ def _in_airflow(write: Callable[[Site], None]) -> Iterator[tuple[Runtime, Embedd
 @contextmanager
 def _in_processes(write: Callable[[Site], None], mode: str) -> Iterator[tuple[Runtime, EmbeddedBus]]:
     """Yield a runtime and the bus beside the processes of a runner."""
-    with site(large=False) as place:
-        write(place)
-        with place.bus():
+    with site(large=False) as installation:
+        write(installation)
+        with installation.bus():
             pass  # it is there before anybody listens
-        with _running(place, mode), closing(place.open()) as runtime, place.bus() as bus:
+        with _running(installation, mode), closing(installation.open()) as runtime, installation.bus() as bus:
             yield runtime, bus
 
 
@@ -267,12 +271,12 @@ def _publish(bus: Any, first: int, end: int) -> None:
 
 
 @contextmanager
-def _running(place: Site, mode: str = "batch") -> Iterator[None]:
+def _running(installation: Site, mode: str = "batch") -> Iterator[None]:
     """Run the runner and the retry runs, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
     stop, run_start = context.Event(), context.Semaphore(0)
     bodies = [_run_batches if mode == "batch" else _run_streaming_task, _watch] + [_run_retries] * _RETRY_RUNS
-    processes = [context.Process(target=body, args=(place, stop, run_start)) for body in bodies]
+    processes = [context.Process(target=body, args=(installation, stop, run_start)) for body in bodies]
     gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
     for process in processes:
         process.start()
@@ -287,39 +291,39 @@ def _running(place: Site, mode: str = "batch") -> Iterator[None]:
             process.kill()  # it may be in the middle of a hanging target's budget
 
 
-def _run_batches(place: Site, stop: Any, _wakeup: Any) -> None:
-    with closing(place.open()) as runtime:
+def _run_batches(installation: Site, stop: Any, _wakeup: Any) -> None:
+    with closing(installation.open()) as runtime:
         router = InProcessRouter(runtime.store)
         while not stop.is_set():
             if deliver_batch(runtime, RUNNER, router, Stop()) is None:
                 stop.wait(0.1)
 
 
-def _run_streaming_task(place: Site, stop: Any, _wakeup: Any) -> None:
+def _run_streaming_task(installation: Site, stop: Any, _wakeup: Any) -> None:
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         deliver_streaming(runtime, RUNNER, ends, Bounds(makes_retries=False))
 
 
-def _watch(place: Site, stop: Any, run_start: Any) -> None:
+def _watch(installation: Site, stop: Any, run_start: Any) -> None:
     """Start a retry run whenever the watcher of the product would."""
-    with closing(Watch(place.open())) as watch:
+    with closing(Watch(installation.open())) as watch:
         while not stop.wait(_POLL_SECONDS):
             if RETRIES in watch.check():
                 run_start.release()
 
 
-def _run_retries(place: Site, stop: Any, run_start: Any) -> None:
+def _run_retries(installation: Site, stop: Any, run_start: Any) -> None:
     os.nice(NICENESS)
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         while not stop.is_set():
             if run_start.acquire(timeout=_POLL_SECONDS):
                 deliver_retries(runtime, RUNNER, Stop())
 
 
-def _wait(place: Site, events: int) -> None:
-    with closing(place.open()) as runtime:
+def _wait(installation: Site, events: int) -> None:
+    with closing(installation.open()) as runtime:
         _wait_for(runtime, events)
 
 

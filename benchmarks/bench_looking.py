@@ -41,27 +41,27 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=7, help="runs of each command, of which the median counts")
     parser.add_argument("--events", type=int, default=40, help="events, each delivered once and dead-lettered once")
     options = parser.parse_args()
-    with site() as place:
-        _fill(place, options.events)
+    with site() as installation:
+        _fill(installation, options.events)
         programs = [_LIBRARIES, *(("-m", "eventbridge.cli", *command) for command in _COMMANDS)]
-        rounds = [[_cpu_seconds(place, program) for program in programs] for _ in range(options.rounds)]
+        rounds = [[_cpu_seconds(installation, program) for program in programs] for _ in range(options.rounds)]
     libraries, *medians = (statistics.median(each) for each in zip(*rounds, strict=True))
     return 0 if _show(libraries, medians) else 1
 
 
-def _fill(place: Site, events: int) -> None:
+def _fill(installation: Site, events: int) -> None:
     wrong = {"form": "JSONPATH", "value": "$.data.nothing", "missing": "error"}
-    lines = {"type": "file", "path": str(place.folder / "lines.jsonl")}
-    place.write_rules({"lines": {"good": lines, "bad": lines | {"transform": wrong}}})
-    place.publish(events, 256)
-    with closing(place.open()) as runtime:
+    lines = {"type": "file", "path": str(installation.folder / "lines.jsonl")}
+    installation.write_rules({"lines": {"good": lines, "bad": lines | {"transform": wrong}}})
+    installation.publish(events, 256)
+    with closing(installation.open()) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
 
 
-def _cpu_seconds(place: Site, program: Sequence[str]) -> float:
+def _cpu_seconds(installation: Site, program: Sequence[str]) -> float:
     """Return the CPU time, in user and system mode, of one Python process that runs a program on the installation."""
     with subprocess.Popen(
-        [sys.executable, *program], env=os.environ | place.environ(), stdout=subprocess.DEVNULL
+        [sys.executable, *program], env=os.environ | installation.environ(), stdout=subprocess.DEVNULL
     ) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)

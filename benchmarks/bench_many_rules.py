@@ -132,52 +132,52 @@ def _file_of(rule: int, folder: Path) -> Mapping[str, Any]:
     return {"type": "file", "path": str(folder / "lines" / f"rule-{rule}.jsonl")}
 
 
-def _write_rules(place: Site, rules: int, target_of: TargetOf) -> None:
+def _write_rules(installation: Site, rules: int, target_of: TargetOf) -> None:
     names = {number: f"rule-{number}" for number in range(rules)}
-    targets = {name: {"target": target_of(number, place.folder)} for number, name in names.items()}
-    place.write_rules(targets, types={name: [f"type-{number}"] for number, name in names.items()})
+    targets = {name: {"target": target_of(number, installation.folder)} for number, name in names.items()}
+    installation.write_rules(targets, types={name: [f"type-{number}"] for number, name in names.items()})
 
 
 def _many(rules: int, target_of: TargetOf, deliveries: int, size: int) -> Found:
-    with site(large=False) as place:
-        _write_rules(place, rules, target_of)
-        place.publish(deliveries, size, kind=lambda number: f"type-{number % rules}")
-        return _delivered(place)
+    with site(large=False) as installation:
+        _write_rules(installation, rules, target_of)
+        installation.publish(deliveries, size, kind=lambda number: f"type-{number % rules}")
+        return _delivered(installation)
 
 
 def _few(rules: int, targets: int, target_of: TargetOf, options: argparse.Namespace) -> Found:
     """Measure small batches, after one that is not, and return the one of the median."""
     deliveries = options.few
-    with site(large=False) as place:
-        _write_rules(place, rules, target_of)
+    with site(large=False) as installation:
+        _write_rules(installation, rules, target_of)
         batches = []
         for first in range(0, (options.times + 1) * deliveries, deliveries):
-            place.publish(deliveries, options.bytes, first, lambda number: f"type-{number % targets}")
-            batches.append(_delivered(place))
+            installation.publish(deliveries, options.bytes, first, lambda number: f"type-{number % targets}")
+            batches.append(_delivered(installation))
     ordered = sorted(batches[1:], key=lambda batch: batch.wall)
     last = batches[-1]
     return ordered[len(ordered) // 2]._replace(pending=last.pending, degraded=last.degraded)
 
 
-def _delivered(place: Site) -> Found:
+def _delivered(installation: Site) -> Found:
     """Route what was published, push it and commit it."""
-    batch_id, chunk_ids = measured(place.routed).result
+    batch_id, chunk_ids = measured(installation.routed).result
     begun = time.perf_counter()
-    works = [partial(_push, place, batch_id, chunk) for chunk in chunk_ids]
+    works = [partial(_push, installation, batch_id, chunk) for chunk in chunk_ids]
     pushes = measured_together(works, _PUSHES_AT_ONCE, _PUSH_LIMIT_SECONDS)
-    rest = settled(place, batch_id)
+    rest = settled(installation, batch_id)
     wall = time.perf_counter() - begun
     push_cpu = sum(cost.cpu for cost in pushes)
     cpu = push_cpu + sum(cost.cpu for cost in rest.values())
     late = f"it had to be ended after {_PUSH_LIMIT_SECONDS:g} s"
     failed = [cost.result or late for cost in pushes if cost.result != ""]
     peak = max(cost.peak_mib for cost in pushes)
-    return Found(wall, push_cpu, cpu, peak, failed, *measured(partial(_standing, place, batch_id)).result)
+    return Found(wall, push_cpu, cpu, peak, failed, *measured(partial(_standing, installation, batch_id)).result)
 
 
-def _push(place: Site, batch_id: str, chunk_id: int) -> str:
+def _push(installation: Site, batch_id: str, chunk_id: int) -> str:
     """Push one chunk and return why the push failed, "" if it did not."""
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         try:
             push(runtime, batch_id, chunk_id)
         except EventBridgeError as error:
@@ -185,9 +185,9 @@ def _push(place: Site, batch_id: str, chunk_id: int) -> str:
     return ""
 
 
-def _standing(place: Site, batch_id: str) -> tuple[int, int, int]:
+def _standing(installation: Site, batch_id: str) -> tuple[int, int, int]:
     """Return how many deliveries of a batch were delivered, how many are pending, and how many targets degraded."""
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         delivered = sum(table.num_rows for _, table in settled_as(runtime, batch_id, ["delivered"], ["row"]))
         pending = sum(count.count for count in runtime.ledger.pending.counts())
         statuses = runtime.ledger.targets.statuses().values()

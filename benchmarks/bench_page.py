@@ -126,24 +126,24 @@ def main() -> int:
     if missing := _without_row():
         raise SystemExit(f"these pages have no row: {missing}")
     columns: dict[str, dict[str, Asked]] = {}
-    with site() as place:
-        _write_rules(place, 1)
-        _deliver(place, 0, 1, 1, 1)
-        _report(place, 1)
-        columns["empty"] = _measured(place, options.rounds, "")
-    with site() as place:
-        _write_rules(place, options.rules)
+    with site() as installation:
+        _write_rules(installation, 1)
+        _deliver(installation, 0, 1, 1, 1)
+        _report(installation, 1)
+        columns["empty"] = _measured(installation, options.rounds, "")
+    with site() as installation:
+        _write_rules(installation, options.rules)
         done = 0
         for days in sorted({max(1, options.days // 4), max(1, options.days // 2), options.days}):
             for day in range(done, days):
-                _deliver(place, day, options.days, options.delivered, options.rules)
-                _land(place, day, options)
-            with closing(place.open()) as runtime:
+                _deliver(installation, day, options.days, options.delivered, options.rules)
+                _land(installation, day, options)
+            with closing(installation.open()) as runtime:
                 _request(runtime, len(columns))
                 for tend in (index_events, fold_stats):
                     tend(RetentionRun(runtime, 86_400.0, dry_run=False))
-            _report(place, _REQUESTS)
-            columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
+            _report(installation, _REQUESTS)
+            columns[f"{days} days"] = _measured(installation, options.rounds, f"old-{options.events // 2:012d}")
             done = days
     return 0 if _show(columns, options) else 1
 
@@ -156,16 +156,16 @@ def _without_row() -> list[str]:
     return [route.path for route in pages if not any(route.path_regex.fullmatch(page) for page in asked)]
 
 
-def _write_rules(place: Site, count: int) -> None:
+def _write_rules(installation: Site, count: int) -> None:
     """Write so many rules, each of a type of its own; every eighth one cannot be rendered for its second target."""
-    lines = {"type": "file", "path": str(place.folder / "lines.jsonl")}
+    lines = {"type": "file", "path": str(installation.folder / "lines.jsonl")}
     wrong = lines | {"transform": {"form": "JSONPATH", "value": "$.data.nothing", "missing": "error"}}
     names = [f"r{number:05d}" for number in range(count)] if count > 1 else ["r00007"]
     rules = {name: {"good": lines, "bad": wrong} if int(name[1:]) % 8 == 7 else {"good": lines} for name in names}
-    place.write_rules(rules, {name: [f"t{int(name[1:])}"] for name in names})
+    installation.write_rules(rules, {name: [f"t{int(name[1:])}"] for name in names})
 
 
-def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
+def _deliver(installation: Site, day: int, days: int, count: int, rules: int) -> None:
     """Have some events go through all stages, on the clock of a day of the last month; a third of them for one rule."""
     behind = timedelta(days=days - day - 1)
 
@@ -174,9 +174,9 @@ def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
 
     first = day * count
     kinds = [f"t{7 if number % 3 == 0 else number % rules}" for number in range(first, first + count)]
-    with EmbeddedBus(place.folder / "home" / "bus", BUS, topics=("events",), partitions=4, clock=clock) as bus:
+    with EmbeddedBus(installation.folder / "home" / "bus", BUS, topics=("events",), partitions=4, clock=clock) as bus:
         bus.publish([(event(first + number, 256, kind), None) for number, kind in enumerate(kinds)])
-    environ = place.environ()
+    environ = installation.environ()
     settings, connections = Settings.from_mapping(environ), connections_from_environment(environ)
     with closing(Runtime.open(settings, connections, clock=clock)) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
@@ -195,19 +195,19 @@ def _request(runtime: Runtime, turn: int) -> None:
         cancel_replay(runtime, begin_replay(runtime, request, run).replay_id)
 
 
-def _report(place: Site, count: int) -> None:
+def _report(installation: Site, count: int) -> None:
     """Keep so many reports of a backtest of the last hour's archive."""
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         found = backtest_rules(runtime, "r00007", BacktestRequest("1h"), InProcessRouter(runtime.store))
         for _ in range(count):
             keep_report(runtime, msgspec.structs.replace(found, backtest_id=str(uuid.uuid4())))
 
 
-def _land(place: Site, day: int, options: argparse.Namespace) -> None:
+def _land(installation: Site, day: int, options: argparse.Namespace) -> None:
     """Put a day's other batches into store and ledger, as if they were landed and committed then."""
     begin = datetime.now(UTC) - timedelta(days=options.days - day)
     size = max(1, options.events // options.batches)
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         (first,) = runtime.ledger.batches.find(limit=1)
         times = [begin + number * timedelta(days=1) / options.batches for number in range(options.batches)]
         tables = [archived_events(day * options.events + number * size, size, at) for number, at in enumerate(times)]
@@ -215,9 +215,9 @@ def _land(place: Site, day: int, options: argparse.Namespace) -> None:
         record(runtime, [archive_batch(runtime, first.rule_set, at, [table]) for at, table in found])
 
 
-def _measured(place: Site, rounds: int, old: str) -> dict[str, Asked]:
+def _measured(installation: Site, rounds: int, old: str) -> dict[str, Asked]:
     """Return what each page takes, warm."""
-    with _served(place) as (browser, server, bearer):
+    with _served(installation) as (browser, server, bearer):
         batch = re.findall(r'/page/batches/([0-9a-f-]{36})">[^<]*</a></td><td>normal</td><td>bench', _batches(browser))
         call = {"bus": BUS, "since": "1h", "rules": ["r00007"]}
         replay = browser.post("/replays", json=call, headers=bearer).json()["replay_id"]
@@ -264,9 +264,9 @@ def _asked(browser: httpx.Client, server: psutil.Process, path: str, rounds: int
 
 
 @contextmanager
-def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process, dict[str, str]]]:
+def _served(installation: Site) -> Iterator[tuple[httpx.Client, psutil.Process, dict[str, str]]]:
     """Run `eventbridge serve` for the block; give a browser, the server's process, and a program's header."""
-    environ = os.environ | place.environ()
+    environ = os.environ | installation.environ()
     command = [sys.executable, "-m", "eventbridge.cli"]
     name = f"bench-{time.time_ns()}"
     made = subprocess.run(
@@ -276,7 +276,7 @@ def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process, dict[st
         capture_output=True,
         text=True,
     )
-    log = Path(place.folder, "served")
+    log = Path(installation.folder, "served")
     with (
         log.open("w") as said,
         subprocess.Popen([*command, "serve", "--port", "0"], env=environ, stdout=said) as server,

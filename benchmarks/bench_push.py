@@ -93,12 +93,12 @@ def _measure(deliveries: int, size: int, in_flight: int, times: int) -> list[Row
 
 
 def _push(what: str, target: dict[str, Any], deliveries: int, size: int, **settings: str) -> Row:
-    with site(**settings) as place:
-        target = target | ({"path": str(place.folder / target["path"])} if "path" in target else {})
-        place.write_rules({"all": {"target": target}})
-        place.publish(deliveries, size)
-        batch_id, chunk_ids = place.routed()
-        cost = measured(lambda: push_all(place, batch_id, chunk_ids), cores()[0])
+    with site(**settings) as installation:
+        target = target | ({"path": str(installation.folder / target["path"])} if "path" in target else {})
+        installation.write_rules({"all": {"target": target}})
+        installation.publish(deliveries, size)
+        batch_id, chunk_ids = installation.routed()
+        cost = measured(lambda: push_all(installation, batch_id, chunk_ids), cores()[0])
         _prove(cost.result, deliveries)
     return Row(what, deliveries, cost)
 

@@ -121,10 +121,10 @@ def _on_spark(url: str, runtime: Runtime) -> Router:
 
 
 def _beside(options: argparse.Namespace, open_router: OpenRouter) -> bool:
-    with _archived(options.beside, large=False) as place:
-        capacity = measured(partial(_capacity, place, options.capacity, open_router)).result
+    with _archived(options.beside, large=False) as installation:
+        capacity = measured(partial(_capacity, installation, options.capacity, open_router)).result
         rate = capacity * _LOAD
-        each = partial(_round, place, rate, options.warm, options.seconds, open_router)
+        each = partial(_round, installation, rate, options.warm, options.seconds, open_router)
         alone, beside = [], []
         for number in range(options.rounds):
             alone.append(each(replaying=False))
@@ -148,13 +148,13 @@ def _beside(options: argparse.Namespace, open_router: OpenRouter) -> bool:
 
 
 def _speed(events: int, open_router: OpenRouter) -> list[bool]:
-    with _archived(events, large=True) as place:
+    with _archived(events, large=True) as installation:
         began = time.perf_counter()
-        taken = _replay_all(place, open_router)
+        taken = _replay_all(installation, open_router)
         seconds = time.perf_counter() - began
         if taken != events:
             raise RuntimeError(f"only {taken:,} of {events:,} archived events were delivered")
-        files, listed, read = measured(partial(_an_hour, place)).result
+        files, listed, read = measured(partial(_an_hour, installation)).result
     table = Table(title=f"{events:,} archived events of {_SIZE} bytes to a file target, {_PUSHES} pushes at once")
     for title in ("events/s", "seconds"):
         table.add_column(title, justify="right")
@@ -177,28 +177,28 @@ def _speed(events: int, open_router: OpenRouter) -> list[bool]:
 @contextmanager
 def _archived(events: int, *, large: bool) -> Iterator[Site]:
     """Make an installation with so many events in its archive, of which none was delivered yet."""
-    with site(large=large) as place:
-        log = {"type": "file", "path": str(place.folder / "old.jsonl")}
-        live = {"type": "file", "path": str(place.folder / "live.jsonl")}
+    with site(large=large) as installation:
+        log = {"type": "file", "path": str(installation.folder / "old.jsonl")}
+        live = {"type": "file", "path": str(installation.folder / "live.jsonl")}
         rules = {_LIVE: {"target": live}, _ARCHIVED: {"target": log}}
-        place.write_rules(rules, types={_LIVE: ["bench"], _ARCHIVED: ["none"]})
+        installation.write_rules(rules, types={_LIVE: ["bench"], _ARCHIVED: ["none"]})
         for first in range(0, events, 500_000):
             count = min(500_000, events - first)
-            measured(partial(place.publish, count, _SIZE, first, _OLD_TYPE))
-            measured(partial(_deliver_all, place))
-        place.write_rules(rules, types={_LIVE: ["bench"], _ARCHIVED: [_OLD_TYPE]})
-        yield place
+            measured(partial(installation.publish, count, _SIZE, first, _OLD_TYPE))
+            measured(partial(_deliver_all, installation))
+        installation.write_rules(rules, types={_LIVE: ["bench"], _ARCHIVED: [_OLD_TYPE]})
+        yield installation
 
 
-def _deliver_all(place: Site) -> None:
-    with closing(place.open()) as runtime:
+def _deliver_all(installation: Site) -> None:
+    with closing(installation.open()) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store))
 
 
-def _capacity(place: Site, events: int, open_router: OpenRouter) -> float:
+def _capacity(installation: Site, events: int, open_router: OpenRouter) -> float:
     """Return how many events a second the runner delivers of a backlog."""
-    place.publish(events, _SIZE, 1_000_000_000)
-    with closing(place.open()) as runtime:
+    installation.publish(events, _SIZE, 1_000_000_000)
+    with closing(installation.open()) as runtime:
         router = open_router(runtime)
         began = time.perf_counter()
         while deliver_batch(runtime, RUNNER, router, Stop()) is not None:
@@ -206,10 +206,12 @@ def _capacity(place: Site, events: int, open_router: OpenRouter) -> float:
         return events / (time.perf_counter() - began)
 
 
-def _round(place: Site, rate: float, warm: float, seconds: float, open_router: OpenRouter, *, replaying: bool) -> Round:
+def _round(
+    installation: Site, rate: float, warm: float, seconds: float, open_router: OpenRouter, *, replaying: bool
+) -> Round:
     """Publish live events until it is warm, and then for so long, and return what became of those."""
     first = time.time_ns() // 1_000 % 1_000_000_000  # ids of its own
-    with _running(place, open_router, replaying=replaying), place.bus() as bus:
+    with _running(installation, open_router, replaying=replaying), installation.bus() as bus:
         began, start, published = datetime.now(UTC), time.monotonic(), 0
         while (passed := time.monotonic() - start) < warm + seconds:
             due = math.ceil(passed * rate)
@@ -218,7 +220,7 @@ def _round(place: Site, rate: float, warm: float, seconds: float, open_router: O
                 published = due
             time.sleep(_PUBLISH_SECONDS)
         end = time.monotonic() + _LAST_SECONDS
-        with closing(place.open()) as runtime:
+        with closing(installation.open()) as runtime:
             while len(found := _heard(runtime, began)) < published:
                 if time.monotonic() > end:
                     raise RuntimeError(f"of {published:,} live events {len(found):,} were delivered")
@@ -241,12 +243,12 @@ def _heard(runtime: Runtime, began: datetime) -> list[tuple[datetime, datetime]]
 
 
 @contextmanager
-def _running(place: Site, open_router: OpenRouter, *, replaying: bool) -> Iterator[None]:
+def _running(installation: Site, open_router: OpenRouter, *, replaying: bool) -> Iterator[None]:
     """Run the runner, and replays one after the other, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
     stop = context.Event()
     bodies = [_run_batches, _run_replays] if replaying else [_run_batches]
-    processes = [context.Process(target=body, args=(place, open_router, stop)) for body in bodies]
+    processes = [context.Process(target=body, args=(installation, open_router, stop)) for body in bodies]
     gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
     for process in processes:
         process.start()
@@ -261,19 +263,19 @@ def _running(place: Site, open_router: OpenRouter, *, replaying: bool) -> Iterat
         raise RuntimeError("a process of the run failed: see above")
 
 
-def _run_batches(place: Site, open_router: OpenRouter, stop: Any) -> None:
-    with closing(place.open()) as runtime:
+def _run_batches(installation: Site, open_router: OpenRouter, stop: Any) -> None:
+    with closing(installation.open()) as runtime:
         router = open_router(runtime)
         while not stop.is_set():
             if deliver_batch(runtime, RUNNER, router, Stop()) is None:
                 stop.wait(0.1)
 
 
-def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
+def _run_replays(installation: Site, open_router: OpenRouter, stop: Any) -> None:
     os.nice(OLD_NICENESS)
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         router, turn = open_router(runtime), 0
         while not ends.is_set():
             turn += 1
@@ -287,27 +289,27 @@ def _begin(runtime: Runtime, run: str, since: str = "1d", until: str | None = No
     return begin_replay(runtime, request, run).replay_id
 
 
-def _replay_all(place: Site, open_router: OpenRouter) -> int:
+def _replay_all(installation: Site, open_router: OpenRouter) -> int:
     """Replay the whole archive, and return how many deliveries were delivered."""
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         replay_id, delivered = _begin(runtime, "speed"), 0
         while (batch_id := plan_replay(runtime, replay_id).batch_id) is not None:
-            chunks = measured(partial(_route, place, batch_id, open_router)).result
-            pushes = [partial(push_all, place, batch_id, [chunk]) for chunk in chunks]
+            chunks = measured(partial(_route, installation, batch_id, open_router)).result
+            pushes = [partial(push_all, installation, batch_id, [chunk]) for chunk in chunks]
             delivered += sum(cost.result for cost in measured_together(pushes, _PUSHES, limit=3_600))
             for stage in (write_dead_letters, schedule_retries, commit):
                 stage(runtime, batch_id)
     return delivered
 
 
-def _route(place: Site, batch_id: str, open_router: OpenRouter) -> list[int]:
-    with closing(place.open()) as runtime:
+def _route(installation: Site, batch_id: str, open_router: OpenRouter) -> list[int]:
+    with closing(installation.open()) as runtime:
         return route(runtime, batch_id, open_router(runtime))
 
 
-def _an_hour(place: Site) -> tuple[int, int, int]:
+def _an_hour(installation: Site) -> tuple[int, int, int]:
     """Replay an hour before all of the archive; return how many files that has, were listed, and were read."""
-    with closing(place.open()) as opened:
+    with closing(installation.open()) as opened:
         counting = CountingStore(opened.store)
         runtime = replace(opened, store=counting)
         now = runtime.ledger.now()

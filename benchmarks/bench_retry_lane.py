@@ -80,11 +80,13 @@ def _costs(pending: int) -> bool:
     for title in ("pending, not due", "due query", "watcher's look", "plan of a retry run"):
         table.add_column(title, justify="right")
     queries, looks, plans = [], [], []
-    with site() as place:
-        place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
-        place.publish(1, 256)
-        batch_id, _ = measured(place.routed).result
-        with closing(place.open()) as runtime:
+    with site() as installation:
+        installation.write_rules(
+            {f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)}
+        )
+        installation.publish(1, 256)
+        batch_id, _ = measured(installation.routed).result
+        with closing(installation.open()) as runtime:
             watch = Watch(runtime)
             (sample, *_) = _settled(runtime, batch_id)
             there = 0
@@ -136,12 +138,12 @@ def _settled(runtime: Runtime, batch_id: str) -> list[PendingDeliveries]:
 
 
 def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
-    with site() as place:
+    with site() as installation:
         target = {"type": "http", "allow_http": True, "connection": "signed", "url": receiver.url("/ok/retried")}
-        place.write_rules({f"rule-{number}": {"target": target} for number in range(_TARGETS)})
-        place.publish(max(1, pending // _TARGETS), 256)
-        batch_id, _ = measured(place.routed).result
-        with closing(place.open()) as runtime:
+        installation.write_rules({f"rule-{number}": {"target": target} for number in range(_TARGETS)})
+        installation.publish(max(1, pending // _TARGETS), 256)
+        batch_id, _ = measured(installation.routed).result
+        with closing(installation.open()) as runtime:
             began = runtime.clock() + timedelta(seconds=15 + pending / _PENDING_PER_SECOND)
             wanted = _fail_at_random(runtime, batch_id, began)
             due, rows = _pending(runtime), len(runtime.ledger.pending.find("scheduled"))

@@ -130,12 +130,12 @@ def _row(name: str, begin: Callable[[], AbstractContextManager[Broker]], options
     landing: list[Cost] = []
     by_workers: list[Cost] = []
     with begin() as broker, _spark(broker) as url:
-        with _installation(broker) as place:
-            measured(partial(_publish, place, options.events, options.bytes))
+        with _installation(broker) as installation:
+            measured(partial(_publish, installation, options.events, options.bytes))
         for _ in range(options.rounds):
             for costs, runtime in ((reading, _read), (landing, land), (by_workers, partial(land, spark=url))):
-                with _installation(broker) as place:
-                    costs.append(measured(partial(runtime, place)))
+                with _installation(broker) as installation:
+                    costs.append(measured(partial(runtime, installation)))
                 if costs[-1].result != options.events:
                     raise RuntimeError(f"{name}: {costs[-1].result:,} of {options.events:,} events came")
     rates = [[options.events / cost.cpu for cost in costs] for costs in (reading, landing)]
@@ -157,19 +157,21 @@ def _spark(broker: Broker) -> Iterator[str]:
 @contextmanager
 def _installation(broker: Broker) -> Iterator[Site]:
     """Make an installation that has seen nothing of the broker's backlog."""
-    with site(conn_broker=broker.connection) as place:
-        place.write_rules({"none": {"log": {"type": "file", "path": str(place.folder / "log")}}}, source=broker.source)
-        yield place
+    with site(conn_broker=broker.connection) as installation:
+        installation.write_rules(
+            {"none": {"log": {"type": "file", "path": str(installation.folder / "log")}}}, source=broker.source
+        )
+        yield installation
 
 
-def _publish(place: Site, count: int, size: int) -> None:
-    with closing(place.open()) as runtime, closing(runtime.open_publisher(runtime.rule_set().buses[BUS])) as bus:
+def _publish(installation: Site, count: int, size: int) -> None:
+    with closing(installation.open()) as runtime, closing(runtime.open_publisher(runtime.rule_set().buses[BUS])) as bus:
         for start in range(0, count, _AT_ONCE):
             bus.publish([(event(number, size), None) for number in range(start, min(start + _AT_ONCE, count))])
 
 
-def _read(place: Site) -> int:
-    with closing(place.open()) as runtime, closing(runtime.open_source(runtime.rule_set().buses[BUS])) as source:
+def _read(installation: Site) -> int:
+    with closing(installation.open()) as runtime, closing(runtime.open_source(runtime.rule_set().buses[BUS])) as source:
         found = 0
         for partition in source.partitions():
             found += sum(
@@ -178,10 +180,10 @@ def _read(place: Site) -> int:
         return found
 
 
-def land(place: Site, spark: str | None = None) -> int:
+def land(installation: Site, spark: str | None = None) -> int:
     """Plan one batch of what a bus holds and land it, by the workers of a Spark server or alone; return how many."""
     open_lander = None if spark is None else lambda _: ConnectLander(spark)
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         batch_id = listen(runtime, RUNNER)
         assert batch_id is not None, "events were published"
         buffer(runtime, batch_id, open_lander)

@@ -118,13 +118,13 @@ def _loads(options: argparse.Namespace) -> Iterator[Load]:
 
 
 def _measured(receiver: CompiledReceiver, load: Load) -> Found:
-    with site(large=False) as place:
-        write_rules(place.folder / "rules", receiver, place.folder / "responses", {RUNNER: load})
-        place.publish(2, _SIZE)  # the first event of a process takes seconds; it is not counted
-        with _running(place, load.mode) as process, closing(place.open()) as runtime:
+    with site(large=False) as installation:
+        write_rules(installation.folder / "rules", receiver, installation.folder / "responses", {RUNNER: load})
+        installation.publish(2, _SIZE)  # the first event of a process takes seconds; it is not counted
+        with _running(installation, load.mode) as process, closing(installation.open()) as runtime:
             _until(lambda: _is_warm(runtime, load.mode))
             before = cpu_seconds(process), time.monotonic()
-            with place.bus() as bus, _changing(place, load):
+            with installation.bus() as bus, _changing(installation, load):
                 began = published(bus, load)
                 if load.mode == "change":
                     time.sleep(_LAST_SECONDS)
@@ -133,7 +133,7 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
                 time.sleep(_LAST_SECONDS)
             elif load.mode == "batch":
                 _until(lambda: _is_done(runtime, load))
-        with closing(place.open()) as runtime:
+        with closing(installation.open()) as runtime:
             # What the runner left, unread or to be tried again, comes late; that none is lost is seen then.
             deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store))
             return found_of(runtime, RUNNER, load, began, share)
@@ -155,12 +155,12 @@ def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: 
 
 
 @contextmanager
-def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
+def _running(installation: Site, mode: str) -> Iterator[psutil.Process]:
     """Deliver until the block ends, and a little longer: what is read gets a response, and the last batch closed."""
     program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--streaming"]
     if mode == "batch":
         program = [sys.executable, "-m", "benchmarks.bench_streaming_batches"]
-    child = subprocess.Popen(program, env=os.environ | place.environ(), stdout=subprocess.DEVNULL)
+    child = subprocess.Popen(program, env=os.environ | installation.environ(), stdout=subprocess.DEVNULL)
     try:
         yield psutil.Process(child.pid)
     finally:
@@ -172,7 +172,7 @@ def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
 
 
 @contextmanager
-def _changing(place: Site, load: Load) -> Iterator[None]:
+def _changing(installation: Site, load: Load) -> Iterator[None]:
     """In a line of a change, have a second process take the runner over after a third of the load."""
     if load.mode != "change":
         yield
@@ -182,7 +182,7 @@ def _changing(place: Site, load: Load) -> Iterator[None]:
 
     def start() -> None:
         command = [*program, "--take-over"]
-        started.append(subprocess.Popen(command, env=os.environ | place.environ(), stdout=subprocess.DEVNULL))
+        started.append(subprocess.Popen(command, env=os.environ | installation.environ(), stdout=subprocess.DEVNULL))
 
     timer = threading.Timer(load.seconds / 3, start)
     timer.start()
@@ -198,10 +198,10 @@ def _changing(place: Site, load: Load) -> Iterator[None]:
                 child.kill()
 
 
-def deliver_in_stages(place: Runtime, stop: Stop) -> None:
+def deliver_in_stages(installation: Runtime, stop: Stop) -> None:
     """Deliver batch after batch, as runs of the DAG would."""
     while not stop.is_set():
-        if deliver_batch(place, RUNNER, InProcessRouter(place.store), stop) is None:
+        if deliver_batch(installation, RUNNER, InProcessRouter(installation.store), stop) is None:
             stop.wait(0.1)
 
 

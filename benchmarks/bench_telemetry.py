@@ -92,38 +92,40 @@ def _collector() -> Iterator[str]:
 
 def _batch(events: int, environ: dict[str, str]) -> dict[str, float]:
     """Return the CPU seconds that route, push and commit of a batch take."""
-    with site() as place:
-        place.write_rules({"rule": {"target": {"type": "file", "path": str(place.folder / "lines.jsonl")}}})
-        measured(partial(place.publish, events, _SIZE))
-        batch_id = measured(place.buffered).result
-        routed = measured(partial(_route, place, batch_id, environ))
-        pushed = measured(partial(_push, place, batch_id, routed.result, environ))
+    with site() as installation:
+        installation.write_rules(
+            {"rule": {"target": {"type": "file", "path": str(installation.folder / "lines.jsonl")}}}
+        )
+        measured(partial(installation.publish, events, _SIZE))
+        batch_id = measured(installation.buffered).result
+        routed = measured(partial(_route, installation, batch_id, environ))
+        pushed = measured(partial(_push, installation, batch_id, routed.result, environ))
         if pushed.result != events:
             raise RuntimeError(f"only {pushed.result:,} of {events:,} were delivered")
-        settle_before_commit(place, batch_id)
-        committed = measured(partial(_commit, place, batch_id, environ))
+        settle_before_commit(installation, batch_id)
+        committed = measured(partial(_commit, installation, batch_id, environ))
         return {"route": routed.cpu, "push": pushed.cpu, "commit": committed.cpu}
 
 
-def _open(place: Site, environ: dict[str, str]) -> Runtime:
+def _open(installation: Site, environ: dict[str, str]) -> Runtime:
     os.environ.update(environ)  # the exporter reads its variables itself
-    named = place.environ()
+    named = installation.environ()
     telemetry = telemetry_from_environment(environ)
     return Runtime.open(Settings.from_mapping(named), connections_from_environment(named), telemetry=telemetry)
 
 
-def _route(place: Site, batch_id: str, environ: dict[str, str]) -> list[int]:
-    with closing(_open(place, environ)) as runtime:
+def _route(installation: Site, batch_id: str, environ: dict[str, str]) -> list[int]:
+    with closing(_open(installation, environ)) as runtime:
         return route(runtime, batch_id, InProcessRouter(runtime.store))
 
 
-def _push(place: Site, batch_id: str, chunks: list[int], environ: dict[str, str]) -> int:
-    with closing(_open(place, environ)) as runtime:
+def _push(installation: Site, batch_id: str, chunks: list[int], environ: dict[str, str]) -> int:
+    with closing(_open(installation, environ)) as runtime:
         return push_of(runtime, batch_id, chunks)
 
 
-def _commit(place: Site, batch_id: str, environ: dict[str, str]) -> bool:
-    with closing(_open(place, environ)) as runtime:
+def _commit(installation: Site, batch_id: str, environ: dict[str, str]) -> bool:
+    with closing(_open(installation, environ)) as runtime:
         return commit(runtime, batch_id)
 
 

@@ -64,11 +64,13 @@ def main() -> int:
 
 def _measure(case: str, counts: list[int], table: Table) -> bool:
     costs = _Costs()
-    with site() as place:
-        place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
-        place.publish(1, 256)
-        batch_id, _ = measured(place.routed).result
-        with closing(place.open()) as runtime:
+    with site() as installation:
+        installation.write_rules(
+            {f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)}
+        )
+        installation.publish(1, 256)
+        batch_id, _ = measured(installation.routed).result
+        with closing(installation.open()) as runtime:
             watch = Watch(runtime)
             write_dead_letters(runtime, batch_id)
             (sample, *_) = pending_rows(runtime, runtime.ledger.batches.get(batch_id))

@@ -58,31 +58,31 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="questions of each kind, of which the median counts")
     options = parser.parse_args()
     rows: list[Row] = []
-    with site() as place:
-        asked = _deliver(place)
+    with site() as installation:
+        asked = _deliver(installation)
         done = 0
         for days in sorted({max(1, options.days // 4), max(1, options.days // 2), options.days}):
             for day in range(done, days):
-                _land(place, day, options.events, options.batches)
-            rows.append(_measured(place, days, options, asked, added=days - done, last=days == options.days))
+                _land(installation, day, options.events, options.batches)
+            rows.append(_measured(installation, days, options, asked, added=days - done, last=days == options.days))
             done = days
     return 0 if _show(rows) else 1
 
 
-def _deliver(place: Site) -> str:
+def _deliver(installation: Site) -> str:
     """Publish and deliver some events; return the id of one."""
-    place.write_rules({"lines": {"good": {"type": "file", "path": str(place.folder / "lines.jsonl")}}})
-    place.publish(_DELIVERED, 256)
-    with closing(place.open()) as runtime:
+    installation.write_rules({"lines": {"good": {"type": "file", "path": str(installation.folder / "lines.jsonl")}}})
+    installation.publish(_DELIVERED, 256)
+    with closing(installation.open()) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
     return f"e{_DELIVERED // 2:09d}"
 
 
-def _land(place: Site, day: int, events: int, count: int) -> None:
+def _land(installation: Site, day: int, events: int, count: int) -> None:
     """Put a day's batches into store and ledger, as if they were landed and committed `day` days before yesterday."""
     begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=day + 1)
     size = events // count
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         (first,) = runtime.ledger.batches.find(limit=1)
         times = [begin + number * timedelta(days=1) / count for number in range(count)]
         tables = (archived_events(day * events + number * size, size, at) for number, at in enumerate(times))
@@ -113,35 +113,37 @@ def archived_events(start: int, size: int, at: datetime) -> pa.Table:
     return pa.table(columns, schema=BUFFER)
 
 
-def _measured(place: Site, days: int, options: argparse.Namespace, asked: str, *, added: int, last: bool) -> Row:
+def _measured(installation: Site, days: int, options: argparse.Namespace, asked: str, *, added: int, last: bool) -> Row:
     scanned = None
     if last and days == added:  # nothing is indexed yet
-        scanned = _seconds(place, "why", asked, code=0)
+        scanned = _seconds(installation, "why", asked, code=0)
     elif last:
-        scanned = _seconds(place, "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0)
+        scanned = _seconds(installation, "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0)
     cpu = time.process_time()
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         index_events(RetentionRun(runtime, 86_400.0, dry_run=False))
         index_cpu = time.process_time() - cpu
-        size = sum((place.folder / "home" / "store" / path).stat().st_size for path in runtime.store.list("index/"))
+        size = sum(
+            (installation.folder / "home" / "store" / path).stat().st_size for path in runtime.store.list("index/")
+        )
     return Row(
         days=days,
         events=days * options.events,
         batches=days * options.batches,
         index_bytes=size,
         index_cpu=index_cpu / (added * options.events),
-        delivered=statistics.median(_seconds(place, "why", asked, code=0) for _ in range(options.rounds)),
-        unknown=statistics.median(_seconds(place, "why", "nobody", code=2) for _ in range(options.rounds)),
+        delivered=statistics.median(_seconds(installation, "why", asked, code=0) for _ in range(options.rounds)),
+        unknown=statistics.median(_seconds(installation, "why", "nobody", code=2) for _ in range(options.rounds)),
         scanned=scanned,
     )
 
 
-def _seconds(place: Site, *arguments: str, code: int) -> float:
+def _seconds(installation: Site, *arguments: str, code: int) -> float:
     """Return the wall clock time of one command in a process of its own."""
     begun = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "eventbridge.cli", *arguments],
-        env=os.environ | place.environ(),
+        env=os.environ | installation.environ(),
         capture_output=True,
         text=True,
     )

@@ -31,21 +31,23 @@ def memory_is_flat(receiver: CompiledReceiver, pending: int) -> bool:
     ):
         table.add_column(title, justify="right")
     peaks: list[float] = []
-    with site() as place:
+    with site() as installation:
         http = {"type": "http", "allow_http": True, "timeout": "1s"}
         rules = {name: {"target": http | {"url": receiver.url(f"/{how}/{name}")}} for name, how in _MEMORY.items()}
-        place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
-        with closing(place.open()) as runtime:
+        installation.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
+        with closing(installation.open()) as runtime:
             runtime.ledger.targets.set_status("dead", "target", "degraded", "this benchmark says so")
         each = max(1, min(50_000, pending // 2))
         for first in range(0, pending, each):
             few = max(1, each // 50)
-            place.publish(few, 256, first, "few")
-            place.publish(each - few, 256, first + few)
-            batch_id, chunk_ids = measured(place.routed).result
-            pushed = measured(lambda batch_id=batch_id, chunk_ids=chunk_ids: push_all(place, batch_id, chunk_ids))
-            settled = measured(lambda batch_id=batch_id: _settle(place, batch_id))
-            retried = measured(lambda: _retry(place))
+            installation.publish(few, 256, first, "few")
+            installation.publish(each - few, 256, first + few)
+            batch_id, chunk_ids = measured(installation.routed).result
+            pushed = measured(
+                lambda batch_id=batch_id, chunk_ids=chunk_ids: push_all(installation, batch_id, chunk_ids)
+            )
+            settled = measured(lambda batch_id=batch_id: _settle(installation, batch_id))
+            retried = measured(lambda: _retry(installation))
             peaks.append(max(pushed.peak_mib, retried.peak_mib))
             table.add_row(
                 f"{first + each:,}", f"{pushed.peak_mib:.0f}", f"{settled.peak_mib:.0f}", f"{retried.peak_mib:.0f}"
@@ -59,18 +61,18 @@ def memory_is_flat(receiver: CompiledReceiver, pending: int) -> bool:
 _MEMORY = {"dead": "hang", "healthy": "ok"}
 
 
-def _settle(place: Site, batch_id: str) -> None:
-    with closing(place.open()) as runtime:
+def _settle(installation: Site, batch_id: str) -> None:
+    with closing(installation.open()) as runtime:
         write_dead_letters(runtime, batch_id)
         schedule_retries(runtime, batch_id)
         commit(runtime, batch_id)
 
 
-def _retry(place: Site) -> None:
+def _retry(installation: Site) -> None:
     """Do one retry run, which meets the dead target; its budget is cut short by the stop flag."""
     stop = Stop()
     timer = threading.Timer(3.0, stop.set)
     timer.start()
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         deliver_retries(runtime, RUNNER, stop)
     timer.cancel()

@@ -50,7 +50,7 @@ class LaneFound:
 
 @dataclass
 class _Load:
-    place: Site
+    installation: Site
     executor: Executor
     stop: Stop
     published: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LANES, 0))
@@ -61,7 +61,7 @@ class _Load:
 def measure_lanes(receiver: CompiledReceiver, seconds: float) -> dict[str, LaneFound]:
     """Keep both lanes busy for so long; high with three times the slots, low with as much as the slots take."""
     settings = {"chunk_max_deliveries": str(_CHUNK), "batch_max_events": str(SLOTS * TIMES * _CHUNK)}
-    with site(large=False, **settings) as place:
+    with site(large=False, **settings) as installation:
         targets = {
             lane: {
                 "target": {
@@ -74,11 +74,11 @@ def measure_lanes(receiver: CompiledReceiver, seconds: float) -> dict[str, LaneF
             for lane in _LANES
         }
         more = {lane: {"priority": lane, "runner": lane} for lane in _LANES}
-        place.write_rules(targets, types={lane: [lane] for lane in _LANES}, more=more)
-        load = _Load(place, Executor(SLOTS, SHARED_POOLS), Stop())
+        installation.write_rules(targets, types={lane: [lane] for lane in _LANES}, more=more)
+        load = _Load(installation, Executor(SLOTS, SHARED_POOLS), Stop())
         end = datetime.now(UTC) + timedelta(seconds=seconds)
         _run(load, seconds)
-        with closing(place.open()) as runtime:
+        with closing(installation.open()) as runtime:
             return {lane: _found(runtime, lane, load.delivered[lane], end) for lane in _LANES}
 
 
@@ -113,14 +113,14 @@ def _publish(load: _Load) -> None:
             missing = wanted - (load.published[lane] - load.delivered[lane])
             if missing > 0:
                 first = load.published[lane] + (_LANES.index(lane) + 1) * 100_000_000
-                load.place.publish(missing, 256, first, lane)
+                load.installation.publish(missing, 256, first, lane)
                 load.published[lane] += missing
         load.stop.wait(_POLL_SECONDS)
 
 
 def _deliver(load: _Load, lane: str) -> None:
     """Do what a DAG run of the lane's runner does, one after the other."""
-    with closing(load.place.open()) as runtime:
+    with closing(load.installation.open()) as runtime:
         router = InProcessRouter(runtime.store)
         while not load.stop.is_set():
             batch_id = listen(runtime, lane, load.executor.standing())
@@ -134,7 +134,7 @@ def _deliver(load: _Load, lane: str) -> None:
 
 def _retry(load: _Load) -> None:
     """Do what runs of `eventbridge_retry_deliveries` do, one after the other."""
-    with closing(load.place.open()) as runtime:
+    with closing(load.installation.open()) as runtime:
         while not load.stop.wait(_POLL_SECONDS * 5):
             if runtime.ledger.due.has_any(runtime.ledger.now()):
                 settle_stale(runtime)
@@ -163,7 +163,7 @@ def _push_and_settle(load: _Load, runtime: Runtime, batch_id: str) -> None:
 
 def _push(load: _Load, batch_id: str, chunk_id: int) -> None:
     with ExitStack() as stack:
-        runtime = stack.enter_context(closing(load.place.open()))
+        runtime = stack.enter_context(closing(load.installation.open()))
         report = push(runtime, batch_id, chunk_id, load.stop)
     for target in report.targets:
         load.delivered[target.rule] += target.delivered

@@ -107,11 +107,11 @@ _WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Observation], float]], ...]
 
 def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[TimeToEffect]:
     """Set one override after the other, each `seconds` after the last, and return when each held."""
-    with site(large=False) as place:
+    with site(large=False) as installation:
         url = receiver.url("/ok/orders")
-        place.write_rules({"orders": {_TARGET: {"type": "http", "allow_http": True, "url": url}}})
-        place.publish(1, 256, 90_000_000)
-        with _running(place) as failures, closing(place.open()) as runtime:
+        installation.write_rules({"orders": {_TARGET: {"type": "http", "allow_http": True, "url": url}}})
+        installation.publish(1, 256, 90_000_000)
+        with _running(installation) as failures, closing(installation.open()) as runtime:
             time.sleep(seconds)
             found = []
             for action, of_target, value, look in _WORDS:
@@ -128,13 +128,13 @@ def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[TimeTo
 
 
 @contextmanager
-def _running(place: Site) -> Iterator[list[BaseException]]:
+def _running(installation: Site) -> Iterator[list[BaseException]]:
     """Publish, deliver and retry for the block; gives what failed."""
     stop, failures = Stop(), list[BaseException]()
 
     def guarded(body: Callable[[Site, Stop], None]) -> None:
         try:
-            body(place, stop)
+            body(installation, stop)
         except BaseException as error:
             failures.append(error)
 
@@ -149,23 +149,23 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
             thread.join()
 
 
-def _publish(place: Site, stop: Stop) -> None:
-    with place.bus() as bus:
+def _publish(installation: Site, stop: Stop) -> None:
+    with installation.bus() as bus:
         number = 0
         while not stop.wait(1 / _RATE):
             bus.publish([(event(number := number + 1, 256), None)])
 
 
-def _deliver(place: Site, stop: Stop) -> None:
-    with closing(place.open()) as runtime:
+def _deliver(installation: Site, stop: Stop) -> None:
+    with closing(installation.open()) as runtime:
         router = InProcessRouter(runtime.store)
         while not stop.is_set():
             if deliver_batch(runtime, RUNNER, router, stop) is None:
                 stop.wait(0.05)
 
 
-def _retry(place: Site, stop: Stop) -> None:
-    with closing(place.open()) as runtime:
+def _retry(installation: Site, stop: Stop) -> None:
+    with closing(installation.open()) as runtime:
         while not stop.wait(0.1):
             if runtime.ledger.due.has_any(runtime.ledger.now()):
                 deliver_retries(runtime, RUNNER, stop)

@@ -30,18 +30,18 @@ def measure_topic(
 
     `hot_rate` 0: the quiet topic is alone. `burst` events of the hot topic wait before all others.
     """
-    with site(large=False) as place:
+    with site(large=False) as installation:
         http = {"type": "http", "allow_http": True}
         targets = {topic: {"target": http | {"url": receiver.url(f"/ok/{topic}")}} for topic in _TOPICS}
-        place.write_rules(targets, types={topic: [topic] for topic in _TOPICS}, topics=_TOPICS)
-        with place.bus(_TOPICS) as bus:
+        installation.write_rules(targets, types={topic: [topic] for topic in _TOPICS}, topics=_TOPICS)
+        with installation.bus(_TOPICS) as bus:
             bus.publish([(event(0, 512, "quiet"), None)], "quiet")
             if hot_rate and burst:
                 bus.publish([(event(10_000_000 + number, 512, "hot"), None) for number in range(burst)], "hot")
-            with _running(place) as failures:
+            with _running(installation) as failures:
                 published = _publish(bus, seconds, {"quiet": quiet_rate, "hot": hot_rate})
                 end = time.monotonic() + _LAST_SECONDS
-                with closing(place.open()) as runtime:
+                with closing(installation.open()) as runtime:
                     while len(took := list(_took(runtime))) <= published["quiet"] and not failures:
                         if time.monotonic() > end:
                             raise RuntimeError("the quiet topic's events are not delivered")
@@ -66,13 +66,13 @@ def _publish(bus: Any, seconds: float, rates: dict[str, float]) -> dict[str, int
 
 
 @contextmanager
-def _running(place: Site) -> Iterator[list[BaseException]]:
+def _running(installation: Site) -> Iterator[list[BaseException]]:
     """Run the runner for the block; gives what it failed with."""
     stop, failures = Stop(), list[BaseException]()
 
     def deliver() -> None:
         try:
-            with closing(place.open()) as runtime:
+            with closing(installation.open()) as runtime:
                 router = InProcessRouter(runtime.store)
                 while not stop.is_set():
                     if deliver_batch(runtime, RUNNER, router, Stop()) is None:

@@ -25,13 +25,13 @@ _SAMPLES = 3
 class BacktestSubject(SparkSubject):
     """A session of Spark, and an installation whose archive is backtested with the rules of a file, one a line."""
 
-    def __init__(self, place: Site, folder: Path, rules: Path) -> None:
+    def __init__(self, installation: Site, folder: Path, rules: Path) -> None:
         super().__init__((), folder)
         patterns = [json.loads(line) for line in rules.read_text(encoding="utf-8").splitlines()]
         made = (rule_of(f"rule-{number:05d}", pattern) for number, pattern in enumerate(patterns))
         found = RuleSet(buses={BUS: Bus(name=BUS)}, rules={rule.name: rule for rule in made})
         self._candidate = Candidate("mixed", BUS, found)
-        self._work = place.open()
+        self._work = installation.open()
 
     def backtest(self, since: datetime, until: datetime) -> Pass:
         """Run the candidate over the events of batches that were planned in between."""

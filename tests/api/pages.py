@@ -80,21 +80,21 @@ _known: dict[Path, dict[str, str]] = {}
 
 
 def _named(server: Server) -> dict[str, str]:
-    place = server.installation.folder
-    if place not in _known:
+    folder = server.installation.folder
+    if folder not in _known:
         with server.client(server.installation.token("pages", "read", "operate")) as client:
             call = {"bus": "orders", "since": "1h", "rules": ["refused"]}
             replay = client.post("/replays", json=call).raise_for_status().json()["replay_id"]
             client.post(f"/replays/{replay}/cancel").raise_for_status()
             entries = client.get("/dead-letters?rule=refused").json()["dead_letters"]
             oldest = client.get("/batches?limit=500").json()["batches"][-1]
-        _known[place] = {
+        _known[folder] = {
             "replay": replay,
             "dead_letter": entries[0]["name"],
             "batch": oldest["batch_id"],
         }
-        _known[place]["backtest"] = server.installation.backtest("refused")
-    return _known[place]
+        _known[folder]["backtest"] = server.installation.backtest("refused")
+    return _known[folder]
 
 
 def key_of(browser: httpx.Client) -> str:

@@ -35,15 +35,15 @@ def test_a_pattern_is_tested_on_given_and_archived_events(operator: httpx.Client
 
 def test_a_target_is_checked_tested_and_enabled(operator: httpx.Client) -> None:
     """Each call returns its result; an unknown target is 404."""
-    place = "/targets/all-orders/archive"
-    checked = operator.post(f"{place}/check").json()
-    sent = operator.post(f"{place}/send", json={"event": order(8)}).json()
-    enabled = operator.post(f"{place}/enable").json()
+    path = "/targets/all-orders/archive"
+    checked = operator.post(f"{path}/check").json()
+    sent = operator.post(f"{path}/send", json={"event": order(8)}).json()
+    enabled = operator.post(f"{path}/enable").json()
 
     assert (checked["reached"], checked["error"]) == (True, None)
     assert sent["accepted"] is True
     assert enabled == {"rule": "all-orders", "target": "archive", "released": 0}
-    assert operator.get(place).json()["state"] == "ok"
+    assert operator.get(path).json()["state"] == "ok"
     assert operator.post("/targets/all-orders/never/check").status_code == 404
     assert operator.post("/rules/all-orders/release", json={}).json()["hold"] is None
 
@@ -138,9 +138,9 @@ def test_a_rule_file_is_checked_with_the_others(delivered: Server, operator: htt
 
 def test_actions_are_recorded(delivered: Server, operator: httpx.Client) -> None:
     """With the token and the status, without the event, refused calls included; the list is paged."""
-    place = "/targets/all-orders/archive"
+    path = "/targets/all-orders/archive"
     delivered.installation.run("tokens", "create", "by-command", "--scope", "read")
-    operator.post(f"{place}/send", json={"event": order(9)})
+    operator.post(f"{path}/send", json={"event": order(9)})
     operator.post("/operate", json={"action": "pause target", "rule": "never", "target": "archive"})
     newest = operator.get("/actions", params={"limit": 1}).json()
     (older,) = operator.get("/actions", params={"limit": 1, "cursor": newest["cursor"]}).json()["actions"]
@@ -155,4 +155,4 @@ def test_actions_are_recorded(delivered: Server, operator: httpx.Client) -> None
     assert made[0]["by"] == f"command, {getpass.getuser()}@{socket.gethostname()}"
     assert (refused["call"], refused["status"], refused["by"]) == ("POST /operate", 404, "token actor")
     assert json.loads(refused["asked"])["rule"] == "never"
-    assert (older["call"], older["status"], older["asked"]) == (f"POST {place}/send", 200, "")
+    assert (older["call"], older["status"], older["asked"]) == (f"POST {path}/send", 200, "")

@@ -30,9 +30,9 @@ def test_calls_on_a_changed_bus_get_a_response(tmp_path: Path, monkeypatch: pyte
             assert before != after
             calls = [buses.publish(bus, topic, [(b"later", None)]) for bus in (after, before) * 10]
             looks = [buses.check_pressure(bus) for bus in (after, before) * 10]
-            places = await asyncio.wait_for(asyncio.gather(*calls, *looks), 60)
+            positions = await asyncio.wait_for(asyncio.gather(*calls, *looks), 60)
             await buses.close()
-            return len([each for each in places if each])
+            return len([each for each in positions if each])
 
     assert asyncio.run(publish()) == 20
     assert len(made.bodies()) == 21

@@ -100,10 +100,10 @@ def test_no_secret_is_shown(guarded: Server) -> None:
         texts = linked_pages(browser)
         texts |= {f"GET {path}": program.get(path).raise_for_status().text for path in CALLS}
         for name in CONNECTIONS:
-            place = f"/targets/guarded/{name}"
-            texts[f"try {name}"] = send_event(browser, f"/page{place}/try")
-            texts[f"send {name}"] = program.post(f"{place}/send", json={"event": order(3)}).raise_for_status().text
-            texts[f"check {name}"] = program.post(f"{place}/check").raise_for_status().text
+            path = f"/targets/guarded/{name}"
+            texts[f"try {name}"] = send_event(browser, f"/page{path}/try")
+            texts[f"send {name}"] = program.post(f"{path}/send", json={"event": order(3)}).raise_for_status().text
+            texts[f"check {name}"] = program.post(f"{path}/check").raise_for_status().text
 
     assert [(where, form) for where, text in texts.items() for form in FORMS if form in text] == []
     assert len([where for where in texts if "/dead-letters/" in where]) >= len(CONNECTIONS)

@@ -25,7 +25,7 @@ def publish_until_it_ends(server: Server, token: str, caller: int, enough: Calla
     with server.client(token) as client:
         number = 0
         while True:
-            events = [order(id=f"{caller}-{number}-{place}") for place in range(20)]
+            events = [order(id=f"{caller}-{number}-{position}") for position in range(20)]
             number += 1
             try:
                 response = client.post(PATH, json=events, headers=BATCHED)
@@ -52,7 +52,7 @@ def publish_and_end(made: Installation, number: int) -> tuple[list[Any], int, st
 
 def ids(made: Installation) -> dict[tuple[int, int], str]:
     """Return the ids of the events on the bus, by partition and offset."""
-    return {place: json.loads(body)["id"] for place, body in made.bodies().items()}
+    return {position: json.loads(body)["id"] for position, body in made.bodies().items()}
 
 
 def test_events_with_a_response_survive_kill_9(tmp_path: Path) -> None:

@@ -92,11 +92,11 @@ class Parties:
     locked: bytes  # our private key
     closed: int
 
-    def url(self, kind: str, place: str) -> str:
+    def url(self, kind: str, endpoint: str) -> str:
         """Return where a failure takes place for a kind of connection."""
-        if place[0] == "/":
-            return (self.guarded if kind == "mutual" else self.receiver).url(place)
-        return place.format(closed=self.closed, open=self.receiver.port)
+        if endpoint[0] == "/":
+            return (self.guarded if kind == "mutual" else self.receiver).url(endpoint)
+        return endpoint.format(closed=self.closed, open=self.receiver.port)
 
 
 @pytest.fixture
@@ -156,9 +156,9 @@ def rules_of(shop: Any, parties: Parties) -> str:
     """Return the targets, one for each connection and failure, whose connections go into the shop's environment."""
     lines = []
     for kind, connection in connections(parties).items():
-        for failure, place in FAILURES.items():
+        for failure, endpoint in FAILURES.items():
             name = f"{kind}-{failure}"
-            url = parties.url(kind, place)
+            url = parties.url(kind, endpoint)
             held = json.loads(json.dumps(connection))
             if kind == "url":
                 held["extra"]["secret_url"] = url + held["extra"]["secret_url"]

@@ -127,15 +127,15 @@ def _begin(client: socket.socket, selector: selectors.BaseSelector, running: set
     _send_number(client, process)
     command = _Command(process, os.pidfd_open(process), client)
     running.add(command)
-    for place in (command.end, client):
-        selector.register(place, selectors.EVENT_READ, command)
+    for end in (command.end, client):
+        selector.register(end, selectors.EVENT_READ, command)
     return ""
 
 
 def _end(command: _Command, selector: selectors.BaseSelector, *, reported: bool) -> None:
     """Send the exit code of a command to its client, or kill the command of a client that has ended."""
-    for place in (command.end, command.client):
-        selector.unregister(place)
+    for end in (command.end, command.client):
+        selector.unregister(end)
     if not reported:
         os.kill(command.process, signal.SIGKILL)
     _, status = os.waitpid(command.process, 0)

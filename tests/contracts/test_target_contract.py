@@ -56,7 +56,7 @@ class Kit:
 
 
 @dataclass(frozen=True)
-class Place:
+class Destination:
     """Where deliveries of a type go: its fields as flow YAML, its connection, and what reached it, in any order."""
 
     fields: str
@@ -81,38 +81,38 @@ class Receivers:
     certificate: Path
 
 
-def http(receivers: Receivers) -> Place:
+def http(receivers: Receivers) -> Destination:
     path = f"/healthy/{uuid.uuid4()}"
-    return Place(
+    return Destination(
         f'type: http, url: "{receivers.plain.url(path)}", allow_http: true, max_in_flight: 4',
         lambda: bodies(receivers.plain, path),
     )
 
 
-def http2(receivers: Receivers) -> Place:
+def http2(receivers: Receivers) -> Destination:
     """Over TLS and HTTP/2, with a token that its connection gets."""
     receiver, path = receivers.secure, f"/with-token/9999/{uuid.uuid4()}"
     extra = {"ca_certificate": str(receivers.certificate), "token_url": receiver.url("/token/600/secret")}
-    return Place(
+    return Destination(
         f'type: http, url: "{receiver.url(path)}", connection: there, max_in_flight: 4',
         lambda: bodies(receiver, path),
         Connection("there", "http", receiver.url(""), login=path, password="secret", extra=extra),
     )
 
 
-def batch_requests(receivers: Receivers) -> Place:
+def batch_requests(receivers: Receivers) -> Destination:
     """Several deliveries in one request; what arrives are the items of its arrays."""
     path = f"/healthy/{uuid.uuid4()}"
-    return Place(
+    return Destination(
         f'type: http, url: "{receivers.plain.url(path)}", allow_http: true, max_in_flight: 4, {BATCH}',
         lambda: [item for body in bodies(receivers.plain, path) for item in items_of(body)],
     )
 
 
-def http2_batch_requests(receivers: Receivers) -> Place:
+def http2_batch_requests(receivers: Receivers) -> Destination:
     """The same over TLS and HTTP/2."""
     receiver, path = receivers.secure, f"/healthy/{uuid.uuid4()}"
-    return Place(
+    return Destination(
         f'type: http, url: "{receiver.url(path)}", connection: there, max_in_flight: 4, {BATCH}',
         lambda: [item for body in bodies(receiver, path) for item in items_of(body)],
         Connection("there", "http", receiver.url(""), extra={"ca_certificate": str(receivers.certificate)}),
@@ -129,40 +129,40 @@ def bodies(receiver: Receiver, path: str) -> list[bytes]:
 def items_of(array: bytes) -> list[bytes]:
     """Return the items of a JSON array, byte for byte."""
     text, decoder = array.decode(), json.JSONDecoder()
-    items, place = [], 1
-    while place < len(text):
-        _, end = decoder.raw_decode(text, place)
-        items.append(text[place:end].encode())
-        place = end + 1  # behind the comma, or the bracket
+    items, begin = [], 1
+    while begin < len(text):
+        _, end = decoder.raw_decode(text, begin)
+        items.append(text[begin:end].encode())
+        begin = end + 1  # behind the comma, or the bracket
     return items
 
 
-def file(folder: Path) -> Place:
+def file(folder: Path) -> Destination:
     path = folder / "made" / "crm.jsonl"
-    return Place(f"type: file, path: {path}", lambda: path.read_bytes().splitlines() if path.exists() else [])
+    return Destination(f"type: file, path: {path}", lambda: path.read_bytes().splitlines() if path.exists() else [])
 
 
-def kafka(broker: Kafka, topic: str) -> Place:
+def kafka(broker: Kafka, topic: str) -> Destination:
     def received() -> list[bytes]:
         with closing(KafkaLog({"bootstrap.servers": broker.servers}, [topic], clock=now)) as log:
             blocks = [block for queue, end in log.ends().items() for block in log.read(queue, 0, end)]
             return [message.body or b"" for message in messages_of(blocks)]
 
     connection = Connection("there", "kafka", broker.servers)
-    return Place(f"type: kafka, connection: there, topic: {topic}", received, connection)
+    return Destination(f"type: kafka, connection: there, topic: {topic}", received, connection)
 
 
-def rocketmq(server: RocketMQ, topic: str) -> Place:
+def rocketmq(server: RocketMQ, topic: str) -> Destination:
     def received() -> list[bytes]:
         with closing(RocketmqLog(ClientSettings((server.servers,)), [topic])) as log:
             blocks = [block for queue, end in log.ends().items() for block in log.read(queue, 0, end)]
             return [message.body or b"" for message in messages_of(blocks)]
 
     connection = Connection("there", "rocketmq", server.servers)
-    return Place(f"type: rocketmq, connection: there, topic: {topic}", received, connection)
+    return Destination(f"type: rocketmq, connection: there, topic: {topic}", received, connection)
 
 
-def s3(server: S3Server) -> Place:
+def s3(server: S3Server) -> Destination:
     """A prefix of its own in a bucket."""
     prefix = uuid.uuid4().hex
     connection = connections_from_environment({"EVENTBRIDGE_CONN_S3": server.connection})("s3")
@@ -171,7 +171,7 @@ def s3(server: S3Server) -> Place:
         store = S3Store("tests", prefix, lambda: S3Access.from_connection(connection))
         return [line for path in store.list("") for line in store.get(path).splitlines()]
 
-    return Place(f"type: s3, connection: there, bucket: tests, prefix: {prefix}", received, connection)
+    return Destination(f"type: s3, connection: there, bucket: tests, prefix: {prefix}", received, connection)
 
 
 def in_memory() -> Kit:
@@ -186,7 +186,7 @@ def in_memory() -> Kit:
 
 Asked = Callable[[str], Any]
 #: Where each kind of target leads, made of the fixtures that it asks for.
-PLACES: dict[str, Callable[[Asked], Place]] = {
+DESTINATIONS: dict[str, Callable[[Asked], Destination]] = {
     "http": lambda asked: http(asked("receivers")),
     "http2": lambda asked: http2(asked("receivers")),
     "batch_requests": lambda asked: batch_requests(asked("receivers")),
@@ -198,12 +198,12 @@ PLACES: dict[str, Callable[[Asked], Place]] = {
 }
 TARGET, QUEUE = "target", "dead letter queue"
 #: Which of them a rule file may write as a dead letter queue.
-QUEUES = [name for name in PLACES if "batch_requests" not in name]
+QUEUES = [name for name in DESTINATIONS if "batch_requests" not in name]
 
 
-def kit_of(place: Place, role: str, folder: Path) -> Kit:
+def kit_of(destination: Destination, role: str, folder: Path) -> Kit:
     """Return how to open a target of a rule, or the dead letter queue of one, as a rule file writes it."""
-    name, written = "crm", f"{{{place.fields}}}"
+    name, written = "crm", f"{{{destination.fields}}}"
     if role == QUEUE:
         name, written = queue_of("crm"), f"{{type: file, path: {folder}/crm.jsonl, dead_letter_queue: {written}}}"
     (folder / "rules").mkdir()
@@ -214,11 +214,12 @@ def kit_of(place: Place, role: str, folder: Path) -> Kit:
     target = load_rules(folder / "rules").rules["r"].destinations[name]
 
     def connection(asked: str) -> Connection:
-        assert place.connection is not None, f"no connection was given for {asked}"
-        return place.connection
+        assert destination.connection is not None, f"no connection was given for {asked}"
+        return destination.connection
 
     return Kit(
-        lambda clock: open_target("r", target, connection, clock, LOOPBACK, TargetLocations((folder,))), place.received
+        lambda clock: open_target("r", target, connection, clock, LOOPBACK, TargetLocations((folder,))),
+        destination.received,
     )
 
 
@@ -260,13 +261,13 @@ def made_at_once(make: Callable[[list[str]], None]) -> Iterator[str]:
 
 
 @pytest.fixture(
-    params=[("memory", TARGET), *((name, TARGET) for name in PLACES), *((name, QUEUE) for name in QUEUES)],
+    params=[("memory", TARGET), *((name, TARGET) for name in DESTINATIONS), *((name, QUEUE) for name in QUEUES)],
     ids=lambda param: " as ".join(param),
 )
 def kit(request: pytest.FixtureRequest, tmp_path: Path) -> Kit:
     """Return each kind of target in each role, with nothing delivered to it yet."""
     kind, role = request.param
-    return in_memory() if kind == "memory" else kit_of(PLACES[kind](request.getfixturevalue), role, tmp_path)
+    return in_memory() if kind == "memory" else kit_of(DESTINATIONS[kind](request.getfixturevalue), role, tmp_path)
 
 
 def requests_of(payloads: Sequence[bytes], first_index: int = 0) -> list[Request]:

@@ -1,7 +1,7 @@
 """The long crash matrix that `make test-deep` runs: every pair of kills of every stage, and random stories.
 
     PYTHONPATH=tests python -m faults.deep --schedules 1000 --spark-schedules 20
-    PYTHONPATH=tests python -m faults.deep --only pairs --places retry.plan redrive.plan
+    PYTHONPATH=tests python -m faults.deep --only pairs --stages retry.plan redrive.plan
 
 Random stories happen to batches of sixty orders and forty moves, whose segments hold five responses and whose chunks
 twenty deliveries; a few of them on a Spark Connect server of its own.
@@ -35,9 +35,9 @@ def main() -> None:
         with crashes() as server:
             small = Scene(folder / "small", server, log)
             if only in ("all", "pairs"):
-                _pairs(small, options.places)
+                _pairs(small, options.stages)
             if only in ("all", "singles"):
-                _singles(small, options.places)
+                _singles(small, options.stages)
             if only in ("all", "schedules"):
                 larger = Scene(folder / "larger", server, log, _LARGER)
                 schedules = matrix.random_schedules(larger, options.schedules, seed, options.first)
@@ -49,32 +49,32 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    known = {".".join(place): place for place in matrix.places()}
+    known = {".".join(batch_stage): batch_stage for batch_stage in matrix.batch_stages()}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--schedules", type=int, default=1_000, help="random stories (default: 1000)")
     parser.add_argument("--spark-schedules", type=int, default=20, help="those on a real Spark (default: 20)")
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the random stories (default: the time)")
     parser.add_argument("--first", type=int, default=0, help="number of the first random story, as an error names it")
     parser.add_argument("--only", choices=_ONLY, default="all", help="what to run; singles: one fault each")
-    parser.add_argument("--places", nargs="+", choices=known, default=list(known), metavar="KIND.STAGE", help="which")
+    parser.add_argument("--stages", nargs="+", choices=known, default=list(known), metavar="KIND.STAGE", help="which")
     options = parser.parse_args()
-    options.places = [known[name] for name in options.places]
+    options.stages = [known[name] for name in options.stages]
     return options
 
 
-def _pairs(scene: Scene, places: Iterable[matrix.Place]) -> None:
-    for place in places:
-        _run(f"{' '.join(place)}: pairs of kills", matrix.every_pair(scene, place))
+def _pairs(scene: Scene, batch_stages: Iterable[matrix.BatchStage]) -> None:
+    for batch_stage in batch_stages:
+        _run(f"{' '.join(batch_stage)}: pairs of kills", matrix.every_pair(scene, batch_stage))
         scene.forget_killed()
 
 
-def _singles(scene: Scene, places: Iterable[matrix.Place]) -> None:
-    for place in places:
-        name = " ".join(place)
-        _run(f"{name}: kills", matrix.kills(scene, place))
-        _run(f"{name}: failing calls, reads too", matrix.failures(scene, place, reads=True))
-        _run(f"{name}: calls that fail from then on", matrix.failures(scene, place, lasting=True))
-        _run(f"{name}: overlapping attempts", matrix.overlaps(scene, place))
+def _singles(scene: Scene, batch_stages: Iterable[matrix.BatchStage]) -> None:
+    for batch_stage in batch_stages:
+        name = " ".join(batch_stage)
+        _run(f"{name}: kills", matrix.kills(scene, batch_stage))
+        _run(f"{name}: failing calls, reads too", matrix.failures(scene, batch_stage, reads=True))
+        _run(f"{name}: calls that fail from then on", matrix.failures(scene, batch_stage, lasting=True))
+        _run(f"{name}: overlapping attempts", matrix.overlaps(scene, batch_stage))
 
 
 def _on_spark(folder: Path, server: Crashes, log: Log, count: int, seed: int) -> None:

@@ -19,8 +19,8 @@ from faults.world import STREAMING_KINDS
 #: for it, as one that dies is waited for.
 WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) + 1
 
-#: In `make test`: kills during the recovery from a kill, and how many places of each stage an attempt stands still at
-#: while a second one overtakes it.
+#: In `make test`: kills during the recovery from a kill, and the calls of each stage at which an attempt pauses while a
+#: second one overtakes it.
 DOUBLE_KILLS = 30
 #: Of a stage whose calls come again it dies at these, and they fail, all the same: there each kind of call comes first.
 FIRST_CALLS = 12
@@ -32,25 +32,25 @@ OVERLAPS = 2
 #: as when it is slow.
 _BEYOND_END = 4
 
-Place = tuple[KindName, str]
+BatchStage = tuple[KindName, str]
 
 
-def places() -> list[Place]:
+def batch_stages() -> list[BatchStage]:
     """Return every stage of every kind."""
     return [(kind, stage) for kind, found in KINDS.items() for stage in found.stages]
 
 
-def places_of_test() -> list[Place]:
+def batch_stages_of_test() -> list[BatchStage]:
     """Return the stages that `make test` stops: those that do for their kind what they do for no other.
 
     The others are the same code as for a normal or a retry batch, with rows from another file.
     """
-    return [(kind, stage) for kind, stage in places() if (own := KINDS[kind].own) is None or stage in own]
+    return [(kind, stage) for kind, stage in batch_stages() if (own := KINDS[kind].own) is None or stage in own]
 
 
-def fails_in_test(place: Place) -> bool:
+def fails_in_test(batch_stage: BatchStage) -> bool:
     """Return whether `make test` has the calls of a stage fail: what a failing call does is the same for every kind."""
-    kind, stage = place
+    kind, stage = batch_stage
     return KINDS[kind].own is None and stage not in KINDS[kind].as_normal
 
 
@@ -74,23 +74,23 @@ def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT
 
 
 def kills(
-    scene: Scene, place: Place, every: int = 1, most: int | None = None, again: int = 1
+    scene: Scene, batch_stage: BatchStage, every: int = 1, most: int | None = None, again: int = 1
 ) -> Iterator[Callable[[], None]]:
     """Yield a trial for every call of a stage, or for every so many: by turns it ends itself there, or is ended.
 
     `most`: for so many of them, spread. `again`: for the first dozen, and one in so many of the others.
     """
-    count = scene.counts(*place)["die"]
+    count = scene.counts(*batch_stage)["die"]
     numbers = thinned(count, again) if again > 1 else _spread(count, most)[::every]
     for turn, number in enumerate(numbers):
         fault = Fault("kill" if turn % 2 else "exit", number)
-        yield lambda fault=fault: _kill(scene, place, fault)  # type: ignore[misc]
+        yield lambda fault=fault: _kill(scene, batch_stage, fault)  # type: ignore[misc]
 
 
-def _kill(scene: Scene, place: Place, fault: Fault) -> None:
-    trial = scene.trial(*place)
-    run = trial.run(_stage(place), fault)
-    assert run.died or KINDS[place[0]].most, "the stage ended before its fault"
+def _kill(scene: Scene, batch_stage: BatchStage, fault: Fault) -> None:
+    trial = scene.trial(*batch_stage)
+    run = trial.run(_stage(batch_stage), fault)
+    assert run.died or KINDS[batch_stage[0]].most, "the stage ended before its fault"
     trial.recover()
     check(trial)
 
@@ -100,70 +100,78 @@ def thinned(count: int, every: int) -> Sequence[int]:
     return [number for number in range(1, count + 1) if number <= FIRST_CALLS or number % every == 1 % every]
 
 
-def again(place: Place) -> int:
+def again(batch_stage: BatchStage) -> int:
     """Return at how many calls of a stage `make test` has one die or fail, after the first dozen."""
-    kind, stage = place
+    kind, stage = batch_stage
     return KINDS[kind].again.get(stage, 1)
 
 
 def failures(
-    scene: Scene, place: Place, every: int = 1, *, reads: bool = False, lasting: bool = False, most: int | None = None
+    scene: Scene,
+    batch_stage: BatchStage,
+    every: int = 1,
+    *,
+    reads: bool = False,
+    lasting: bool = False,
+    most: int | None = None,
 ) -> Iterator[Callable[[], None]]:
     """Yield a trial for every call of a stage, or for every so many: it fails, and with `lasting` all after it.
 
     `most`: for so many of them, spread.
     """
-    count = scene.counts(*place, reads=reads)["fail"]
+    count = scene.counts(*batch_stage, reads=reads)["fail"]
     for number in _spread(count, most) if most else thinned(count, every):
         fault = Fault("fail", number, reads=reads, lasting=lasting)
-        yield lambda fault=fault: _fail(scene, place, fault)  # type: ignore[misc]
+        yield lambda fault=fault: _fail(scene, batch_stage, fault)  # type: ignore[misc]
 
 
-def _fail(scene: Scene, place: Place, fault: Fault) -> None:
-    trial = scene.trial(*place)
-    trial.run(_stage(place), fault).expect(0, REFUSED)
+def _fail(scene: Scene, batch_stage: BatchStage, fault: Fault) -> None:
+    trial = scene.trial(*batch_stage)
+    trial.run(_stage(batch_stage), fault).expect(0, REFUSED)
     trial.recover()
     check(trial)
 
 
-def requests(scene: Scene, place: Place) -> int:
+def requests(scene: Scene, batch_stage: BatchStage) -> int:
     """Return how many requests of a stage lose their connection, each in two ways."""
-    requested = KINDS[place[0]].requests
-    return scene.counts(*place)["sent"] if requested is None else requested
+    requested = KINDS[batch_stage[0]].requests
+    return scene.counts(*batch_stage)["sent"] if requested is None else requested
 
 
-def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
+def drops(scene: Scene, batch_stage: BatchStage) -> Iterator[Callable[[], None]]:
     """Yield two trials for every request of a stage: its connection breaks before it is read, or after."""
-    for number in range(1, requests(scene, place) + 1):
-        yield lambda number=number: _drop(scene, place, number, read=False)  # type: ignore[misc]
-        yield lambda number=number: _drop(scene, place, number, read=True)  # type: ignore[misc]
+    for number in range(1, requests(scene, batch_stage) + 1):
+        yield lambda number=number: _drop(scene, batch_stage, number, read=False)  # type: ignore[misc]
+        yield lambda number=number: _drop(scene, batch_stage, number, read=True)  # type: ignore[misc]
 
 
-def _drop(scene: Scene, place: Place, number: int, *, read: bool) -> None:
-    trial = scene.trial(*place)
-    trial.run(_stage(place), drop=(number, "no_response" if read else "unread")).expect(0)
+def _drop(scene: Scene, batch_stage: BatchStage, number: int, *, read: bool) -> None:
+    trial = scene.trial(*batch_stage)
+    trial.run(_stage(batch_stage), drop=(number, "no_response" if read else "unread")).expect(0)
     trial.recover()
     check(trial)
 
 
-def overlaps(scene: Scene, place: Place, most: int | None = None) -> Iterator[Callable[[], None]]:
+def overlaps(scene: Scene, batch_stage: BatchStage, most: int | None = None) -> Iterator[Callable[[], None]]:
     """Yield trials in which an attempt pauses at a call, and continues after another has done all of its work.
 
     By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread,
     the last one with them.
     """
-    for turn, number in enumerate(_spread(scene.counts(*place)["pause"], most)):
-        yield lambda number=number, turn=turn: _overlap(scene, place, number, settled_first=bool(turn % 2))  # type: ignore[misc]
+    for turn, number in enumerate(_spread(scene.counts(*batch_stage)["pause"], most)):
+        yield lambda number=number, turn=turn: _overlap(scene, batch_stage, number, settled_first=bool(turn % 2))  # type: ignore[misc]
 
 
-def _overlap(scene: Scene, place: Place, number: int, *, settled_first: bool) -> None:
-    trial = scene.trial(*place)
-    first = trial.start(_stage(place), Fault("pause", number))
-    assert first.process.wait_for_pause() or KINDS[place[0]].most, "the first attempt ended before its place"
+def _overlap(scene: Scene, batch_stage: BatchStage, number: int, *, settled_first: bool) -> None:
+    trial = scene.trial(*batch_stage)
+    first = trial.start(_stage(batch_stage), Fault("pause", number))
+    assert first.process.wait_for_pause() or KINDS[batch_stage[0]].most, (
+        "the first attempt ended before its batch_stage"
+    )
     if settled_first:
         trial.recover()
     else:
-        trial.run(_stage(place)).expect(0, REFUSED)
+        trial.run(_stage(batch_stage)).expect(0, REFUSED)
     if first.process.code is None:
         first.process.resume()
     first.wait().expect(0, REFUSED)
@@ -174,42 +182,46 @@ def _overlap(scene: Scene, place: Place, number: int, *, settled_first: bool) ->
 def double_kills(scene: Scene, count: int = DOUBLE_KILLS, seed: int = 1) -> Iterator[Callable[[], None]]:
     """Yield trials in which a stage is killed at a random call, and the recovery from that at a random call as well."""
     dice = random.Random(seed)
-    found = places_of_test()
-    chances = [(place, number) for place in found for number in range(1, scene.counts(*place)["die"] + 1)]
-    for place, number in dice.sample(chances, count):
+    found = batch_stages_of_test()
+    chances = [
+        (batch_stage, number) for batch_stage in found for number in range(1, scene.counts(*batch_stage)["die"] + 1)
+    ]
+    for batch_stage, number in dice.sample(chances, count):
         how, second = dice.choice([AT_ONCE, LATE]), dice.randint(1, 150)
-        yield lambda place=place, number=number, how=how, second=second: _twice(scene, place, number, how, second)  # type: ignore[misc]
+        yield lambda batch_stage=batch_stage, number=number, how=how, second=second: _twice(
+            scene, batch_stage, number, how, second
+        )  # type: ignore[misc]
 
 
-def _twice(scene: Scene, place: Place, number: int, how: str, second: int) -> None:
-    trial = scene.trial(*place)
-    trial.run(_stage(place), Fault("exit", number)).expect(DIED, *([0] if KINDS[place[0]].most else []))
+def _twice(scene: Scene, batch_stage: BatchStage, number: int, how: str, second: int) -> None:
+    trial = scene.trial(*batch_stage)
+    trial.run(_stage(batch_stage), Fault("exit", number)).expect(DIED, *([0] if KINDS[batch_stage[0]].most else []))
     # a recovery of fewer calls than that comes to its end, which is as good
     trial.recover(how_to_recover(trial, how), Fault("kill", second)).expect(0, KILLED)
     trial.recover(LATE)
     check(trial)
 
 
-def every_pair(scene: Scene, place: Place) -> Iterator[Callable[[], bool]]:
+def every_pair(scene: Scene, batch_stage: BatchStage) -> Iterator[Callable[[], bool]]:
     """Yield a trial for every pair of calls: a stage is killed at the one, and its next attempt at the other.
 
     Those whose second call there is not are none, but for a few: fewer calls are left to the second attempt.
     Of a kind with `most` the first call is one of so many, spread.
     """
-    count = scene.counts(*place)["die"]
+    count = scene.counts(*batch_stage)["die"]
     ends: dict[int, int] = {}
-    for first in _spread(count, KINDS[place[0]].most):
+    for first in _spread(count, KINDS[batch_stage[0]].most):
         for second in range(1, count + 1):
-            yield lambda first=first, second=second: _pair(scene, place, first, second, ends)  # type: ignore[misc]
+            yield lambda first=first, second=second: _pair(scene, batch_stage, first, second, ends)  # type: ignore[misc]
 
 
-def _pair(scene: Scene, place: Place, first: int, second: int, ends: dict[int, int]) -> bool:
+def _pair(scene: Scene, batch_stage: BatchStage, first: int, second: int, ends: dict[int, int]) -> bool:
     """Try a pair and return True, unless it is beyond the end of the second attempt (`ends`, by the first call)."""
     if second > ends.get(first, second) + _BEYOND_END:
         return False
-    trial = scene.killed(*place, first)
+    trial = scene.killed(*batch_stage, first)
     # after a planned batch another plan finds none
-    again = trial.run(_stage(place), Fault("kill", second)).expect(0, KILLED, REFUSED)
+    again = trial.run(_stage(batch_stage), Fault("kill", second)).expect(0, KILLED, REFUSED)
     if not again.died:
         ends[first] = min(second, ends.get(first, second))
     trial.recover()
@@ -218,14 +230,14 @@ def _pair(scene: Scene, place: Place, first: int, second: int, ends: dict[int, i
 
 
 def random_schedules(
-    scene: Scene, count: int, seed: int = 1, first: int = 0, among: Sequence[Place] | None = None
+    scene: Scene, count: int, seed: int = 1, first: int = 0, among: Sequence[BatchStage] | None = None
 ) -> Iterator[Callable[[], None]]:
     """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls.
 
     Of those that a streaming task may deliver, streaming tasks and stages take turns by chance. `among`: the stages to
     begin at.
     """
-    return stories(count, seed, lambda dice: _schedule(scene, dice, among or places()), first)
+    return stories(count, seed, lambda dice: _schedule(scene, dice, among or batch_stages()), first)
 
 
 def stories(
@@ -244,7 +256,7 @@ def _story(name: str, play: Callable[[random.Random], None]) -> None:
         raise
 
 
-def _schedule(scene: Scene, dice: random.Random, among: Sequence[Place]) -> None:
+def _schedule(scene: Scene, dice: random.Random, among: Sequence[BatchStage]) -> None:
     kind, stage = dice.choice(among)
     trial = scene.trial(kind, stage)
     for turn in range(dice.randint(1, 4)):
@@ -271,5 +283,5 @@ def how_to_recover(trial: Trial, how: str) -> str:
     return how if KINDS[trial.kind].early else LATE
 
 
-def _stage(place: Place) -> str:
-    return ".".join(place)
+def _stage(batch_stage: BatchStage) -> str:
+    return ".".join(batch_stage)

@@ -183,14 +183,14 @@ def got(folder: Path, target: str) -> list[str]:
 
 def main() -> None:
     """Kill a stage at its first, ... last call, each time in a new copy of its world, and let it recover."""
-    place, stage, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
-    later = make_template(place / "template", stage)
+    base, stage, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    later = make_template(base / "template", stage)
     body = {"push": run_push, "retries": run_retries}[stage]
     died, number = DIED, 1 - step
     while died == DIED:
         number += step
-        folder = place / str(number)
-        shutil.copytree(place / "template", folder)
+        folder = base / str(number)
+        shutil.copytree(base / "template", folder)
         died = forked(body, folder, later=later, die_at=number)
         write_rules(folder, late=False)
         if stage == "push":

@@ -23,7 +23,7 @@ def table_rows(scene: Scene) -> list[str]:
     """Return the lines of the table: one a stage, then the sums."""
     rows = []
     sums = [0, 0, 0, 0]
-    for kind, stage in matrix.places_of_test():
+    for kind, stage in matrix.batch_stages_of_test():
         counts = scene.counts(kind, stage)
         most = KINDS[kind].most
         again = matrix.again((kind, stage))

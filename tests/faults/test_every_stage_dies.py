@@ -17,9 +17,13 @@ from faults.receiver import receiving
 from faults.trial import Scene
 from faults.world import STREAMING_KINDS
 
-_PLACES = matrix.places_of_test()
-_FAILING = [place for place in _PLACES if matrix.fails_in_test(place)]
-_SENDING = [place for place in _PLACES if place[1] == "push" or place[0] in ("streaming", "takeover")]
+_BATCH_STAGES = matrix.batch_stages_of_test()
+_FAILING = [batch_stage for batch_stage in _BATCH_STAGES if matrix.fails_in_test(batch_stage)]
+_SENDING = [
+    batch_stage
+    for batch_stage in _BATCH_STAGES
+    if batch_stage[1] == "push" or batch_stage[0] in ("streaming", "takeover")
+]
 
 
 @pytest.fixture(scope="module")
@@ -29,41 +33,43 @@ def scene(worlds: Path) -> Iterator[Scene]:
         yield Scene(worlds, server, log)
 
 
-@pytest.mark.parametrize("place", _PLACES, ids="-".join)
-def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
+@pytest.mark.parametrize("batch_stage", _BATCH_STAGES, ids="-".join)
+def test_a_stage_that_dies_anywhere_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost.
 
     Of a push, whose calls come again with each response, for every third n after the first dozen.
     """
-    kind = KINDS[place[0]]
-    tried = matrix.at_once(matrix.kills(scene, place, kind.every, kind.most, matrix.again(place)))
+    kind = KINDS[batch_stage[0]]
+    tried = matrix.at_once(matrix.kills(scene, batch_stage, kind.every, kind.most, matrix.again(batch_stage)))
 
     assert tried >= 3, "a stage that reaches no fault point proves nothing"
 
 
-@pytest.mark.parametrize("place", _FAILING, ids="-".join)
-def test_a_call_that_fails_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
+@pytest.mark.parametrize("batch_stage", _FAILING, ids="-".join)
+def test_a_call_that_fails_anywhere_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """Disk, ledger or bus fails at the n-th call, for every n: it ends in the product's error; nothing is lost.
 
     Of a push, whose calls come again with each response, for every third n after the first dozen.
     """
-    tried = matrix.at_once(matrix.failures(scene, place, matrix.again(place), most=KINDS[place[0]].most))
+    tried = matrix.at_once(
+        matrix.failures(scene, batch_stage, matrix.again(batch_stage), most=KINDS[batch_stage[0]].most)
+    )
 
     assert tried >= 4
 
 
-@pytest.mark.parametrize("place", _SENDING, ids="-".join)
-def test_a_connection_that_breaks_loses_nothing(place: matrix.Place, scene: Scene) -> None:
+@pytest.mark.parametrize("batch_stage", _SENDING, ids="-".join)
+def test_a_connection_that_breaks_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """The n-th request finds its connection broken, before it is read or before its response, for every n."""
-    tried = matrix.at_once(matrix.drops(scene, place))
+    tried = matrix.at_once(matrix.drops(scene, batch_stage))
 
     assert tried >= 4, "two requests, each lost before and after it is read"
 
 
-@pytest.mark.parametrize("place", _PLACES, ids="-".join)
-def test_two_attempts_of_a_stage_at_once_lose_nothing(place: matrix.Place, scene: Scene) -> None:
+@pytest.mark.parametrize("batch_stage", _BATCH_STAGES, ids="-".join)
+def test_two_attempts_of_a_stage_at_once_lose_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """An attempt pauses, another does all of its work, and then the first one continues unaware of it."""
-    tried = matrix.at_once(matrix.overlaps(scene, place, matrix.OVERLAPS))
+    tried = matrix.at_once(matrix.overlaps(scene, batch_stage, matrix.OVERLAPS))
 
     assert tried == matrix.OVERLAPS
 
@@ -77,9 +83,9 @@ def test_to_die_again_while_recovering_loses_nothing(scene: Scene) -> None:
 
 def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
     """Streaming tasks and stages take turns at one runner, by chance, and one to four faults meet them."""
-    places = [place for place in _PLACES if place[0] in STREAMING_KINDS]
+    batch_stages = [batch_stage for batch_stage in _BATCH_STAGES if batch_stage[0] in STREAMING_KINDS]
 
-    tried = matrix.at_once(matrix.random_schedules(scene, matrix.MIXED, among=places))
+    tried = matrix.at_once(matrix.random_schedules(scene, matrix.MIXED, among=batch_stages))
 
     assert tried == matrix.MIXED
 

@@ -19,7 +19,7 @@ from services.postgresql import Postgresql
 
 _DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
 #: Each stage with how many of its calls there are to one at which it dies: in the deep profile, and else.
-PLACES: dict[matrix.Place, tuple[int, int]] = {
+BATCH_STAGES: dict[matrix.BatchStage, tuple[int, int]] = {
     ("normal", "listen"): (2, 4),
     ("normal", "push"): (8, 16),
     ("normal", "commit"): (1, 2),
@@ -39,12 +39,12 @@ def scene(worlds: Path, postgresql_server: Postgresql) -> Iterator[Scene]:
         yield Scene(worlds, server, log, server_of_ledgers=postgresql_server)
 
 
-@pytest.mark.parametrize("place", PLACES, ids="-".join)
-def test_a_stage_that_dies_loses_nothing(place: matrix.Place, scene: Scene) -> None:
+@pytest.mark.parametrize("batch_stage", BATCH_STAGES, ids="-".join)
+def test_a_stage_that_dies_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL: the server undoes what it had begun, the next run finishes."""
-    deep, every = PLACES[place]
+    deep, every = BATCH_STAGES[batch_stage]
 
-    assert matrix.at_once(matrix.kills(scene, place, deep if _DEEP else every)) >= 3
+    assert matrix.at_once(matrix.kills(scene, batch_stage, deep if _DEEP else every)) >= 3
 
 
 def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
@@ -52,7 +52,7 @@ def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
     assert matrix.at_once(matrix.failures(scene, ("normal", "commit"), most=_FAILURES)) >= 4
 
 
-@pytest.mark.parametrize("place", [("normal", "push"), ("retry", "plan"), ("normal", "commit")], ids="-".join)
-def test_two_attempts_at_once_lose_nothing(place: matrix.Place, scene: Scene) -> None:
+@pytest.mark.parametrize("batch_stage", [("normal", "push"), ("retry", "plan"), ("normal", "commit")], ids="-".join)
+def test_two_attempts_at_once_lose_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """An attempt pauses, another does all of its work, and then the first one continues."""
-    assert matrix.at_once(matrix.overlaps(scene, place, matrix.OVERLAPS)) == matrix.OVERLAPS
+    assert matrix.at_once(matrix.overlaps(scene, batch_stage, matrix.OVERLAPS)) == matrix.OVERLAPS

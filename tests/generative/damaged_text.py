@@ -47,8 +47,8 @@ class Damage:
             return self._moved(way, text, at, to)
         if way == 11:  # a token becomes another
             token = choice(TOKENS)
-            place = text.find(choice((b'"', b":", b",", b"}", b"]", b"1", b"0", b"e")), at)
-            return text if place < 0 else text[:place] + token + text[place + 1 :]
+            at_token = text.find(choice((b'"', b":", b",", b"}", b"]", b"1", b"0", b"e")), at)
+            return text if at_token < 0 else text[:at_token] + token + text[at_token + 1 :]
         if way == 12:  # nest
             depth = choice((1, 1, 2, 60, 127, 128, 300))
             inside = text.find(b":", at) + 1
@@ -74,7 +74,7 @@ class Damage:
         return choice(TOKENS) + (text[to:] if way == 6 else text[at:])
 
     def _moved(self, way: int, text: bytes, at: int, to: int) -> bytes:
-        """Return the text without some of it, or with some of it, or of another one, in another place."""
+        """Return the text without some of it, or with some of it, or of another one, at another position."""
         choice = self._random.choice
         if way == 7:  # cut off, in front or behind
             return text[:at] if choice((True, True, False)) else text[at:]

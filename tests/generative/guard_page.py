@@ -21,7 +21,7 @@ _FORBIDDEN: Final = 0  # PROT_NONE
 # The scanner writes these by another way: a copy would be stale.
 _SHARED: Final = (event_tables.LEAF_ARRAY, event_tables.LEAF_ELEMENT)
 
-Place: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
+Guard: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -38,7 +38,7 @@ def guarded(size: int) -> npt.NDArray[np.uint8]:
 
 
 class GuardedText:
-    """Places texts so that the byte behind their padding is forbidden."""
+    """Guards texts so that the byte behind their padding is forbidden."""
 
     def __init__(self, room: int) -> None:
         self._memory = guarded(room + PADDING)
@@ -79,38 +79,38 @@ class TablesAtTheBeginning(tables.Tables):
 
 
 class _GuardedEventTables(event_tables.EventTables):
-    place: Place
+    guarded: Guard
 
     def _put(self, name: int, array: npt.NDArray[Any]) -> None:
-        super()._put(name, array if name in _SHARED else type(self).place(array))
+        super()._put(name, array if name in _SHARED else type(self).guarded(array))
 
     def _make_text_room(self, size: int) -> None:
         super()._make_text_room(size)
-        self._plain, self._folded = type(self).place(self._plain), type(self).place(self._folded)
+        self._plain, self._folded = type(self).guarded(self._plain), type(self).guarded(self._folded)
         self.plain, self.folded = address_of(self._plain), address_of(self._folded)
 
 
 class _GuardedRooms(event_tables.BlockBuffers):
-    place: Place
+    guarded: Guard
 
     def _make(self) -> None:
         super()._make()
-        place = type(self).place
-        self.leaves = Leaves(*map(place, self.leaves))
-        self.rules, self.handed = place(self.rules), place(self.handed)
+        guarded = type(self).guarded
+        self.leaves = Leaves(*map(guarded, self.leaves))
+        self.rules, self.handed = guarded(self.rules), guarded(self.handed)
 
 
 def guard_all(where: str) -> None:
     """Have all matchers of this process, from now on, lie before (`end`) or behind (`beginning`) forbidden pages."""
-    place = before_guard if where == "end" else behind_guard
-    _GuardedEventTables.place = _GuardedRooms.place = staticmethod(place)  # type: ignore[assignment]
+    guarded = before_guard if where == "end" else behind_guard
+    _GuardedEventTables.guarded = _GuardedRooms.guarded = staticmethod(guarded)  # type: ignore[assignment]
     tables.Tables = TablesAtTheEnd if where == "end" else TablesAtTheBeginning  # type: ignore[misc]
     matcher.EventTables = _GuardedEventTables  # type: ignore[misc]
     matcher.BlockBuffers = _GuardedRooms  # type: ignore[misc]
     tree_of_paths = matcher.path_tree
 
     def guarded_tree(paths: Sequence[Sequence[Step]]) -> PathTree:
-        return PathTree(*map(place, tree_of_paths(paths)))
+        return PathTree(*map(guarded, tree_of_paths(paths)))
 
     matcher.path_tree = guarded_tree
     program.CLASS_BYTES = 1 << 20  # type: ignore[misc]
@@ -127,7 +127,7 @@ def behind_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return _filled(guarded(array.nbytes)[: array.nbytes], array)
 
 
-def _filled(place: npt.NDArray[np.uint8], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    copy = place.view(array.dtype).reshape(array.shape)
+def _filled(page: npt.NDArray[np.uint8], array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    copy = page.view(array.dtype).reshape(array.shape)
     copy[:] = array
     return copy

@@ -63,7 +63,7 @@ class BudgetedRuntime(Runtime):
         return RuleSet(buses=rules.buses, rules=rules.rules | {"expensive": changed})
 
 
-class Place:
+class BudgetedSite:
     """One installation with a cheap and a budgeted rule, and the lines that their targets received."""
 
     def __init__(self, site: Any) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 from demo.receiver import ADDRESSES
-from pipeline.budgeted import Place
+from pipeline.budgeted import BudgetedSite
 from pipeline.modes import MODE, ONLY_IN_BATCH_MODE, STREAMING_RUNS, why_left_out
 
 from eventbridge import fault_points
@@ -296,6 +296,6 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def place(site: Site) -> Place:
+def budgeted_site(site: Site) -> BudgetedSite:
     """An installation with one cheap and one budgeted rule."""
-    return Place(site)
+    return BudgetedSite(site)

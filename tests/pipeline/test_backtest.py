@@ -275,21 +275,21 @@ def test_rules_of_two_files_are_compared_by_name(archive: Any) -> None:
 
 
 @pytest.fixture
-def expensive_place(
-    place: budgeted.Place, order: Order, settle_by_ledger: Callable[[Runtime, str], None]
-) -> budgeted.Place:
+def expensive_site(
+    budgeted_site: budgeted.BudgetedSite, order: Order, settle_by_ledger: Callable[[Runtime, str], None]
+) -> budgeted.BudgetedSite:
     """An archive of four orders, the third one poisoned, three of them for the budgeted rule."""
-    place.publish(order, 1, 6, 7, 8, poison=[2])
-    runtime = place.runtime()
+    budgeted_site.publish(order, 1, 6, 7, 8, poison=[2])
+    runtime = budgeted_site.runtime()
     settle_by_ledger(runtime, budgeted.landed(runtime))
-    place.site.clock.advance(1)
-    return place
+    budgeted_site.site.clock.advance(1)
+    return budgeted_site
 
 
-def test_a_budgeted_rule_is_run_within_its_budget(expensive_place: budgeted.Place) -> None:
+def test_a_budgeted_rule_is_run_within_its_budget(expensive_site: budgeted.BudgetedSite) -> None:
     """Its events are rendered one by one, counted as all others, and nothing of it stays in the store."""
-    expensive_place.program("fail")
-    runtime = expensive_place.runtime()
+    expensive_site.program("fail")
+    runtime = expensive_site.runtime()
 
     report = backtest_rules(runtime, "expensive", BacktestRequest("1h"), budgeted.router(runtime))
 
@@ -301,10 +301,10 @@ def test_a_budgeted_rule_is_run_within_its_budget(expensive_place: budgeted.Plac
     assert runtime.store.list("deliveries/") == []
 
 
-def test_events_beyond_the_budget_are_left_out(expensive_place: budgeted.Place) -> None:
+def test_events_beyond_the_budget_are_left_out(expensive_site: budgeted.BudgetedSite) -> None:
     """A looping event uses the whole budget; it and later events are in no other number, and the report says why."""
-    expensive_place.program("loop")
-    runtime = expensive_place.runtime()
+    expensive_site.program("loop")
+    runtime = expensive_site.runtime()
 
     report = backtest_rules(runtime, "expensive", BacktestRequest("1h"), budgeted.router(runtime))
 
@@ -312,9 +312,9 @@ def test_events_beyond_the_budget_are_left_out(expensive_place: budgeted.Place) 
     assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a budgeted rule was spent")
 
 
-def test_a_budgeted_rule_is_compared_with_a_cheap_one(expensive_place: budgeted.Place) -> None:
+def test_a_budgeted_rule_is_compared_with_a_cheap_one(expensive_site: budgeted.BudgetedSite) -> None:
     """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
-    runtime = expensive_place.runtime()
+    runtime = expensive_site.runtime()
 
     report = diff_rules(runtime, "cheap", "expensive", BacktestRequest("1h"), budgeted.router(runtime))
 

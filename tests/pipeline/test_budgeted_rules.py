@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
-from pipeline.budgeted import RULES, BudgetedRuntime, Order, Place, landed, router, settled, waiting
+from pipeline.budgeted import RULES, BudgetedRuntime, BudgetedSite, Order, landed, router, settled, waiting
 
 from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import ReconciliationError, UserError
@@ -34,44 +34,46 @@ from eventbridge.runtime.stop import Stop
 from eventbridge.testing.poison import route_with_poison
 
 
-def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(place: Place, order: Order) -> None:
+def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(
+    budgeted_site: BudgetedSite, order: Order
+) -> None:
     """All events that its pattern lets through go to all its targets in the same batch, and nothing is deferred."""
-    place.publish(order, 1, 10, 20, 3, 30)
-    runtime = place.runtime()
+    budgeted_site.publish(order, 1, 10, 20, 3, 30)
+    runtime = budgeted_site.runtime()
 
-    batch_id = deliver_batch(runtime, "orders", router(runtime), place.stop)
+    batch_id = deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
 
-    assert place.lines("EXPENSIVE") == place.lines("MORE") == ["1", "2", "4"]
-    assert place.lines("CHEAP") == ["0", "1", "2", "3", "4"]
+    assert budgeted_site.lines("EXPENSIVE") == budgeted_site.lines("MORE") == ["1", "2", "4"]
+    assert budgeted_site.lines("CHEAP") == ["0", "1", "2", "3", "4"]
     assert runtime.ledger.deferred_matches.all() == []
     assert runtime.ledger.batches.get(batch_id or "").state == "committed"
     assert audit(runtime).differences == ()
 
 
-def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -> None:
+def test_a_program_that_loops_delays_no_other_rule(budgeted_site: BudgetedSite, order: Order) -> None:
     """The other rules' events are delivered in the same batch; the rest of the looping rule is a deferred match."""
-    place.program("loop")
-    place.publish(order, *[10] * 30, poison=[12])
-    runtime = place.runtime()
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, *[10] * 30, poison=[12])
+    runtime = budgeted_site.runtime()
 
     began = time.process_time()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
     took = time.process_time() - began
 
-    assert place.lines("CHEAP") == [str(number) for number in range(30)]
-    assert place.lines("EXPENSIVE") == [str(number) for number in range(12)]
+    assert budgeted_site.lines("CHEAP") == [str(number) for number in range(30)]
+    assert budgeted_site.lines("EXPENSIVE") == [str(number) for number in range(12)]
     assert waiting(runtime) == [("budget", "scheduled", 18)]
     assert took < 5
     assert audit(runtime).differences == ()
 
 
-def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, order: Order) -> None:
+def test_a_rule_that_is_behind_costs_the_others_one_budget_once(budgeted_site: BudgetedSite, order: Order) -> None:
     """While deferred matches of a rule wait, its next shares are deferred unseen, and its events keep their order."""
-    place.program("loop")
-    place.publish(order, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
-    place.publish(order, 10, 10, 10)
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
+    budgeted_site.publish(order, 10, 10, 10)
 
     class Asked(InProcessRouter):
         tasks: list[Task]
@@ -81,7 +83,7 @@ def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, or
             return super().route_slices(job, tasks)
 
     asked = Asked(runtime.store, route_with_poison)
-    deliver_batch(runtime, "orders", asked, place.stop)
+    deliver_batch(runtime, "orders", asked, budgeted_site.stop)
 
     assert all(isinstance(task, Slice) for task in asked.tasks)
     assert waiting(runtime) == [("budget", "scheduled", 2), ("behind", "scheduled", 3)]
@@ -89,22 +91,22 @@ def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, or
 
 
 def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
-    place: Place, order: Order, clock: Any
+    budgeted_site: BudgetedSite, order: Order, clock: Any
 ) -> None:
     """An event that takes a whole budget by itself fails (`transform_failed`); all others are delivered, in order."""
-    place.program("loop")
-    place.publish(order, *[10] * 8, poison=[2, 5])
-    runtime = place.runtime()
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, *[10] * 8, poison=[2, 5])
+    runtime = budgeted_site.runtime()
 
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
     batches = 0
     while (due_at := due_deferred_matches(runtime)) is not None:
         clock.now = max(clock.now, due_at)
-        deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+        deliver_deferred_matches(runtime, "orders", router(runtime), budgeted_site.stop)
         batches += 1
 
     assert batches == 4
-    assert place.lines("EXPENSIVE") == place.lines("MORE") == ["0", "1", "3", "4", "6", "7"]
+    assert budgeted_site.lines("EXPENSIVE") == budgeted_site.lines("MORE") == ["0", "1", "3", "4", "6", "7"]
     assert waiting(runtime) == []
     records = sorted((row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime))
     assert records == [(number, target, "transform_failed") for number in "25" for target in ("lines", "more")]
@@ -120,42 +122,44 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     assert reconciliation.deliveries["expensive/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
 
 
-def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, order: Order) -> None:
+def test_a_program_that_fails_is_a_dead_letter_like_any_other(budgeted_site: BudgetedSite, order: Order) -> None:
     """A transform that fails for an event fails for it alone."""
-    place.program("fail")
-    place.publish(order, 10, 10, 10, poison=[1])
-    runtime = place.runtime()
+    budgeted_site.program("fail")
+    budgeted_site.publish(order, 10, 10, 10, poison=[1])
+    runtime = budgeted_site.runtime()
 
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
 
-    assert place.lines("EXPENSIVE") == ["0", "2"]
+    assert budgeted_site.lines("EXPENSIVE") == ["0", "2"]
     assert [(row["event_id"], row["detail"]) for row in dead_letters(runtime)] == [("1", "it said so")] * 2
 
 
-def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order: Order) -> None:
+def test_a_program_that_fixes_itself_is_used_for_what_waits(budgeted_site: BudgetedSite, order: Order) -> None:
     """Deferred matches are routed by the current rule file."""
-    place.program("loop")
-    place.publish(order, 10, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
-    place.program("$.id")
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
+    budgeted_site.program("$.id")
 
-    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), budgeted_site.stop)
 
-    assert place.lines("EXPENSIVE") == ["0", "1", "2"]
+    assert budgeted_site.lines("EXPENSIVE") == ["0", "1", "2"]
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
 
-def test_a_deferred_match_that_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
+def test_a_deferred_match_that_is_too_old_ends_as_a_dead_letter(
+    budgeted_site: BudgetedSite, order: Order, clock: Any
+) -> None:
     """Deferred matches past the longest maximum age of the rule's targets are dead-lettered untried, each by name."""
-    place.program("loop")
-    place.publish(order, 10, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
     clock.advance(24 * 3600 + 1)
 
-    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), budgeted_site.stop)
 
     records = [(row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime, whole=True)]
     assert records == [(number, target, "maximum_event_age") for target in ("lines", "more") for number in "012"]
@@ -163,52 +167,56 @@ def test_a_deferred_match_that_is_too_old_ends_as_a_dead_letter(place: Place, or
     assert audit(runtime).differences == ()
 
 
-def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(place: Place, order: Order, clock: Any) -> None:
+def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(
+    budgeted_site: BudgetedSite, order: Order, clock: Any
+) -> None:
     """They are on hold while the rule is disabled; that time is not counted when it is enabled again."""
-    place.program("loop")
-    place.publish(order, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
-    place.write_rules(enabled=False)
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
+    budgeted_site.write_rules(enabled=False)
     assert plan_deferred_matches(runtime) is None
     assert waiting(runtime) == [("budget", "on_hold", 2)]
     clock.advance(48 * 3600)
     assert plan_deferred_matches(runtime) is None
-    place.write_rules()
-    place.program("$.id")
+    budgeted_site.write_rules()
+    budgeted_site.program("$.id")
 
-    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), budgeted_site.stop)
 
-    assert place.lines("EXPENSIVE") == ["0", "1"]
+    assert budgeted_site.lines("EXPENSIVE") == ["0", "1"]
 
 
 def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
-    place: Place, order: Order, clock: Any
+    budgeted_site: BudgetedSite, order: Order, clock: Any
 ) -> None:
     """For an hour they wait for the rule to come back, then they are dead letters rule_removed."""
-    place.program("loop")
-    place.publish(order, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
-    place.write_rules(text=RULES[: RULES.index("  expensive:")])
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
+    budgeted_site.write_rules(text=RULES[: RULES.index("  expensive:")])
     assert plan_deferred_matches(runtime) is None
     clock.advance(3599)
     assert plan_deferred_matches(runtime) is None
     clock.advance(2)
 
-    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), budgeted_site.stop)
 
     assert [row["reason"] for row in dead_letters(runtime)] == ["rule_removed"] * 4
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
 
-def test_deferred_matches_taken_up_by_a_run_that_died_come_back(place: Place, order: Order, clock: Any) -> None:
+def test_deferred_matches_taken_up_by_a_run_that_died_come_back(
+    budgeted_site: BudgetedSite, order: Order, clock: Any
+) -> None:
     """A batch that was planned and never routed is settled by the next run; its matches are deferred again."""
-    place.program("loop")
-    place.publish(order, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
     lost = plan_deferred_matches(runtime) or ""
     assert plan_deferred_matches(runtime) is None
     clock.advance(60 + 30 + 1)
@@ -220,28 +228,28 @@ def test_deferred_matches_taken_up_by_a_run_that_died_come_back(place: Place, or
     assert audit(runtime).differences == ()
 
 
-def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Order, clock: Any) -> None:
+def test_a_rule_that_gets_nowhere_waits_longer_each_time(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """Each batch without progress, except for an event that used its whole budget, doubles the wait."""
-    place.program("loop")
-    place.publish(order, *[10] * 4, poison=range(4))
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, *[10] * 4, poison=range(4))
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
     waits = []
     for _ in range(3):
         due_at = due_deferred_matches(runtime)
         assert due_at is not None
         clock.now = due_at
-        deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+        deliver_deferred_matches(runtime, "orders", router(runtime), budgeted_site.stop)
         waits.append((due_deferred_matches(runtime, "orders") or clock()) - clock())
 
     assert [wait.total_seconds() for wait in waits] == [2, 4, 8]
 
 
-def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, order: Order) -> None:
+def test_a_batch_without_one_deferred_event_is_not_reconciled(budgeted_site: BudgetedSite, order: Order) -> None:
     """A deferred match that lacks one of the remaining events stops the commit."""
-    place.program("loop")
-    place.publish(order, 10, 10, 10, poison=[0])
-    runtime = place.runtime()
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
     batch_id = landed(runtime)
 
     class Forgetful(BudgetedRuntime):
@@ -265,19 +273,19 @@ def test_a_batch_without_one_deferred_event_is_not_reconciled(place: Place, orde
 
 
 def test_route_of_a_budgeted_rule_may_die_anywhere(
-    place: Place, order: Order, dying_everywhere: Callable[..., Iterator[Any]]
+    budgeted_site: BudgetedSite, order: Order, dying_everywhere: Callable[..., Iterator[Any]]
 ) -> None:
     """Wherever route dies, the next try ends with every event of the budgeted rule routed or deferred, once."""
-    place.program("loop")
-    place.publish(order, 10, 10, 10, 1, poison=[1])
-    batch_id = landed(place.runtime())
-    place.site.environ["EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET"] = "0.02"
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, 10, 1, poison=[1])
+    batch_id = landed(budgeted_site.runtime())
+    budgeted_site.site.environ["EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET"] = "0.02"
 
     def stage(runtime: Runtime) -> None:
         expensive = BudgetedRuntime(**vars(runtime))
         route(expensive, batch_id, router(expensive))
 
-    for wreck in dying_everywhere(place.site, stage):
+    for wreck in dying_everywhere(budgeted_site.site, stage):
         runtime = wreck.reopen(route_rule_cpu_budget=0.02)
         stage(runtime)
         assert waiting(runtime) == [("budget", "scheduled", 2)]
@@ -315,7 +323,11 @@ class SqlResultsRouter(InProcessRouter):
             return task
         places = [(file, row) for file, rows in task.files for row in rowset.decode(rows)]
         path = f"deliveries/sql/responses-{task.rule}.parquet"
-        write_sql_results(self._responses_in, path, {place: SqlResult(kept=place[1] % 2 == 0) for place in places})
+        write_sql_results(
+            self._responses_in,
+            path,
+            {budgeted_site: SqlResult(kept=budgeted_site[1] % 2 == 0) for budgeted_site in places},
+        )
         return structs.replace(task, results=path)
 
 

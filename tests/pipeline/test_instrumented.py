@@ -74,9 +74,9 @@ def test_a_push_is_reported_by_target(runtime: Runtime, telemetry: RecordingTele
     """Before its stage's end: what it came to for each target of the chunk."""
     batch_id = delivered(runtime)
 
-    ((place, push),) = [(n, each) for n, each in enumerate(telemetry.reported) if isinstance(each, PushEnded)]
+    ((index, push),) = [(n, each) for n, each in enumerate(telemetry.reported) if isinstance(each, PushEnded)]
     assert (push.batch_id, push.targets) == (batch_id, (TargetPushed("all", "log", 3, 3, 3, 0, 0),))
-    after = telemetry.reported[place + 1]
+    after = telemetry.reported[index + 1]
     assert isinstance(after, StageEnded)
     assert after.stage == "push"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from pipeline.budgeted import Crashing, Order, Place, router, waiting
+from pipeline.budgeted import BudgetedSite, Crashing, Order, router, waiting
 
 from eventbridge.errors import SparkError
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
@@ -16,28 +16,28 @@ from eventbridge.repair.audit import audit
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
 
 
-def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
+def test_a_rule_that_cannot_be_routed_is_held(budgeted_site: BudgetedSite, order: Order) -> None:
     """Its worker dies: after two tries alone the rule is on hold, events wait, all others continue; its file
     fixes it.
     """
-    place.publish(order, 10, 10)
-    runtime = place.runtime()
+    budgeted_site.publish(order, 10, 10)
+    runtime = budgeted_site.runtime()
     crashing = Crashing(runtime)
-    deliver_batch(runtime, "orders", crashing, place.stop)
-    place.publish(order, 10, 10, 10)
-    deliver_batch(runtime, "orders", crashing, place.stop)
+    deliver_batch(runtime, "orders", crashing, budgeted_site.stop)
+    budgeted_site.publish(order, 10, 10, 10)
+    deliver_batch(runtime, "orders", crashing, budgeted_site.stop)
 
     assert crashing.shares == 2
-    assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
+    assert budgeted_site.lines("CHEAP") == ["0", "1", "0", "1", "2"]
     assert "the worker exited unexpectedly" in runtime.ledger.rules.on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2), ("on_hold", "on_hold", 3)]
     assert plan_deferred_matches(runtime) is None
     assert audit(runtime).differences == ()
-    place.program("$.id again")
+    budgeted_site.program("$.id again")
     crashing.fixed = True
-    deliver_deferred_matches(runtime, "orders", crashing, place.stop)
+    deliver_deferred_matches(runtime, "orders", crashing, budgeted_site.stop)
 
-    assert place.lines("EXPENSIVE") == ["0", "1", "0", "1", "2"]
+    assert budgeted_site.lines("EXPENSIVE") == ["0", "1", "0", "1", "2"]
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
@@ -55,45 +55,45 @@ class Killing(Crashing):
         return super().route_slices(job, tasks)
 
 
-def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> None:
+def test_a_rule_that_ends_spark_itself_is_held(budgeted_site: BudgetedSite, order: Order) -> None:
     """Three times Spark was there before its share was tried, and gone after: the rule is on hold, the rest
     continues.
     """
-    place.publish(order, 10, 10)
-    runtime = place.runtime()
+    budgeted_site.publish(order, 10, 10)
+    runtime = budgeted_site.runtime()
     killing = Killing(runtime)
     for _ in range(3):
         with pytest.raises(SparkError):
-            deliver_batch(runtime, "orders", killing, place.stop)
+            deliver_batch(runtime, "orders", killing, budgeted_site.stop)
         assert runtime.ledger.rules.on_hold() == {}
 
-    deliver_batch(runtime, "orders", killing, place.stop)
+    deliver_batch(runtime, "orders", killing, budgeted_site.stop)
 
     assert killing.shares == 3
-    assert place.lines("CHEAP") == ["0", "1"]
+    assert budgeted_site.lines("CHEAP") == ["0", "1"]
     assert "the Spark that had worked" in runtime.ledger.rules.on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2)]
     assert audit(runtime).differences == ()
 
 
 def test_deferred_matches_that_end_spark_hold_their_rule_over_several_batches(
-    place: Place, order: Order, clock: Any
+    budgeted_site: BudgetedSite, order: Order, clock: Any
 ) -> None:
     """A batch that took them up is abandoned with its run; the tries it counted count in the next one, too."""
-    place.program("loop")
-    place.publish(order, 10, 10, poison=[0])
-    runtime = place.runtime()
-    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    budgeted_site.program("loop")
+    budgeted_site.publish(order, 10, 10, poison=[0])
+    runtime = budgeted_site.runtime()
+    deliver_batch(runtime, "orders", router(runtime), budgeted_site.stop)
     killing = Killing(runtime)
     for _ in range(3):
         clock.now = max(clock.now, due_deferred_matches(runtime) or clock.now)
         with pytest.raises(SparkError):
-            deliver_deferred_matches(runtime, "orders", killing, place.stop)
+            deliver_deferred_matches(runtime, "orders", killing, budgeted_site.stop)
         clock.advance(60 + 30 + 1)
         settle_stale(runtime)
     clock.advance(600)
 
-    deliver_deferred_matches(runtime, "orders", killing, place.stop)
+    deliver_deferred_matches(runtime, "orders", killing, budgeted_site.stop)
 
     assert killing.shares == 3
     assert waiting(runtime) == [("route_failed", "on_hold", 2)]

@@ -50,7 +50,7 @@ RETRIES = (
 )
 
 
-class Place:
+class BudgetedSite:
     """One installation: what the target of the rule `waiting` says of waiting is given, and what it received."""
 
     def __init__(self, site: Any, clock: Any) -> None:
@@ -86,9 +86,9 @@ class Place:
 
 
 @pytest.fixture
-def place(site: Any, clock: Any) -> Place:
+def budgeted_site(site: Any, clock: Any) -> BudgetedSite:
     """An installation."""
-    return Place(site, clock)
+    return BudgetedSite(site, clock)
 
 
 def at(order: Order, number: int, time: object) -> bytes:
@@ -96,9 +96,9 @@ def at(order: Order, number: int, time: object) -> bytes:
     return order(number, data={"at": time})
 
 
-def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: Any) -> None:
+def test_an_event_says_when_it_is_delivered(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """Each at its own time, with any offset; what has none, null or one that is past goes at once, and so do others."""
-    runtime = place.begin(
+    runtime = budgeted_site.begin(
         "not_before: $.data.at",
         at(order, 1, "2026-03-01T14:00:00+01:00"),  # 13:00
         order(2),
@@ -107,21 +107,21 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
         at(order, 5, "2026-03-01T12:30:00.5Z"),
     )
 
-    place.deliver()
-    assert place.received() == ["2", "3", "4"]
-    assert place.received("OTHERS") == ["1", "2", "3", "4", "5"]
+    budgeted_site.deliver()
+    assert budgeted_site.received() == ["2", "3", "4"]
+    assert budgeted_site.received("OTHERS") == ["1", "2", "3", "4", "5"]
     half_past = NOON + timedelta(seconds=1801)
-    assert place.waiting() == [(1, half_past, 0), (1, NOON + timedelta(hours=1), 0)]
+    assert budgeted_site.waiting() == [(1, half_past, 0), (1, NOON + timedelta(hours=1), 0)]
     clock.now = half_past - timedelta(seconds=1)
-    place.deliver()
+    budgeted_site.deliver()
     assert plan_retries(runtime).batch_id is None
     clock.now = half_past
-    place.deliver()
-    assert place.received() == ["2", "3", "4", "5"]
+    budgeted_site.deliver()
+    assert budgeted_site.received() == ["2", "3", "4", "5"]
     clock.now = NOON + timedelta(hours=1)
-    place.deliver()
+    budgeted_site.deliver()
 
-    assert place.received() == ["2", "3", "4", "5", "1"]
+    assert budgeted_site.received() == ["2", "3", "4", "5", "1"]
     reconciliation = audit(runtime)
     assert reconciliation.differences == ()
     assert reconciliation.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
@@ -139,86 +139,88 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
         ("9999-12-31T23:59:59-12:00", "more than 366 days ahead|which is not a valid time"),
     ],
 )
-def test_a_time_that_is_none_fails_its_delivery(place: Place, order: Order, time: object, said: str) -> None:
+def test_a_time_that_is_none_fails_its_delivery(
+    budgeted_site: BudgetedSite, order: Order, time: object, said: str
+) -> None:
     """It is a dead letter `transform_failed` that says what is wrong; its neighbours and other rules continue."""
-    runtime = place.begin("not_before: $.data.at", at(order, 1, time), order(2))
+    runtime = budgeted_site.begin("not_before: $.data.at", at(order, 1, time), order(2))
 
-    place.deliver()
+    budgeted_site.deliver()
 
     (record,) = dead_letters(runtime, whole=True)
     assert (record["reason"], record["event_id"], record["rule"]) == ("transform_failed", "1", "waiting")
     assert any(part in record["detail"] for part in said.split("|"))
-    assert place.received() == ["2"]
-    assert place.received("OTHERS") == ["1", "2"]
+    assert budgeted_site.received() == ["2"]
+    assert budgeted_site.received("OTHERS") == ["1", "2"]
     assert audit(runtime).differences == ()
 
 
-def test_a_duration_after_arrival(place: Place, order: Order, clock: Any) -> None:
+def test_a_duration_after_arrival(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """Nothing goes before it; what waits is neither handed to a push nor tried."""
-    runtime = place.begin("not_before: 90s", order(1), order(2))
+    runtime = budgeted_site.begin("not_before: 90s", order(1), order(2))
 
-    place.deliver()
+    budgeted_site.deliver()
     (batch,) = runtime.ledger.batches.find()
     handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)}
     assert handed_out == {"others": 0, "waiting": None}
-    assert place.waiting() == [(2, NOON + timedelta(seconds=90), 0)]
+    assert budgeted_site.waiting() == [(2, NOON + timedelta(seconds=90), 0)]
     clock.advance(90)
-    place.deliver()
+    budgeted_site.deliver()
 
-    assert place.received() == ["1", "2"]
+    assert budgeted_site.received() == ["1", "2"]
     assert audit(runtime).differences == ()
 
 
-def test_hours_of_a_target(place: Place, order: Order, clock: Any) -> None:
+def test_hours_of_a_target(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """On a Sunday it waits for Monday morning in Berlin; while the window is open it goes at once."""
     window = "deliver_between: {time_zone: Europe/Berlin, hours: 08:00-18:00, weekdays: [mon, tue, wed, thu, fri]}"
-    runtime = place.begin(window, order(1))
+    runtime = budgeted_site.begin(window, order(1))
 
-    place.deliver()
+    budgeted_site.deliver()
     monday = datetime(2026, 3, 2, 7, tzinfo=UTC)
-    assert place.waiting() == [(1, monday, 0)]
+    assert budgeted_site.waiting() == [(1, monday, 0)]
     clock.now = monday
-    place.deliver()
-    place.site.publish(order(2), key="k")
-    place.deliver()
+    budgeted_site.deliver()
+    budgeted_site.site.publish(order(2), key="k")
+    budgeted_site.deliver()
 
-    assert place.received() == ["1", "2"]
-    assert place.waiting() == []
+    assert budgeted_site.received() == ["1", "2"]
+    assert budgeted_site.waiting() == []
     assert audit(runtime).differences == ()
 
 
-def test_a_time_of_its_own_and_hours(place: Place, order: Order, clock: Any) -> None:
+def test_a_time_of_its_own_and_hours(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """With both it is the first opening from that time on."""
     fields = "not_before: 3h, deliver_between: {time_zone: UTC, hours: 10:00-14:00}"
-    place.begin(fields, order(1))
+    budgeted_site.begin(fields, order(1))
 
-    place.deliver()
+    budgeted_site.deliver()
 
-    assert place.waiting() == [(1, datetime(2026, 3, 2, 10, tzinfo=UTC), 0)]
+    assert budgeted_site.waiting() == [(1, datetime(2026, 3, 2, 10, tzinfo=UTC), 0)]
 
 
-def test_a_retry_waits_for_the_next_opening(place: Place, order: Order, clock: Any) -> None:
+def test_a_retry_waits_for_the_next_opening(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """It fails at noon, would be tried again at one, and the window closes at half past twelve: tomorrow morning."""
-    (place.site.folder / "LINES").mkdir(parents=True)
+    (budgeted_site.site.folder / "LINES").mkdir(parents=True)
     fields = f"deliver_between: {{time_zone: UTC, hours: 08:00-12:30}}, {RETRIES.replace('AGE', '3d')}"
-    runtime = place.begin(fields, order(1))
+    runtime = budgeted_site.begin(fields, order(1))
 
-    place.deliver()
+    budgeted_site.deliver()
     tomorrow = datetime(2026, 3, 2, 8, tzinfo=UTC)
-    ((_, due_at, attempts),) = place.waiting()
+    ((_, due_at, attempts),) = budgeted_site.waiting()
     assert (due_at, attempts) == (tomorrow, 1)
-    (place.site.folder / "LINES").rmdir()
+    (budgeted_site.site.folder / "LINES").rmdir()
     clock.now = due_at
-    place.deliver()
+    budgeted_site.deliver()
 
-    assert place.received() == ["1"]
+    assert budgeted_site.received() == ["1"]
     assert audit(runtime).differences == ()
 
 
-def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any, site: Any) -> None:
+def test_a_window_that_closed_since_route(budgeted_site: BudgetedSite, order: Order, clock: Any, site: Any) -> None:
     """The push that comes too late sends nothing; that is not an attempt, and it is tried when the window opens."""
     clock.now = NOON + timedelta(minutes=9, seconds=50)
-    place.begin("deliver_between: {time_zone: UTC, hours: 08:00-12:10}", order(1))
+    budgeted_site.begin("deliver_between: {time_zone: UTC, hours: 08:00-12:10}", order(1))
     runtime, batch_id = buffered(site)
     assert len(routed(runtime, batch_id)) == 1
     clock.advance(10)
@@ -229,70 +231,74 @@ def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any
     schedule_retries(runtime, batch_id)
     assert commit(runtime, batch_id)
 
-    assert place.received() == []
-    assert place.received("OTHERS") == ["1"]
-    assert place.waiting() == [(1, datetime(2026, 3, 2, 8, tzinfo=UTC), 0)]
+    assert budgeted_site.received() == []
+    assert budgeted_site.received("OTHERS") == ["1"]
+    assert budgeted_site.waiting() == [(1, datetime(2026, 3, 2, 8, tzinfo=UTC), 0)]
     clock.now = datetime(2026, 3, 2, 8, tzinfo=UTC)
-    place.deliver()
-    assert place.received() == ["1"]
+    budgeted_site.deliver()
+    assert budgeted_site.received() == ["1"]
     assert audit(runtime).differences == ()
 
 
-def test_age_counts_from_when_it_could_first_be_sent(place: Place, order: Order, clock: Any) -> None:
+def test_age_counts_from_when_it_could_first_be_sent(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """An hour of age is enough for one that waits two; closed hours after its first attempt do count."""
-    (place.site.folder / "LINES").mkdir(parents=True)
+    (budgeted_site.site.folder / "LINES").mkdir(parents=True)
     fields = f"not_before: 2h, deliver_between: {{time_zone: UTC, hours: 08:00-14:30}}, {RETRIES.replace('AGE', '90m')}"
-    runtime = place.begin(fields, order(1))
+    runtime = budgeted_site.begin(fields, order(1))
 
-    place.deliver()
-    assert place.waiting() == [(1, NOON + timedelta(hours=2), 0)]
+    budgeted_site.deliver()
+    assert budgeted_site.waiting() == [(1, NOON + timedelta(hours=2), 0)]
     clock.now = NOON + timedelta(hours=2)
-    place.deliver()
+    budgeted_site.deliver()
 
     (record,) = dead_letters(runtime, whole=True)
     assert (record["reason"], len(record["attempts"])) == ("maximum_event_age", 1)
     assert audit(runtime).differences == ()
 
 
-def test_hours_that_change_in_the_file_count_at_once(place: Place, order: Order, clock: Any) -> None:
+def test_hours_that_change_in_the_file_count_at_once(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """What falls due while the new hours are closed is deferred again, without an attempt."""
-    runtime = place.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
-    place.deliver()
-    place.write_rules("deliver_between: {time_zone: UTC, hours: 16:00-17:00}")
+    runtime = budgeted_site.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
+    budgeted_site.deliver()
+    budgeted_site.write_rules("deliver_between: {time_zone: UTC, hours: 16:00-17:00}")
     clock.now = NOON + timedelta(hours=2)
 
-    place.deliver()
-    assert place.waiting() == [(1, NOON + timedelta(hours=4), 0)]
+    budgeted_site.deliver()
+    assert budgeted_site.waiting() == [(1, NOON + timedelta(hours=4), 0)]
     clock.now = NOON + timedelta(hours=4)
-    place.deliver()
+    budgeted_site.deliver()
 
-    assert place.received() == ["1"]
+    assert budgeted_site.received() == ["1"]
     assert audit(runtime).differences == ()
 
 
-def test_a_budgeted_rule_waits_too(place: Place, order: Order, clock: Any) -> None:
+def test_a_budgeted_rule_waits_too(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
     """Its deliveries are made by another part of route, and wait like any other; one without a time fails there too."""
     transform = "transform: {form: JSONATA, value: '{\"id\": id}'}"
-    runtime = place.begin(
+    runtime = budgeted_site.begin(
         f"not_before: $.data.at, {transform}", at(order, 1, "2026-03-01T13:00:00Z"), order(2), at(order, 3, "soon")
     )
 
-    place.deliver()
-    assert place.received() == ["2"]
-    assert place.waiting() == [(1, NOON + timedelta(hours=1), 0)]
+    budgeted_site.deliver()
+    assert budgeted_site.received() == ["2"]
+    assert budgeted_site.waiting() == [(1, NOON + timedelta(hours=1), 0)]
     clock.advance(3600)
-    place.deliver()
+    budgeted_site.deliver()
 
-    assert place.received() == ["2", "1"]
+    assert budgeted_site.received() == ["2", "1"]
     assert [(row["event_id"], row["reason"]) for row in dead_letters(runtime)] == [("3", "transform_failed")]
     assert audit(runtime).differences == ()
 
 
-def test_pending_deliveries_are_cut_into_pieces_by_due_time(place: Place, order: Order, site: Any) -> None:
+def test_pending_deliveries_are_cut_into_pieces_by_due_time(
+    budgeted_site: BudgetedSite, order: Order, site: Any
+) -> None:
     """Pieces of what waits are sorted by time, so that a few of them say when the first must go; no row is lost."""
     hours = [5, 1, 4, 2, 3]
     times = [f"2026-03-01T{12 + hour}:00:00Z" for hour in hours]
-    place.begin("not_before: $.data.at", *(at(order, hour, time) for hour, time in zip(hours, times, strict=True)))
+    budgeted_site.begin(
+        "not_before: $.data.at", *(at(order, hour, time) for hour, time in zip(hours, times, strict=True))
+    )
     runtime, batch_id = buffered(site, chunk_max_deliveries=2)
 
     routed(runtime, batch_id)

@@ -86,10 +86,10 @@ class Counted:
 
 def run(port: int) -> int:
     """Deliver, retry and redrive with a store on the server on a port; return 1 if that costs more than promised."""
-    with S3Server(application=Forward(port)) as server, site(large=False, **_store(server)) as place:
+    with S3Server(application=Forward(port)) as server, site(large=False, **_store(server)) as installation:
         server.make_bucket(_BUCKET)
-        with Receiver(place.folder / "received.jsonl") as receiver:
-            batches = _batches(place, server, receiver)
+        with Receiver(installation.folder / "received.jsonl") as receiver:
+            batches = _batches(installation, server, receiver)
     Console(width=140).print(_table(batches))
     first = batches[0]
     kept = first.puts <= MOST_PUTS and all(batch.most_listings <= MOST_LISTINGS for batch in batches)
@@ -101,16 +101,16 @@ def _store(server: S3Server) -> dict[str, str]:
     return {"store_uri": f"s3://lake@{_BUCKET}/full", "conn_lake": server.connection}
 
 
-def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]:
-    place.write_rules(_targets(receiver, place.folder), _types())
+def _batches(installation: Site, server: S3Server, receiver: Receiver) -> list[Counted]:
+    installation.write_rules(_targets(receiver, installation.folder), _types())
     numbers = range(_EVENTS)
-    with place.bus() as bus:
+    with installation.bus() as bus:
         for start in range(0, _EVENTS, 5_000):
             bus.publish([(event(each, _BYTES, f"k{each % 12}"), None) for each in numbers[start : start + 5_000]])
     _set_response(receiver, 400, _REFUSES)
     _set_response(receiver, 503, _UNWELL)
     batches = []
-    with closing(place.open()) as runtime:
+    with closing(installation.open()) as runtime:
         router = InProcessRouter(runtime.store)
 
         def listened() -> tuple[str, list[int]]:

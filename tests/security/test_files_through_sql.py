@@ -42,15 +42,15 @@ def responses(folder: Path, *conditions: str) -> list[str]:
     ).stdout.splitlines()
 
 
-@pytest.mark.parametrize("place", ["secret.txt", ".tmp/secret.txt", ".tmp/../secret.txt", ".tmp/link"])
-def test_a_condition_reads_no_file(tmp_path: Path, place: str) -> None:
+@pytest.mark.parametrize("path_given", ["secret.txt", ".tmp/secret.txt", ".tmp/../secret.txt", ".tmp/link"])
+def test_a_condition_reads_no_file(tmp_path: Path, path_given: str) -> None:
     """DuckDB lets SQL read its folder of temporary files, so it has none."""
     (tmp_path / ".tmp").mkdir()
     for name in ("secret.txt", ".tmp/secret.txt"):
         (tmp_path / name).write_text("hush")
     (tmp_path / ".tmp" / "link").symlink_to(tmp_path / "secret.txt")
 
-    asked = [each.format(path) for each in READING for path in (place, str(tmp_path / place))]
+    asked = [each.format(path) for each in READING for path in (path_given, str(tmp_path / path_given))]
     found = responses(tmp_path, *asked)
 
     assert len(found) == len(asked)

@@ -70,7 +70,7 @@ def refused(folder: Path, environ: dict[str, str], targets: dict[str, Any]) -> s
 
 
 @pytest.mark.parametrize(
-    ("place", "own", "free"),
+    ("location", "own", "free"),
     [
         (
             "s3://store@events/kept/here",
@@ -82,14 +82,16 @@ def refused(folder: Path, environ: dict[str, str], targets: dict[str, Any]) -> s
     ],
 )
 @pytest.mark.parametrize("connection", ["store", "other"])
-def test_no_object_is_put_there(place: str, own: list[str], free: list[str], connection: str, tmp_path: Path) -> None:
+def test_no_object_is_put_there(
+    location: str, own: list[str], free: list[str], connection: str, tmp_path: Path
+) -> None:
     """Whichever connection leads to the bucket, a target writes neither at the prefix nor below it."""
     targets = {
         f"t{number}": {**OBJECTS, "connection": connection, "bucket": "events"} | ({"prefix": prefix} if prefix else {})
         for number, prefix in enumerate(own + free)
     }
     targets["elsewhere"] = {**OBJECTS, "bucket": "events2", "prefix": own[0] or "kept"}
-    environ = environ_of(tmp_path, STORE_URI=place)
+    environ = environ_of(tmp_path, STORE_URI=location)
 
     assert refused(tmp_path, environ, targets) == {f"t{number}" for number in range(len(own))}
 

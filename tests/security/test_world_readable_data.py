@@ -42,10 +42,10 @@ def no_umask() -> Iterator[None]:
 def modes(folder: Path) -> dict[str, str]:
     """Return the mode of each file and folder below one that is open to more than its owner."""
     found = {}
-    for place in (folder, *folder.rglob("*")):
-        mode = place.stat(follow_symlinks=False).st_mode
+    for path in (folder, *folder.rglob("*")):
+        mode = path.stat(follow_symlinks=False).st_mode
         if mode & 0o077:
-            found[str(place.relative_to(folder))] = stat.filemode(mode)
+            found[str(path.relative_to(folder))] = stat.filemode(mode)
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spark.local_submit import LocalSubmit
-from spark.sql_place import SUBJECT, Place, waiting
+from spark.sql_site import SUBJECT, SqlSite, waiting
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.repair.audit import audit
@@ -33,17 +33,17 @@ def test_spark_submit_routes_as_this_process_does(tmp_path: Path, land: Callable
 
 def test_spark_submit_asks_too(tmp_path: Path) -> None:
     """The submitted application evaluates `where` and SQL as Spark Connect does."""
-    place = Place(tmp_path, "")
-    runtime = Runtime.open(place.settings, connections_from_environment({}))
-    place.router = SubmitRouter(runtime.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
+    sql_site = SqlSite(tmp_path, "")
+    runtime = Runtime.open(sql_site.settings, connections_from_environment({}))
+    sql_site.router = SubmitRouter(runtime.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
     target = {"form": "SQL", "value": "data:n"}
-    place.write_rules(
+    sql_site.write_rules(
         plain={}, sql={"where": "data:n::int > 3", "targets": {"a": target, "b": {}}}, held={"where": "no"}
     )
-    runtime = place.deliver(*SUBJECT)
+    runtime = sql_site.deliver(*SUBJECT)
 
-    assert place.received("sql-a") == [4, 5]
-    assert place.ids("sql-b") == "45"
+    assert sql_site.received("sql-a") == [4, 5]
+    assert sql_site.ids("sql-b") == "45"
     assert waiting(runtime) == [("held", "route_failed", "on_hold", 6)]
     assert [path for path in runtime.store.list("deliveries/") if "/sql/" in path and "held" not in path] == []
     assert audit(runtime).differences == ()

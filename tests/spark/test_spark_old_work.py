@@ -52,5 +52,5 @@ def test_old_work_holds_half_of_the_slots_while_live_work_waits(
 def most_at_once(all_ran: list[SliceRun]) -> int:
     """Return how many ran at the same time at most."""
     changes = sorted([(ran.ended, -1) for ran in all_ran] + [(ran.began, 1) for ran in all_ran])
-    running = [sum(change for _, change in changes[: place + 1]) for place in range(len(changes))]
+    running = [sum(change for _, change in changes[: index + 1]) for index in range(len(changes))]
     return max(running, default=0)

@@ -50,8 +50,8 @@ def test_pipelined_requests_get_a_response_in_order(receiver: Receiver) -> None:
     packet = post("/slow/p") + post("/bad/p") + post("/gone/p")
     responses = talk(receiver, packet, until=b"gone\n")
 
-    places = [responses.index(status) for status in (b"HTTP/1.1 200", b"HTTP/1.1 400", b"HTTP/1.1 410")]
-    assert places == sorted(places)
+    indices = [responses.index(status) for status in (b"HTTP/1.1 200", b"HTTP/1.1 400", b"HTTP/1.1 410")]
+    assert indices == sorted(indices)
 
 
 def test_a_request_may_come_in_pieces(receiver: Receiver) -> None:

@@ -149,7 +149,7 @@ def test_a_repeated_member_is_found(
     ]
     body = f"{{{between.join(written)}}}".encode("utf-8", "surrogatepass")
     names = [name for name, _ in members]
-    expected = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    expected = next((name for index, name in enumerate(names) if name in names[:index]), None)
     if any("\ud800" <= character <= "\udfff" for text in written for character in text):
         with pytest.raises(EventError, match="not UTF-8"):
             parse_document(body)

@@ -83,12 +83,12 @@ def test_thousands_of_unknown_names_are_reported_in_bounded_time(name: str, tmp_
 
 
 def test_the_suggestion_among_many_names_is_the_right_one() -> None:
-    """A letter too many in any place of a name leads to that name among 10,000."""
+    """A letter too many at any position of a name leads to that name among 10,000."""
     names = [f"orders-{number:05}-of-shop" for number in range(10_000)]
     slips = random.Random(31)
     for name in slips.sample(names, 20):
-        place = slips.randrange(1, len(name) - 1)
-        assert similar(f"{name[:place]}x{name[place:]}", names) == [name]
+        index = slips.randrange(1, len(name) - 1)
+        assert similar(f"{name[:index]}x{name[index:]}", names) == [name]
 
 
 def test_a_word_that_is_no_name_has_no_suggestion() -> None:

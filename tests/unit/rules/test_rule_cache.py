@@ -78,7 +78,7 @@ def in_new_process(folder: Path, cache: Path, include: Path = Path(eventbridge._
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
     """Return a folder of two rule files that were read once, and the cache; the process has forgotten them."""
     folder, cache = tmp_path / "rules", tmp_path / "cache"
     folder.mkdir()
@@ -108,9 +108,9 @@ def test_the_same_with_a_cache_as_without(steps: list[list[str]]) -> None:
             assert outcome(folder, cache) == read  # from the disk
 
 
-def test_a_file_read_once_is_taken_from_the_cache(places: tuple[Path, Path]) -> None:
+def test_a_file_read_once_is_taken_from_the_cache(folders: tuple[Path, Path]) -> None:
     """Not read a second time, also by another process: what the cache says of a content is believed."""
-    folder, cache = places
+    folder, cache = folders
     other = RuleSet.from_json(load_rules(folder).to_json().replace('"/y"', '"/elsewhere"'))
 
     RuleCache(cache).keep(A.encode(), RuleSet(rules=other.rules))
@@ -142,18 +142,18 @@ def _make_folder(entry: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [_cut, _change, _empty, _exchange, _make_folder])
-def test_an_entry_that_is_damaged_is_read_again(places: tuple[Path, Path], damage: Callable[[Path], None]) -> None:
+def test_an_entry_that_is_damaged_is_read_again(folders: tuple[Path, Path], damage: Callable[[Path], None]) -> None:
     """Cut short, changed, empty, of another file, or no file at all: as if it were not there."""
-    folder, cache = places
+    folder, cache = folders
     for entry in sorted(cache.iterdir()):
         damage(entry)
 
     assert outcome(folder, cache) == outcome(folder)
 
 
-def test_a_missing_time_zone_is_found(places: tuple[Path, Path]) -> None:
+def test_a_missing_time_zone_is_found(folders: tuple[Path, Path]) -> None:
     """A machine may know fewer zones than the one that read the file: then it is read and refused."""
-    folder, cache = places
+    folder, cache = folders
     (folder / "c.yaml").write_text(LATE)
     text = load_rules(folder).to_json().replace("Europe/Berlin", "Mars/Base")
     written = LATE.replace("Europe/Berlin", "Mars/Base")
@@ -164,9 +164,9 @@ def test_a_missing_time_zone_is_found(places: tuple[Path, Path]) -> None:
         load_rules(folder, cache=cache)
 
 
-def test_processes_at_once_read_the_same(places: tuple[Path, Path]) -> None:
+def test_processes_at_once_read_the_same(folders: tuple[Path, Path]) -> None:
     """Each writes and reads while others do; what is left are whole entries."""
-    folder, cache = places
+    folder, cache = folders
     shutil.rmtree(cache)
     code = (
         "import shutil, sys\nfrom pathlib import Path\nfrom eventbridge.rules import cache, load_rules\n"
@@ -185,9 +185,9 @@ def test_processes_at_once_read_the_same(places: tuple[Path, Path]) -> None:
     assert not [entry for entry in cache.iterdir() if entry.name.startswith(".")]
 
 
-def test_changed_code_reads_files_again(places: tuple[Path, Path], tmp_path: Path) -> None:
+def test_changed_code_reads_files_again(folders: tuple[Path, Path], tmp_path: Path) -> None:
     """The meaning of a file depends on our sources: an entry of other sources is not read."""
-    folder, cache = places
+    folder, cache = folders
     package = Path(eventbridge.__file__).parent
     copy = tmp_path / "include" / "eventbridge"
     shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
@@ -241,9 +241,9 @@ def test_where_no_cache_can_be_there_is_none(tmp_path: Path, location: str) -> N
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_entries_of_removed_files_are_removed(places: tuple[Path, Path]) -> None:
+def test_entries_of_removed_files_are_removed(folders: tuple[Path, Path]) -> None:
     """When a new entry is kept, an old unused one is removed; foreign files are left alone."""
-    folder, cache = places
+    folder, cache = folders
     (cache / ".died.rules").write_bytes(b"half")
     (cache / "notes.txt").write_text("mine")
     long_ago = time.time() - 3_600
@@ -258,9 +258,9 @@ def test_entries_of_removed_files_are_removed(places: tuple[Path, Path]) -> None
     assert len(list(cache.iterdir())) == 4  # the one before is too new: a process may be reading both
 
 
-def test_cache_entries_are_private(places: tuple[Path, Path]) -> None:
+def test_cache_entries_are_private(folders: tuple[Path, Path]) -> None:
     """No other user can read an entry, and a file with an error, a secret by its looks, has none."""
-    folder, cache = places
+    folder, cache = folders
     entries = set(cache.iterdir())
     (folder / "c.yaml").write_text(BUS.replace("orders", "more") + "    password: hunter2\n")
     with pytest.raises(RuleFileError):

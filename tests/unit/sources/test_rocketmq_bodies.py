@@ -48,11 +48,11 @@ def test_blocks_hold_what_messages_hold(
     assert rows(list(blocks_of_bodies([[each] for each in pulled]))) == expected
 
 
-@pytest.mark.parametrize("place", ["length of the body", "length of the properties", "total"])
-def test_a_message_that_says_it_is_longer_is_refused(place: str) -> None:
+@pytest.mark.parametrize("field", ["length of the body", "length of the properties", "total"])
+def test_a_message_that_says_it_is_longer_is_refused(field: str) -> None:
     """As it is where messages are read one by one."""
     data = bytearray(stored(7, b"body", {"a": "b"}))
-    at = {"length of the body": 84, "length of the properties": 88 + 4 + 8, "total": 0}[place]
+    at = {"length of the body": 84, "length of the properties": 88 + 4 + 8, "total": 0}[field]
     data[at : at + 2] = b"\x7f\xff"
 
     with pytest.raises(Malformed):
@@ -83,8 +83,8 @@ def test_damaged_messages_are_read_or_refused_as_one_by_one(
 ) -> None:
     """Whatever bytes of messages are overwritten: blocks hold what the messages hold, or both are refused."""
     data = bytearray(b"".join(stored(number, *one) for number, one in enumerate(each)))
-    for place, by in damages:
-        at = place % len(data)
+    for field, by in damages:
+        at = field % len(data)
         data[at : at + len(by)] = by[: len(data) - at]
     pulled = PullResult(bytes(data), 0, 1 << 40)
 

@@ -63,11 +63,11 @@ def seen(receiver: Receiver, path: str) -> list[dict[str, Any]]:
     return [request for request in receiver.requests() if request["path"] == path]
 
 
-@pytest.mark.parametrize("place", ["header", "body"])
-def test_a_token_is_got_once_and_used_for_all(receiver: Receiver, place: str) -> None:
+@pytest.mark.parametrize("secret_in", ["header", "body"])
+def test_a_token_is_got_once_and_used_for_all(receiver: Receiver, secret_in: str) -> None:
     """The secret goes to the token endpoint alone, as the connection says; the target gets the token."""
-    endpoint, path = f"/token/600/hushhush/{place}", f"/with-token/1000/{place}"
-    connection = client(receiver.url(endpoint), client_secret_in=place, scope="orders:write", audience="crm")
+    endpoint, path = f"/token/600/hushhush/{secret_in}", f"/with-token/1000/{secret_in}"
+    connection = client(receiver.url(endpoint), client_secret_in=secret_in, scope="orders:write", audience="crm")
     with closing(opened(receiver, path, connection)) as target:
         first = responses_of(target, 20)
     with closing(opened(receiver, path, connection)) as another:
@@ -78,8 +78,8 @@ def test_a_token_is_got_once_and_used_for_all(receiver: Receiver, place: str) ->
     assert asked["headers"]["content-type"] == "application/x-www-form-urlencoded"
     assert b"grant_type=client_credentials" in asked["body"]
     assert b"scope=orders%3Awrite&audience=crm" in asked["body"]
-    assert ("authorization" in asked["headers"]) == (place == "header")
-    assert (b"client_secret=hushhush" in asked["body"]) == (place == "body")
+    assert ("authorization" in asked["headers"]) == (secret_in == "header")
+    assert (b"client_secret=hushhush" in asked["body"]) == (secret_in == "body")
     sent = {request["headers"]["authorization"] for request in seen(receiver, path)}
     assert len(sent) == 1
     assert sent.pop().startswith("Bearer ")

@@ -24,8 +24,8 @@ def test_responses_are_found_however_they_are_cut(bodies: list[bytes], step: int
     """A frame may come in pieces, and several in one piece; requests of the server's own are dropped."""
     sent = b"".join(response(number, body, a="1") + response(99, flag=0) for number, body in enumerate(bodies))
     received, found = bytearray(), []
-    for place in range(0, len(sent), step):
-        received += sent[place : place + step]
+    for index in range(0, len(sent), step):
+        received += sent[index : index + step]
         found += take_frames(received)
 
     assert found == [ResponseFrame(number, 0, "", {"a": "1"}, body) for number, body in enumerate(bodies)]

@@ -108,10 +108,10 @@ def test_invalid_bytes_are_refused(data: bytes) -> None:
 
 
 @given(st.integers(0, 3), st.integers(1, 0xFFFF_FFFF))
-def test_a_message_that_says_another_length_is_refused(place: int, more: int) -> None:
+def test_a_message_that_says_another_length_is_refused(index: int, more: int) -> None:
     """Its length, and those of its body, topic and properties, are checked: one that is too long is an error."""
     whole = stored(0, b"x" * 50, {"KEYS": "a"})
-    at, width = [(0, 4), (84, 4), (88 + 50, 1), (88 + 50 + 1 + 7, 2)][place]
+    at, width = [(0, 4), (84, 4), (88 + 50, 1), (88 + 50 + 1 + 7, 2)][index]
     said = int.from_bytes(whole[at : at + width], "big")
     longer = min(said + more, (1 << 8 * width) - 1)
     damaged = whole[:at] + longer.to_bytes(width, "big") + whole[at + width :]

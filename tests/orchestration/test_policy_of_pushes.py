@@ -175,10 +175,10 @@ def test_a_locked_ledger_blocks_the_scheduler_for_half_a_second_at_most(
         holder.execute("PRAGMA locking_mode = EXCLUSIVE")
         holder.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
-        places = {placed(map_index=index) for index in range(20)}
+        placements = {placed(map_index=index) for index in range(20)}
         took = time.monotonic() - began
 
-    assert {UNPLANNED} == places
+    assert {UNPLANNED} == placements
     assert 0.4 < took < 10 * policy.LIMIT_SECONDS, "20 times that, if each push had read it"
     assert alarms(caplog) == 1
 
@@ -205,10 +205,10 @@ def test_nothing_is_open_once_the_policy_has_given_up(ledger: Ledger, home: Path
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"locked\n"
-        place = placed()
+        placement = placed()
         left_open = [file.path for file in psutil.Process().open_files() if file.path.startswith(str(home))]
 
-    assert place == UNPLANNED
+    assert placement == UNPLANNED
     assert left_open == []
     assert asking() <= before
 

@@ -24,7 +24,7 @@ SUBJECT = [
 ]
 
 
-class Place:
+class SqlSite:
     """One installation on a Spark Connect server, its rules, and what their targets have received."""
 
     def __init__(self, folder: Path, url: str, budget_seconds: float = 60, total_seconds: float = 600) -> None:
