@@ -148,7 +148,7 @@ def test_events_with_one_key_keep_their_order(server: Server, client: httpx.Clie
         (PATH, {}, b"[]", 415, "No content type. Send application/"),
         (PATH, BATCHED, b"[]", 400, "has no events"),
         (PATH, BATCHED, b"[1 2]", 400, "is not a JSON array"),
-        (PATH, BATCHED, b"[" + b"1," * 1_000 + b"1]", 413, "1,001 events, and a call takes 1,000"),
+        (PATH, BATCHED, b"[" + b"1," * 1_000 + b"1]", 413, "more than 1,000 events"),
         (PATH, STRUCTURED, b" " * (8 * 1024 * 1024 + 1), 413, "more than 8,388,608 bytes"),
         ("/nowhere", STRUCTURED, b"{}", 404, "No call has this method and path"),
     ],

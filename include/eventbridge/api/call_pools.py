@@ -4,6 +4,8 @@ Such calls are those whose cost the caller chooses (SQL, rule files, tests of ru
 the store, those that wait for a target, and those that ask the servers of buses. They are cancelled when the caller
 disconnects and when the server stops; expensive ones and reads of the store also when they take CLOCK_SECONDS. Readers
 of the store check that for each file and row group; work of unknown duration runs in a child process, which is ended.
+Bodies that are large or compressed are read in pools too, because a call of 3 KB may decompress to 8 MiB. A body that
+is being read is not cancelled: it takes a few seconds at most.
 
 The pools of asyncio and of the framework are for calls that wait for the ledger only: they check tokens and health, and
 publish. Where another web server mounts the application, it uses them too.
@@ -43,6 +45,12 @@ MAX_AT_TARGETS: Final = 8
 #: Calls that ask the servers of buses at a time, and calls that may wait for one of them to end.
 MAX_AT_BUSES: Final = 16
 MAX_WAITING_FOR_BUSES: Final = 128
+#: Bodies that are read at a time, and calls that may wait for one of them; more than two threads would only wait for
+#: Python's lock.
+MAX_BODY_READS: Final = 2
+MAX_WAITING_BODY_READS: Final = 256
+#: Larger bodies take too long to read among the calls that wait for the ledger only.
+SMALL_BYTES: Final = 64 * 1024
 
 _AGAIN: Final = "Send the call again after Retry-After"
 
@@ -76,6 +84,9 @@ AT_TARGETS: Final = CallKind(
     "targets", MAX_AT_TARGETS, MAX_WAITING, "that wait for targets", "The target may have received the event"
 )
 AT_BUSES: Final = CallKind("buses", MAX_AT_BUSES, MAX_WAITING_FOR_BUSES, "that ask the servers of buses")
+BODIES: Final = CallKind("bodies", MAX_BODY_READS, MAX_WAITING_BODY_READS, "with large or compressed bodies")
+#: Apart from BODIES, because their callers have no token.
+WEBHOOKS: Final = CallKind("webhooks", MAX_BODY_READS, MAX_WAITING_BODY_READS, "of webhooks with large or compressed bodies")
 
 
 class CallPool:
@@ -157,7 +168,8 @@ class CallPools:
     def __init__(self) -> None:
         self.expensive, self.store_reads = CallPool(EXPENSIVE), CallPool(STORE_READS)
         self.at_targets, self.at_buses = CallPool(AT_TARGETS), CallPool(AT_BUSES)
-        self._all = (self.expensive, self.store_reads, self.at_targets, self.at_buses)
+        self.bodies, self.webhooks = CallPool(BODIES), CallPool(WEBHOOKS)
+        self._all = (self.expensive, self.store_reads, self.at_targets, self.at_buses, self.bodies, self.webhooks)
 
     def end(self) -> None:
         """Cancel every running and later call; may be called by a signal handler."""
@@ -194,6 +206,21 @@ async def run_at_target(request: Request, call: Callable[[], _T]) -> _T:
 async def run_at_buses(request: Request, call: Callable[[], _T]) -> _T:
     """Return the result of a call that asks the servers of buses; see `CallPool.run`."""
     return await _pools(request).at_buses.run(request, call)
+
+
+async def run_on_body(request: Request, content: bytes, call: Callable[[], _T]) -> _T:
+    """Return the result of a call that reads the body of a request; see `CallPool.run` for a large one."""
+    return await _run_on_body(_pools(request).bodies, request, content, call)
+
+
+async def run_on_webhook(request: Request, content: bytes, call: Callable[[], _T]) -> _T:
+    """Return the result of a call that reads the body of a webhook; see `CallPool.run` for a large one."""
+    return await _run_on_body(_pools(request).webhooks, request, content, call)
+
+
+async def _run_on_body(pool: CallPool, request: Request, content: bytes, call: Callable[[], _T]) -> _T:
+    is_small = len(content) <= SMALL_BYTES and "content-encoding" not in request.headers
+    return await (asyncio.to_thread(call) if is_small else pool.run(request, call))
 
 
 def asks_buses(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Path, Request, Response
 
 from eventbridge.api.bodies import unpacked
 from eventbridge.api.buses import Buses
+from eventbridge.api.call_pools import run_on_webhook
 from eventbridge.api.publish import RESPONSES, content_of, publish_response
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
@@ -74,7 +75,9 @@ async def take(
     try:
         rules = await buses.rules()
         # In a thread: the clock and the secret may come from a database, and megabytes take a while to hash and parse.
-        bus, webhook, now = await asyncio.to_thread(_verified, runtime, (rules, name), headers, content)
+        bus, webhook, now = await run_on_webhook(
+            request, content, lambda: _verified(runtime, (rules, name), headers, content)
+        )
     except _CallRejected as rejected:
         log.warning("a call to the webhook %.100r is rejected: %s", name, rejected)
         passed = asyncio.get_running_loop().time() - whole_at
@@ -89,7 +92,7 @@ async def take(
         return read_submissions([body], max_bytes=runtime.settings.event_max_size)
 
     try:
-        submissions = await asyncio.to_thread(read)
+        submissions = await run_on_webhook(request, content, read)
     except EventError as error:
         return publish_response([PublishResult("", error=str(error))])
     records = [each.record for each in submissions if not each.error]

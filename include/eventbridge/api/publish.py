@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from eventbridge.api.access import caller, check_publishes, check_scope
 from eventbridge.api.bodies import BATCHED, MAX_BYTES, STRUCTURED, bodies_of_request, check_content_coding, unpacked
 from eventbridge.api.buses import Buses
+from eventbridge.api.call_pools import run_on_body
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.routes import TokenFirst
@@ -115,7 +116,7 @@ async def publish(
     check_content_coding(request.headers)
     content = await content_of(request)
     key = key_of(request)
-    call_hash = await asyncio.to_thread(call_hash_of, request, content) if key else ""
+    call_hash = await run_on_body(request, content, lambda: call_hash_of(request, content)) if key else ""
 
     def read(name: str) -> list[Submission]:
         bodies = bodies_of_request(request.headers.items(), unpacked(request.headers, content))
@@ -127,7 +128,7 @@ async def publish(
         # publishes no other events. The name includes the hash, because another call may reuse the key of a call that
         # failed, or whose response has expired.
         name = "" if key is None else f"{token.name} {key} {call_hash}"
-        submissions = await asyncio.to_thread(read, name)  # in a thread: megabytes take a while to parse
+        submissions = await run_on_body(request, content, lambda: read(name))
         records = [each.record for each in submissions if not each.error]
         await buses.check_rate(found, len(records))
         positions = await buses.publish(found, chosen, records) if records else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
@@ -14,6 +13,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from eventbridge.api.access import caller, credentials_of
+from eventbridge.api.call_pools import run_on_body
 
 
 class TokenFirst(APIRoute):
@@ -90,7 +90,8 @@ class _JsonRequest(Request):
 
         The framework refuses these once it has checked that the caller may make this call.
         """
-        found = await asyncio.to_thread(json.loads, await self.body())
+        content = await self.body()
+        found = await run_on_body(self, content, lambda: json.loads(content))
         if self._known is None or not isinstance(found, dict):
             return found
         unknown = [each for each in found if each not in self._known]
