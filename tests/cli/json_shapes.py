@@ -174,7 +174,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "reason": "str",
                 "count": "int",
                 "next_due_at": "str",
-                "held": "str",
+                "hold_reason": "str",
             }
         ],
         "deferred_matches": [],
@@ -219,7 +219,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "retry_batches": "int",
         "next_due_at": "str",
         "pending": "int",
-        "held": "int",
+        "on_hold": "int",
     },
     ("audit",): {
         "batches": "int",
@@ -289,7 +289,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                         "reason": "null",
                         "batch_id": "str",
                         "due_at": "null",
-                        "held": "null",
+                        "hold_reason": "null",
                         "file": "str",
                         "row": "int",
                     }
@@ -331,7 +331,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("dead-letters", "redrives"): [],
     ("status", "--chunks"): [CHUNK],
     ("status", "--failures"): [CHUNK],
-    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int", "held": "str"}],
+    ("targets", "list"): [TARGET | {"since": "null", "waiting": "int", "hold_reason": "str"}],
     ("tokens", "create", "shop", "--scope", "publish:orders", "--expires", "1d"): {
         "token": "str",
         "name": "str",

@@ -68,7 +68,7 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
     assert (rule["rule"], len(rule["version"])) == ("expensive", 12)
     assert REASON in rule["reason"]
     deferred_matches = [
-        (each["reason"], each["state"], each["events"], each["held"]) for each in found["deferred_matches"]
+        (each["reason"], each["state"], each["events"], each["hold_reason"]) for each in found["deferred_matches"]
     ]
     assert deferred_matches == [
         ("on_hold", "on_hold", 1, "rule on hold"),
@@ -168,15 +168,15 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
 
 def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Status names deliveries; what can be sent is tried again, what cannot be stays on hold; again does nothing."""
-    held = {row["target"]: row for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict"}
-    assert (held["books"]["reason"], held["lines"]["reason"]) == ("maximum_retry_attempts", "transform_failed")
-    delivery = held["lines"]["held"].removeprefix("on hold at ")
+    rows = {row["target"]: row for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict"}
+    assert (rows["books"]["reason"], rows["lines"]["reason"]) == ("maximum_retry_attempts", "transform_failed")
+    stuck = rows["books"]["hold_reason"].removeprefix("on hold at ")
+    delivery = rows["lines"]["hold_reason"].removeprefix("on hold at ")
 
     released = eventbridge("rules", "release", "strict").out.splitlines()
 
     assert released == [
-        f"strict: the delivery {held['books']['held'].removeprefix('on hold at ')} to books (maximum_retry_attempts) "
-        "is tried again",
+        f"strict: the delivery {stuck} to books (maximum_retry_attempts) is tried again",
         f"strict: the delivery {delivery} to lines (transform_failed) has nothing to send and stays on hold: "
         f"skip it by --skip {delivery}",
     ]
@@ -187,7 +187,7 @@ def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: 
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Each id begins with nothing: a script's variable that is not set must not dead-letter what was on hold."""
-    one, _ = (row["held"] for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict")
+    one, _ = (row["hold_reason"] for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict")
     assert eventbridge("rules", "release", "strict", "--skip", one.removeprefix("on hold at ")).code == 0
 
     result = eventbridge("rules", "release", "strict", "--skip", nothing)
@@ -199,7 +199,7 @@ def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, e
 def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Exactly that one becomes a dead letter; one the rule is not on hold at is an error that names those it is."""
     (row,) = [row for row in eventbridge("status", "--json").json["pending"] if row["target"] == "lines"]
-    delivery = row["held"].removeprefix("on hold at ")
+    delivery = row["hold_reason"].removeprefix("on hold at ")
 
     skipped = eventbridge("rules", "release", "strict", "--skip", delivery)
     strict.deliver()

@@ -37,7 +37,7 @@ class ChunksContract:
         ledger.batches.move("batch-1", "planned", "buffered")
         chunks = [
             a_chunk(0),
-            a_chunk(1, pieces=(a_piece(lineage=()),), handed_out=False, map_index=None, held="pool closed"),
+            a_chunk(1, pieces=(a_piece(lineage=()),), handed_out=False, map_index=None, hold_reason="pool closed"),
         ]
 
         assert ledger.chunks.publish("batch-1", after(60), [chunks[1], chunks[0]])
@@ -78,7 +78,7 @@ class ChunksContract:
             a_chunk(1),
             a_chunk(2, pool="eventbridge.low"),
             a_chunk(3, **rest),
-            a_chunk(4, **rest, held="x"),
+            a_chunk(4, **rest, hold_reason="x"),
         ]
         assert ledger.chunks.publish("batch-1", after(60), chunks)
 

@@ -66,7 +66,12 @@ class OrderContract:
         settle(ledger)
         spans = (Span(PARTITIONS[0], 3, 2**40), Span(PARTITIONS[1], 5, 5))
         ledger.pending.add(
-            [in_shard(1, 1, order_spans=spans), in_shard(2, 2, held=BEHIND_ITS_KEY), a_pending(3), in_shard(1, 4)]
+            [
+                in_shard(1, 1, order_spans=spans),
+                in_shard(2, 2, hold_reason=BEHIND_ITS_KEY),
+                a_pending(3),
+                in_shard(1, 4),
+            ]
         )
         clock.pass_seconds(10)
         ledger.pending.take(a_retry_batch(), [], [1])
@@ -81,10 +86,16 @@ class OrderContract:
     def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
         """Not if a row of it is due, taken, or on hold for another reason; closed ones are removed."""
         settle(ledger)
-        held = {"held": BEHIND_ITS_KEY}
+        held = {"hold_reason": BEHIND_ITS_KEY}
         ledger.pending.add([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
         ledger.pending.add(
-            [in_shard(1, 7), in_shard(2, 8), in_shard(3, 7, held="a"), in_shard(4, 7, held="z"), in_shard(5, 9)]
+            [
+                in_shard(1, 7),
+                in_shard(2, 8),
+                in_shard(3, 7, hold_reason="a"),
+                in_shard(4, 7, hold_reason="z"),
+                in_shard(5, 9),
+            ]
         )
         ledger.pending.add([a_pending(7, target="mail", **held), a_pending(8, **held)])
         taken = {row.order_shard: row.pending_id for row in ledger.pending.find("scheduled")}
@@ -99,14 +110,14 @@ class OrderContract:
     def test_a_shard_is_released_alone_and_grows_no_older(self, ledger: Ledger, clock: Clock) -> None:
         """What waits behind its key is due at once; what is on hold for another reason, or of another shard, is not."""
         settle(ledger)
-        held = {"held": BEHIND_ITS_KEY}
-        ledger.pending.add([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
+        held = {"hold_reason": BEHIND_ITS_KEY}
+        ledger.pending.add([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, hold_reason="pool closed")])
         assert ledger.order.blocked_shards("late", "crm") == [2]
         clock.pass_seconds(100)
 
         assert ledger.order.release_shard("late", "crm", 1) == 1
         rows = {row.pending_id: row for row in ledger.pending.find()}
-        assert (rows[1].state, rows[1].held, rows[1].due_at) == ("scheduled", "", after(100))
+        assert (rows[1].state, rows[1].hold_reason, rows[1].due_at) == ("scheduled", "", after(100))
         assert rows[1].on_hold_seconds == pytest.approx(100)
         assert rows[1].expires_at == after(3600) + timedelta(seconds=100)
         assert [rows[number].state for number in (2, 3)] == ["on_hold", "on_hold"]
@@ -114,13 +125,13 @@ class OrderContract:
     def test_the_note_of_an_operator_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """A row on hold at its delivery is due with the note at it, once; a row on hold for something else is not."""
         settle(ledger)
-        ledger.pending.add([in_shard(0, held=on_hold_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
-        assert [row.held for row in ledger.order.rows_on_hold("late")] == [on_hold_at("id-1"), BEHIND_ITS_KEY]
+        ledger.pending.add([in_shard(0, hold_reason=on_hold_at("id-1")), in_shard(0, 6, hold_reason=BEHIND_ITS_KEY)])
+        assert [row.hold_reason for row in ledger.order.rows_on_hold("late")] == [on_hold_at("id-1"), BEHIND_ITS_KEY]
         clock.pass_seconds(50)
 
         assert not rival.order.release_row(2, on_hold_at("id-1"), SKIPPED)
         assert rival.order.release_row(1, on_hold_at("id-1"), SKIPPED)
         assert not ledger.order.release_row(1, on_hold_at("id-1"), SKIPPED)
         (row,) = ledger.due.rows_in_order(clock(), "late", "crm", 10)
-        assert (row.held, row.due_at) == (SKIPPED, after(50))
+        assert (row.hold_reason, row.due_at) == (SKIPPED, after(50))
         assert ledger.pending.hold("late", "crm", "pool closed") == 0

@@ -30,7 +30,7 @@ class PendingContract:
     def test_to_add_the_same_again_adds_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Whole or in part, by the same process or another, at any time: each row exists once."""
         settle(ledger)
-        rows = [a_pending(seconds, held=held) for seconds in (1, 2) for held in ("", "pool closed")]
+        rows = [a_pending(seconds, hold_reason=held) for seconds in (1, 2) for held in ("", "pool closed")]
 
         assert ledger.pending.add(rows[:1]) == 1
         assert rival.pending.add(rows) == 3
@@ -66,7 +66,7 @@ class PendingContract:
             {"attempts": 2},
             {"lane": "normal"},
             {"due_at": after(6)},
-            {"held": "pool closed"},
+            {"hold_reason": "pool closed"},
         ],
         ids=lambda changes: next(iter(changes)),
     )
@@ -102,7 +102,7 @@ class PendingContract:
         """Due: its time has come, it is neither on hold nor taken; up to a number of rows, of any or one runner."""
         settle(ledger)
         ledger.pending.add([a_pending(3), a_pending(1), a_pending(2), a_pending(2, runner="trains", chunk_id=1)])
-        ledger.pending.add([a_pending(1, target="mail"), a_pending(1, held="pool closed")])
+        ledger.pending.add([a_pending(1, target="mail"), a_pending(1, hold_reason="pool closed")])
 
         assert due(ledger, 0.999) == []
         assert due(ledger, 1) == [2]
@@ -183,7 +183,7 @@ class PendingContract:
     def test_only_due_rows_can_be_taken(self, ledger: Ledger, pending_id: int) -> None:
         """A row that is on hold, or does not exist, makes the plan fail as a whole."""
         settle(ledger)
-        ledger.pending.add([a_pending(1), a_pending(2, held="pool closed")])
+        ledger.pending.add([a_pending(1), a_pending(2, hold_reason="pool closed")])
 
         assert not ledger.pending.take(a_retry_batch(), [], [1, pending_id])
         assert [row.taken_by for row in ledger.pending.find()] == [None, None]
@@ -193,7 +193,7 @@ class PendingContract:
         settle(ledger)
         seconds = (99, 100, 101, 102)
         ledger.pending.add(
-            [*map(a_pending, seconds), a_pending(100, target="mail"), a_pending(100, held="pool closed")]
+            [*map(a_pending, seconds), a_pending(100, target="mail"), a_pending(100, hold_reason="pool closed")]
         )
         clock.pass_seconds(30)
 
@@ -205,7 +205,7 @@ class PendingContract:
     def test_pending_rows_are_listed_by_state_runner_and_rule(self, ledger: Ledger) -> None:
         """Filters combine; without one, rows of all states are listed in the order they were added."""
         settle(ledger)
-        ledger.pending.add([a_pending(1), a_pending(2, runner="trains"), a_pending(3, rule="early", held="x")])
+        ledger.pending.add([a_pending(1), a_pending(2, runner="trains"), a_pending(3, rule="early", hold_reason="x")])
         ledger.pending.take(a_retry_batch(), [], [1])
         ledger.settlement.begin("retry-1")
         ledger.settlement.commit("retry-1", "flights", [], after(9), "000000")
@@ -223,7 +223,7 @@ class PendingContract:
         """By rule, target, state and reason, with the first due time; taken rows count until they are closed."""
         settle(ledger)
         ledger.pending.add(
-            [a_pending(5), a_pending(4), a_pending(3, reason="unknown"), a_pending(2, held="pool closed")]
+            [a_pending(5), a_pending(4), a_pending(3, reason="unknown"), a_pending(2, hold_reason="pool closed")]
         )
         ledger.pending.take(a_retry_batch(), [], [1])
 
@@ -239,7 +239,7 @@ class PendingContract:
     def test_pending_deliveries_are_counted_by_rule(self, ledger: Ledger) -> None:
         """Deliveries, of all targets, scheduled and on hold, taken or not; closed ones do not wait."""
         settle(ledger)
-        ledger.pending.add([a_pending(5), a_pending(4, target="mail"), a_pending(3, held="pool closed")])
+        ledger.pending.add([a_pending(5), a_pending(4, target="mail"), a_pending(3, hold_reason="pool closed")])
         ledger.pending.add([a_pending(2, rule="early")])
         ledger.pending.take(a_retry_batch(), [], [1])
         assert ledger.pending.counts_by_rule() == {"early": 5, "late": 15}
@@ -253,9 +253,9 @@ class PendingContract:
         """By target, state and reason, with when the last was put on hold; taken and closed rows do not wait."""
         settle(ledger)
         ledger.pending.add([a_pending(5), a_pending(4), a_pending(3, target="mail")])
-        ledger.pending.add([a_pending(2, held="pool closed")])
+        ledger.pending.add([a_pending(2, hold_reason="pool closed")])
         clock.pass_seconds(6)
-        ledger.pending.add([a_pending(1, held="pool closed")])
+        ledger.pending.add([a_pending(1, hold_reason="pool closed")])
         ledger.pending.take(a_retry_batch(), [], [3])
 
         assert ledger.pending.waiting_targets() == [
@@ -270,13 +270,13 @@ class PendingContract:
         kinds = itertools.product(("a", "late", "z"), ("crm", "mail"), ("", "order", "pool closed"), ("flights", "x"))
         some = [kind for number, kind in enumerate(kinds) if number % 5]
         for chunk_id, (rule, target, held, runner) in enumerate(some):
-            changes = {"rule": rule, "target": target, "held": held, "runner": runner, "chunk_id": chunk_id}
+            changes = {"rule": rule, "target": target, "hold_reason": held, "runner": runner, "chunk_id": chunk_id}
             ledger.pending.add([a_pending(seconds, **changes) for seconds in range(chunk_id % 3 + 1)])
 
         for runner in (None, "flights", "x", "trains"):
             expected = {each[:3] for each in some if runner in (None, each[3])}
             assert sorted(
-                (each.rule, each.target, each.held) for each in ledger.pending.waiting_targets(runner)
+                (each.rule, each.target, each.hold_reason) for each in ledger.pending.waiting_targets(runner)
             ) == sorted(expected)
 
     def test_a_pending_row_needs_its_batch(self, ledger: Ledger) -> None:

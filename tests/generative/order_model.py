@@ -70,13 +70,13 @@ class Row:
     spans: tuple[Span, ...]
     due_at: datetime
     attempts: int
-    held: str
+    hold_reason: str
     taken: bool = False
 
     @property
     def is_head(self) -> bool:
         """Whether its deliveries are the first of their keys."""
-        return self.attempts > 0 or delivery_on_hold_at(self.held) is not None or is_marked(self.held)
+        return self.attempts > 0 or delivery_on_hold_at(self.hold_reason) is not None or is_marked(self.hold_reason)
 
 
 @dataclass(eq=False)
@@ -129,9 +129,9 @@ class OrderModel:
         return [*self._retries, *([self.normal] if self.normal is not None else [])]
 
     @property
-    def held(self) -> list[Row]:
+    def on_hold(self) -> list[Row]:
         """The rows that the rule is on hold at."""
-        return [row for row in self.rows if delivery_on_hold_at(row.held) is not None and not row.taken]
+        return [row for row in self.rows if delivery_on_hold_at(row.hold_reason) is not None and not row.taken]
 
     @property
     def left(self) -> list[Delivery]:
@@ -158,25 +158,25 @@ class OrderModel:
         """Plan a retry batch of so many rows, of shards without a push."""
         for shard in {row.shard for row in self.rows}:
             rows = [row for row in self.rows if row.shard == shard]
-            if all(row.held == BEHIND_ITS_KEY and not row.taken for row in rows):
+            if all(row.hold_reason == BEHIND_ITS_KEY and not row.taken for row in rows):
                 self._release_shard(shard)
         busy = {shard for shard, (_, until) in self._leases.items() if until > self.now}
         busy |= {row.shard for row in self.rows if row.taken}
         free = [row for row in self.rows if self._is_due(row) and row.shard not in busy]
-        chosen = sorted(free, key=lambda row: (row.attempts == 0 and not is_marked(row.held), row.due_at))[:most]
+        chosen = sorted(free, key=lambda row: (row.attempts == 0 and not is_marked(row.hold_reason), row.due_at))[:most]
         shards: dict[int, list[Delivery]] = defaultdict(list)
         for row in chosen:
             row.taken = True
             for each in row.deliveries:
-                each.note = row.held if is_marked(row.held) else ""
+                each.note = row.hold_reason if is_marked(row.hold_reason) else ""
                 shards[row.shard].append(each)
         if chosen:
             self._retries.append(Batch(dict(shards), chosen))
 
     def release(self, note: str) -> None:
         """Note what a person says to all that the rule is on hold at: RELEASED or SKIPPED."""
-        for row in self.held:
-            row.held, row.due_at = note, self.now
+        for row in self.on_hold:
+            row.hold_reason, row.due_at = note, self.now
 
     def begin_push(self, batch: Batch, shard: int) -> Push:
         """Begin a push; another one of the same may be at work, or asleep."""
@@ -231,12 +231,12 @@ class OrderModel:
             self._retries.remove(batch)
 
     def _is_due(self, row: Row) -> bool:
-        return (not row.held or is_marked(row.held)) and not row.taken and row.due_at <= self.now
+        return (not row.hold_reason or is_marked(row.hold_reason)) and not row.taken and row.due_at <= self.now
 
     def _release_shard(self, shard: int) -> None:
         for row in self.rows:
-            if row.held == BEHIND_ITS_KEY and not row.taken and row.shard == shard:
-                row.held, row.due_at = "", self.now
+            if row.hold_reason == BEHIND_ITS_KEY and not row.taken and row.shard == shard:
+                row.hold_reason, row.due_at = "", self.now
 
     def _held(self, batch: Batch, each: Delivery, outcome: Outcome | Unknown) -> str:
         reason = _reason(outcome)

@@ -90,7 +90,7 @@ class _Orders(RuleBasedStateMachine):
     def commit(self, which: int) -> None:
         self.model.commit(self.model.batches[which % len(self.model.batches)])
 
-    @precondition(lambda self: self.model.held)
+    @precondition(lambda self: self.model.on_hold)
     @rule(note=st.sampled_from([RELEASED, SKIPPED]))
     def release(self, note: str) -> None:
         self.model.release(note)

@@ -135,7 +135,8 @@ def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) ->
     handed_out = routed(runtime, batch_id, pools={"eventbridge.medium": PoolSlots(0, 0)})
 
     found = {
-        chunk.pieces[0].target: (chunk.handed_out, chunk.held) for chunk in runtime.ledger.chunks.of_batch(batch_id)
+        chunk.pieces[0].target: (chunk.handed_out, chunk.hold_reason)
+        for chunk in runtime.ledger.chunks.of_batch(batch_id)
     }
     assert handed_out == []
     assert found == {

@@ -44,7 +44,7 @@ def test_deliver_uses_the_server_it_is_given(named_by: str, spark_server: SparkC
     run("bus", "publish", "orders", "orders.jsonl")
     idle = json.loads(run("deliver", "--runner", "orders", "--until-idle", "--json", *option))
 
-    assert idle == {"batches": 1, "retry_batches": 0, "next_due_at": None, "pending": 0, "held": 0}
+    assert idle == {"batches": 1, "retry_batches": 0, "next_due_at": None, "pending": 0, "on_hold": 0}
     assert json.loads((tmp_path / "archive.jsonl").read_text()) == event
     assert not (tmp_path / ".eventbridge" / "spark").exists()
     assert spark_server.pid

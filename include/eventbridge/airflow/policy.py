@@ -77,7 +77,7 @@ class Placements:
         self._ledger = engine_of(ledger_url)
         self._limit_seconds = limit_seconds
         self._engine: Engine | None = None
-        self._held: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
+        self._cached: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
 
     def of(self, runner: str, run_id: str, map_index: int) -> Placement:
         """Return the placement of one push.
@@ -85,12 +85,12 @@ class Placements:
         It is `eventbridge.unplanned`, with a logged alarm, if the ledger has none.
         """
         now = time.monotonic()
-        held = self._held.get((runner, run_id))
-        if held is None or now - held[0] > _HOLD_SECONDS:
-            held = (time.monotonic(), self._ask(runner, run_id))
-            self._held = {key: value for key, value in self._held.items() if now - value[0] <= _HOLD_SECONDS}
-            self._held[runner, run_id] = held
-        return held[1].get(map_index, UNPLANNED)
+        cached = self._cached.get((runner, run_id))
+        if cached is None or now - cached[0] > _HOLD_SECONDS:
+            cached = (time.monotonic(), self._ask(runner, run_id))
+            self._cached = {key: value for key, value in self._cached.items() if now - value[0] <= _HOLD_SECONDS}
+            self._cached[runner, run_id] = cached
+        return cached[1].get(map_index, UNPLANNED)
 
     def _ask(self, runner: str, run_id: str) -> Mapping[int, Placement]:
         why = "the runner has no routed batch"

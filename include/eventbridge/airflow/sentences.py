@@ -229,8 +229,12 @@ def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     lines = []
     for name, rows in by_target.items():
         count = sum(row.count for row in rows)
-        held = next((row.held for row in rows if row.held), "")
-        why = f"on hold: {short(held)}" if held else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
+        hold_reason = next((row.hold_reason for row in rows if row.hold_reason), "")
+        why = (
+            f"on hold: {short(hold_reason)}"
+            if hold_reason
+            else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
+        )
         lines.append(TargetLine(name, count, waiting=Failures(count, why)))
     return lines
 

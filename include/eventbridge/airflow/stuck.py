@@ -123,8 +123,9 @@ class ReopenedPools:
             self._airflow = None
 
     def _query(self, rules: RuleSet, now: datetime) -> bool:
-        held = {each.rule for each in self.runtime.ledger.pending.waiting_targets() if each.held == POOL_CLOSED}
-        wanted = {rules.rules[name].pool_name for name in held if name in rules.rules}
+        targets = self.runtime.ledger.pending.waiting_targets()
+        closed = {each.rule for each in targets if each.hold_reason == POOL_CLOSED}
+        wanted = {rules.rules[name].pool_name for name in closed if name in rules.rules}
         if not wanted:
             return False
         try:

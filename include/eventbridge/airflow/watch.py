@@ -120,7 +120,7 @@ class Watch:
 
     def _check(self, now: datetime) -> list[str]:
         rules = self._current_rules(now)
-        self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
+        self._ends = {bus: cached for bus, cached in self._ends.items() if cached[0] > now}
         seen = self._subject_states(rules, now)
         starting = [subject for subject, found in seen.items() if needs_start(found, self.run_starts.get(subject), now)]
         for subject in starting:

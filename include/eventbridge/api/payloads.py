@@ -129,17 +129,17 @@ def _event_hidden(event: EventResult) -> EventResult:
     return replace(event, rules=rules, steps=tuple(map(seen, event.steps)), reason=reason)
 
 
-def visible_rule_on_hold(request: Request, held: RuleOnHold) -> RuleOnHold:
+def visible_rule_on_hold(request: Request, rule_on_hold: RuleOnHold) -> RuleOnHold:
     """Return a rule that is on hold as the caller may see it.
 
     Spark's error may quote an event, and a failed expectation on a field's value names a value.
     """
-    if can_see_payloads(request) or delivery_on_hold_at(held.reason) is not None:
-        return held
-    if not held.reason.startswith(EXPECTATION_HOLD):
-        return replace(held, reason=HIDDEN)
-    names_value = any(each in held.reason for each in VALUE_MEASURES)
-    return replace(held, reason=f"{EXPECTATION_HOLD}: {HIDDEN}") if names_value else held
+    if can_see_payloads(request) or delivery_on_hold_at(rule_on_hold.reason) is not None:
+        return rule_on_hold
+    if not rule_on_hold.reason.startswith(EXPECTATION_HOLD):
+        return replace(rule_on_hold, reason=HIDDEN)
+    names_value = any(each in rule_on_hold.reason for each in VALUE_MEASURES)
+    return replace(rule_on_hold, reason=f"{EXPECTATION_HOLD}: {HIDDEN}") if names_value else rule_on_hold
 
 
 def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:

@@ -96,7 +96,7 @@ def deliver(
             f"{counted(idle.batches, 'batch', 'batches')} and "
             f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
-        _print_pending(idle.pending, idle.held)
+        _print_pending(idle.pending, idle.on_hold)
         if idle.next_due_at is not None:
             print_line(f"the next pending delivery is due at {cell_text(idle.next_due_at)} UTC")
     if interrupts.exit_code:
@@ -132,22 +132,22 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(is_standby=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
         summary = deliver_streaming(runtime, runner, interrupts.stop, bounds)
-        pending, held = pending_deliveries(runtime, runner)
+        pending, on_hold = pending_deliveries(runtime, runner)
     if as_json:
-        show_json(asdict(summary) | {"pending": pending, "held": held})
+        show_json(asdict(summary) | {"pending": pending, "on_hold": on_hold})
     else:
         events, batches = counted(summary.events, "event", "events"), counted(summary.batches, "batch", "batches")
         print_line(f"stopped: {events} in {batches} committed")
-        _print_pending(pending, held)
+        _print_pending(pending, on_hold)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 
 
-def _print_pending(pending: int, held: int) -> None:
+def _print_pending(pending: int, on_hold: int) -> None:
     """Print the number of pending deliveries, if there are any."""
     if pending:
         are = "is" if pending == 1 else "are"
-        of_them = f", of which {held} {'is' if held == 1 else 'are'} on hold" if held else ""
+        of_them = f", of which {on_hold} {'is' if on_hold == 1 else 'are'} on hold" if on_hold else ""
         print_line(
             f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what is due"
         )

@@ -183,8 +183,8 @@ def _release_text(released: Released) -> str:
     return "\n".join([*lines, *disabled])
 
 
-def _delivery_text(held: DeliveryOnHold) -> str:
-    return f"the delivery {held.delivery_id} to {held.target} ({held.reason})"
+def _delivery_text(on_hold: DeliveryOnHold) -> str:
+    return f"the delivery {on_hold.delivery_id} to {on_hold.target} ({on_hold.reason})"
 
 
 def _expectation_line(released: Released) -> str:

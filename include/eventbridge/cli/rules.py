@@ -253,7 +253,7 @@ def _folder(folder: Path | None) -> Iterator[Path]:
 
 
 #: A file is not in JSON lines if none of its first lines, up to this number, is JSON.
-_MAX_LINES_HELD = 20
+_MAX_BUFFERED_LINES = 20
 
 
 @dataclass(frozen=True)
@@ -310,20 +310,20 @@ def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[Pa
 
     YAML, or JSON over several lines, would otherwise be one error a line.
     """
-    held: list[PatternResult] = []
+    buffered: list[PatternResult] = []
     for result in results:
-        held.append(result)
+        buffered.append(result)
         if result.error is None:
-            yield from held
+            yield from buffered
             yield from results
             return
-        if len(held) == _MAX_LINES_HELD:
+        if len(buffered) == _MAX_BUFFERED_LINES:
             break
-    if held:
+    if buffered:
         where = "standard input" if events == "-" else events
-        none = f"none of the first {len(held)} lines" if len(held) == _MAX_LINES_HELD else "no line"
+        none = f"none of the first {len(buffered)} lines" if len(buffered) == _MAX_BUFFERED_LINES else "no line"
         raise UserError(
-            f"{where}: {none} is one JSON object; line {held[0].line} is {held[0].error}. "
+            f"{where}: {none} is one JSON object; line {buffered[0].line} is {buffered[0].error}. "
             "Write each event as JSON on one line: `jq -c .` converts JSON over several lines"
         )
 

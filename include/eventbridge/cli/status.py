@@ -116,14 +116,17 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(found.chunks.items()))
     yield (
         ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or on hold for"]),
-        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.pending),
+        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.hold_reason] for p in found.pending),
     )
     yield (
         (
             "Deferred matches, times in UTC",
             ["rule", "state", "reason", "events", "since", "next due, or on hold for"],
         ),
-        ([r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.deferred_matches),
+        (
+            [r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.hold_reason]
+            for r in found.deferred_matches
+        ),
     )
     yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.rules_on_hold)
     yield (
@@ -156,9 +159,9 @@ def _wait(events: int) -> str:
 
 
 def _quota_line(found: StoreQuota) -> str:
-    share = 100 * found.held / found.quota
+    share = 100 * found.used / found.quota
     when = f"measured {cell_text(found.counted_at)} UTC" if found.counted_at else "older files are not measured yet"
-    return f"The store holds {found.held:,} of {found.quota:,} bytes ({share:.0f} %); {when}."
+    return f"The store holds {found.used:,} of {found.quota:,} bytes ({share:.0f} %); {when}."
 
 
 def _waiting(partition: PartitionStatus) -> list[object]:

@@ -55,7 +55,7 @@ def list_targets(as_json: JsonOption = False) -> None:
 
 
 def _why(line: TargetLine) -> str:
-    return "; ".join(filter(None, (line.reason, line.held)))
+    return "; ".join(filter(None, (line.reason, line.hold_reason)))
 
 
 @app.command()
@@ -129,7 +129,7 @@ def enable(
         if before == "ok" and pause_of(status, runtime.clock()) is not None:
             before = "paused"
         released = enable_target(runtime, rule, target)
-        held = runtime.ledger.overrides.in_effect().hold_reason(rule, target)
+        hold_reason = runtime.ledger.overrides.in_effect().hold_reason(rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:
@@ -137,5 +137,8 @@ def enable(
     else:
         waited = "delivery that waited is" if released == 1 else "deliveries that waited are"
         print_line(f"Target {rule}/{target} enabled; it was {before}. {released:,} {waited} due now.")
-    if held:
-        note(f"its deliveries still wait: {held}. Run `eventbridge {_ENDS_BY[held].format(rule, target)}` to send them")
+    if hold_reason:
+        note(
+            f"its deliveries still wait: {hold_reason}. "
+            f"Run `eventbridge {_ENDS_BY[hold_reason].format(rule, target)}` to send them"
+        )

@@ -157,8 +157,8 @@ def _compared(rule: RuleResult) -> str:
 
 def _delivery(each: DeliveryResult) -> list[object]:
     status = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
-    if each.held:
-        status = f"on hold: {each.held}"
+    if each.hold_reason:
+        status = f"on hold: {each.hold_reason}"
     replay = f" of replay {each.replay_id[:8]}" if each.replay_id else ""
     return [f"{each.rule}/{each.target}", each.delivery_id, status + replay, each.attempts, each.reason or ""]
 

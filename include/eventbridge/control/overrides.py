@@ -137,22 +137,22 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
-    return release_held(runtime, rule, reason, target)
+    return release_for_reason(runtime, rule, reason, target)
 
 
-def release_held(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
+def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
     """Make deliveries due that are on hold for one reason, of one target or all; return how many.
 
     Those that an override holds, for example a paused target of a resumed rule, stay on hold for that.
     """
     rows = runtime.ledger.pending.find(state="on_hold", rule=rule)
-    held = [row for row in rows if row.held == reason and row.taken_by is None and target in ("", row.target)]
+    on_hold = [row for row in rows if row.hold_reason == reason and row.taken_by is None and target in ("", row.target)]
     overrides = runtime.ledger.overrides.in_effect()
     released = 0
-    for name in sorted({row.target for row in held}):
+    for name in sorted({row.target for row in on_hold}):
         instead = overrides.hold_reason(rule, name)
-        runtime.ledger.pending.release(rule, name, held=reason, instead=instead)
-        released += 0 if instead else sum(row.count for row in held if row.target == name)
+        runtime.ledger.pending.release(rule, name, hold_reason=reason, instead=instead)
+        released += 0 if instead else sum(row.count for row in on_hold if row.target == name)
     return released
 
 
@@ -172,9 +172,9 @@ def enable_target(runtime: Runtime, rule: str, target: str) -> int:
         hastened = runtime.ledger.pending.hasten(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
         runtime.ledger.targets.set_status(rule, target, "ok", "enabled by hand")
-    held = [row for row in runtime.ledger.pending.find(state="on_hold", rule=rule) if row.target == target]
+    on_hold = [row for row in runtime.ledger.pending.find(state="on_hold", rule=rule) if row.target == target]
     # deliveries on hold for a removed target continue to age while they wait: `aged`
-    runtime.ledger.pending.release(rule, target, aged=True, held=TARGET_DISABLED)
-    runtime.ledger.pending.release(rule, target, held=QUEUE_EXHAUSTED)
+    runtime.ledger.pending.release(rule, target, aged=True, hold_reason=TARGET_DISABLED)
+    runtime.ledger.pending.release(rule, target, hold_reason=QUEUE_EXHAUSTED)
     publish_operational_events(runtime)
-    return hastened + sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))
+    return hastened + sum(row.count for row in on_hold if row.hold_reason in (TARGET_DISABLED, QUEUE_EXHAUSTED))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from eventbridge.control.overrides import release_held
+from eventbridge.control.overrides import release_for_reason
 from eventbridge.errors import NotFoundError
 from eventbridge.model.pending import EXPECTATION_FAILED
 from eventbridge.model.rule_state import ExpectationHold, RuleOnHold
@@ -75,8 +75,10 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
     hold = runtime.ledger.rules.on_hold().get(rule)
     if hold is not None:
         runtime.ledger.rules.release(rule)
-    held = [each for each in runtime.ledger.deferred_matches.waiting() if (each.rule, each.state) == (rule, "on_hold")]
-    waiting = [each for each in held if each.taken_by is None]
+    on_hold = [
+        each for each in runtime.ledger.deferred_matches.waiting() if (each.rule, each.state) == (rule, "on_hold")
+    ]
+    waiting = [each for each in on_hold if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
     if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides.in_effect(), rule):
@@ -94,7 +96,7 @@ def _release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold |
     hold = runtime.ledger.quality.holds().get(rule)
     if hold is not None:
         runtime.ledger.quality.release(rule)
-    return hold, release_held(runtime, rule, EXPECTATION_FAILED)
+    return hold, release_for_reason(runtime, rule, EXPECTATION_FAILED)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]
     return {
         row.pending_id: DeliveryOnHold(row.target, name, row.reason)
         for row in runtime.ledger.order.rows_on_hold(rule)
-        if row.pending_id is not None and row.taken_by is None and (name := delivery_on_hold_at(row.held)) is not None
+        if row.pending_id is not None
+        and row.taken_by is None
+        and (name := delivery_on_hold_at(row.hold_reason)) is not None
     }
 
 
@@ -136,8 +140,8 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
     fitting = [pair for pair in found.items() if wanted and pair[1].delivery_id.startswith(wanted)]
     if len(fitting) == 1 and _mark(runtime, *fitting[0], SKIPPED):
         return fitting[0][1]
-    held = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())
-    said = f"It is on hold at: {held}" if held else "It is on hold at none; `eventbridge status` shows what waits"
+    on_hold = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())
+    said = f"It is on hold at: {on_hold}" if on_hold else "It is on hold at none; `eventbridge status` shows what waits"
     what = "several deliveries" if len(fitting) > 1 else "no delivery"
     raise NotFoundError(f"the rule {rule!r} is on hold at {what} {delivery_id!r}. {said}.")
 

@@ -320,9 +320,9 @@ class _RedriveSearch:
         if record["delivery_id"] is None:
             return NO_DELIVERY
         rule, target = str(record["rule"]), str(record["target"])
-        held = delivery_hold_reason(self.rules, self._statuses, self._pools, self._overrides, rule, target)
-        if held:
-            return held
+        hold_reason = delivery_hold_reason(self.rules, self._statuses, self._pools, self._overrides, rule, target)
+        if hold_reason:
+            return hold_reason
         if self._redrive.retransform:
             return OTHER_BUS if self.rules.rules[rule].bus != record["bus"] else ""
         return NO_REQUEST if record["reason"] in ("transform_failed", "route_failed") else ""

@@ -55,7 +55,7 @@ def open_deliveries(
 
 def _is_head(row: PendingDeliveries) -> bool:
     """Return whether a row's deliveries are the first of their keys: only the first of a key is ever tried."""
-    return row.attempts > 0 or delivery_on_hold_at(row.held) is not None or is_marked(row.held)
+    return row.attempts > 0 or delivery_on_hold_at(row.hold_reason) is not None or is_marked(row.hold_reason)
 
 
 def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Position, bool]]:

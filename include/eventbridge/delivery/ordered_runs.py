@@ -129,7 +129,7 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
         key=row["order_key"],
         position=position_of(row),
         failure=row["failure"],
-        note=pending.held if pending is not None and is_marked(pending.held) else "",
+        note=pending.hold_reason if pending is not None and is_marked(pending.hold_reason) else "",
         reason=pending.reason if pending is not None else "",
     )
 

@@ -31,7 +31,7 @@ delivery_chunk = sa.Table(
     sa.Column("size", sa.BigInteger, nullable=False),
     sa.Column("handed_out", sa.Boolean, nullable=False),
     sa.Column("map_index", sa.Integer),
-    sa.Column("held", sa.Text, nullable=False),
+    sa.Column("hold_reason", sa.Text, nullable=False),
     sa.Column("claim", sa.Integer, nullable=False),
     sa.Column("state", sa.Text, nullable=False),
     sa.Column("started_at", UtcTime),
@@ -79,7 +79,9 @@ CHUNK_TOTALS = (
 
 #: The pieces in the chunks of a batch that are neither handed out nor on hold.
 WITHHELD_PIECES = sa.select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
-    delivery_chunk.c.batch_id == sa.bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
+    delivery_chunk.c.batch_id == sa.bindparam("of_batch"),
+    ~delivery_chunk.c.handed_out,
+    delivery_chunk.c.hold_reason == "",
 )
 
 #: One chunk.

@@ -68,13 +68,13 @@ LEFT_ALONE = sa.select(target_status.c.rule).where(
 )
 
 _first = (
-    sa.select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.held)
+    sa.select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.hold_reason)
     .where(SCHEDULED, pending.c.due_at <= NOW)
     .order_by(pending.c.due_at)
     .limit(FIRST_ROWS)
     .subquery()
 )
-_can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.held != "")
+_can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
 
 #: How many of the first due rows there are, and how many of them can be delivered or dead-lettered.
 FIRST_DUE = sa.select(
@@ -98,7 +98,7 @@ def select_targets(runner: str | None) -> sa.Select[Any]:
         .where(*of_target, on(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
         .order_by(same.c.expires_at)
     )
-    due_at = sa.case((_left_alone(pending) & (pending.c.held == ""), _value(past_age)), else_=_value(first))
+    due_at = sa.case((_left_alone(pending) & (pending.c.hold_reason == ""), _value(past_age)), else_=_value(first))
     found = sa.select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
         pending.c.pending_id == one.c.pending_id
     )
@@ -131,9 +131,9 @@ def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone
             SCHEDULED, OF_TARGET, pending.c.expires_at <= NOW, _due_by_now(pending)
         )
         reasoned = sa.select(pending.c.pending_id).where(
-            SCHEDULED, OF_TARGET, pending.c.held > "", _due_by_now(pending)
+            SCHEDULED, OF_TARGET, pending.c.hold_reason > "", _due_by_now(pending)
         )
-        some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.held)]
+        some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.hold_reason)]
         found = sa.select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
     elif smallest:
         oldest = (
@@ -175,13 +175,13 @@ _NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | 
 #: Makes due now, to be dead-lettered, the waiting rows of a target that were published too long ago.
 RELEASE_MISSED = (
     sa.update(pending)
-    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.held == ""))
+    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.hold_reason == ""))
     .values(RELEASED | {"expires_at": NOW})
 )
 
 #: The waiting rows of a target that were published before a time and not yet reported.
 RUNNING_LATE = sa.select(
-    pending.c.count.label("deliveries"), pending.c.published_at, pending.c.held, pending.c.reason
+    pending.c.count.label("deliveries"), pending.c.published_at, pending.c.hold_reason, pending.c.reason
 ).where(UNREPORTED, *_OLDER)
 
 #: Marks these rows as reported.
@@ -259,7 +259,7 @@ class Due(Aggregate):
             if not rows:
                 return 0
             connection.execute(NOTE_REPORTED, of)
-            waits_for = tuple(sorted({row.held or row.reason for row in rows}))
+            waits_for = tuple(sorted({row.hold_reason or row.reason for row in rows}))
             late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
             queue_events(connection, [event_of(late)])
             return late.count

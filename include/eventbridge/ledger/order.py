@@ -44,7 +44,7 @@ _SHARD = (
     & (order_shard.c.target == sa.bindparam("of_target"))
     & (order_shard.c.shard == sa.bindparam("of_shard"))
 )
-_BECAUSE = sa.bindparam("because", type_=pending.c.held.type)
+_BECAUSE = sa.bindparam("because", type_=pending.c.hold_reason.type)
 _MINE = order_shard.c.lease_holder == sa.bindparam("holder")
 
 #: The open rows of an ordered target, taken or not.
@@ -67,8 +67,8 @@ SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(
     ~TAKEN_OF_THAT_SHARD,
     # rows with another hold reason sort before or after rows with this one, which may be many: each side is one search
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state > "on_hold"),
-    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.held < _BECAUSE),
-    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.held > _BECAUSE),
+    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason < _BECAUSE),
+    ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason > _BECAUSE),
 )
 
 #: Acquires a free lease, or extends the holder's.
@@ -95,7 +95,7 @@ RELEASE_SHARD = (
         OF_TARGET,
         UNTAKEN,
         pending.c.state == "on_hold",
-        pending.c.held == _BECAUSE,
+        pending.c.hold_reason == _BECAUSE,
         pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer),
     )
     .values(RELEASED | AGE_STOOD_STILL)
@@ -104,15 +104,20 @@ RELEASE_SHARD = (
 #: On-hold rows of a rule whose deliveries may not be dead-lettered.
 ON_HOLD_OF_RULE = (
     sa.select(pending)
-    .where(pending.c.rule == sa.bindparam("of_rule"), WAITING, pending.c.order_shard.is_not(None), pending.c.held != "")
+    .where(
+        pending.c.rule == sa.bindparam("of_rule"),
+        WAITING,
+        pending.c.order_shard.is_not(None),
+        pending.c.hold_reason != "",
+    )
     .order_by(pending.c.pending_id)
 )
 
 #: Records a person's decision on a row on hold and makes it due: the record stays, so it is not put on hold again.
 MARK_ON_HOLD = (
     sa.update(pending)
-    .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.held == _BECAUSE)
-    .values(state="scheduled", due_at=NOW, held=sa.bindparam("instead", type_=pending.c.held.type))
+    .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.hold_reason == _BECAUSE)
+    .values(state="scheduled", due_at=NOW, hold_reason=sa.bindparam("instead", type_=pending.c.hold_reason.type))
 )
 
 
@@ -164,7 +169,7 @@ class Order(Aggregate):
         """Return the open rows of a rule's ordered targets that are on hold, or were and are still marked, in order."""
         return [to_pending(row) for row in self._rows(ON_HOLD_OF_RULE, {"of_rule": rule})]
 
-    def release_row(self, pending_id: int, held: str, instead: str) -> bool:
-        """Make due a row that is on hold for one reason, and record another; return False if it is not held for it."""
-        of = {"of_row": pending_id, "because": held, "instead": instead, "now": self._now()}
+    def release_row(self, pending_id: int, hold_reason: str, instead: str) -> bool:
+        """Make due a row that is on hold for one reason, and record another; False if it has another one."""
+        of = {"of_row": pending_id, "because": hold_reason, "instead": instead, "now": self._now()}
         return self._change(MARK_ON_HOLD, of) == 1

@@ -50,11 +50,11 @@ pending = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("lane", sa.Text, nullable=False),
-    # Values with which the row was added: part of its name, and, unlike due_at and held, never changed.
+    # Values with which the row was added: part of its name, and, unlike due_at and hold_reason, never changed.
     sa.Column("due_bucket", UtcTime, nullable=False),
     sa.Column("hold_bucket", sa.Text, nullable=False),
     sa.Column("due_at", UtcTime, nullable=False),
-    sa.Column("held", Message, nullable=False),
+    sa.Column("hold_reason", Message, nullable=False),
     sa.Column("on_hold_since", UtcTime),
     sa.Column("on_hold_seconds", sa.Float, nullable=False),
     sa.Column("expires_at", UtcTime),
@@ -92,7 +92,7 @@ partial("ix_pending_scheduled", SCHEDULED, pending.c.due_at, pending.c.rule, pen
 partial("ix_pending_scheduled_of_target", SCHEDULED, pending.c.rule, pending.c.target, pending.c.due_at)
 
 #: The kinds of due rows: the watcher lists the kinds and reads the first row of each (`ledger.due`).
-SCHEDULED_KIND = (pending.c.rule, pending.c.target, pending.c.held, pending.c.runner)
+SCHEDULED_KIND = (pending.c.rule, pending.c.target, pending.c.hold_reason, pending.c.runner)
 partial("ix_pending_scheduled_kind", SCHEDULED, *SCHEDULED_KIND, pending.c.due_at)
 partial("ix_pending_scheduled_expiry", SCHEDULED, pending.c.rule, pending.c.target, pending.c.expires_at)
 
@@ -109,11 +109,11 @@ partial("ix_pending_timed", TIMED, pending.c.rule, pending.c.target, pending.c.p
 partial("ix_pending_unreported", UNREPORTED, pending.c.rule, pending.c.target, pending.c.published_at)
 
 #: The kinds of waiting rows: a retry run lists the kinds and reads one row of each.
-PENDING_KIND = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held, pending.c.runner)
+PENDING_KIND = (pending.c.rule, pending.c.target, pending.c.state, pending.c.hold_reason, pending.c.runner)
 partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
 
 _IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
-partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.held)
+partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.hold_reason)
 # It has all columns of its condition; otherwise SQLite, which cannot know how few these are, reads the index of all
 # waiting rows.
 partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_by)
@@ -124,7 +124,7 @@ partial("ix_pending_closed_by", pending.c.closed_by.is_not(None), pending.c.clos
 OF_TARGET = (pending.c.rule == sa.bindparam("of_rule")) & (pending.c.target == sa.bindparam("of_target"))
 
 _PAST_AGE = pending.c.expires_at <= NOW
-_FOR_A_REASON = pending.c.held != ""
+_FOR_A_REASON = pending.c.hold_reason != ""
 
 #: The names and files of the rows that a batch left pending.
 PENDING_NAMES = sa.select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == sa.bindparam("of_batch"))
@@ -184,7 +184,11 @@ CLOSE_PENDING = (
     .values(state="closed", closed_by=sa.bindparam("of_batch"))
 )
 
-_ON_HOLD_AGAIN = {"state": "on_hold", "held": sa.bindparam("because", type_=pending.c.held.type), "on_hold_since": NOW}
+_ON_HOLD_AGAIN = {
+    "state": "on_hold",
+    "hold_reason": sa.bindparam("because", type_=pending.c.hold_reason.type),
+    "on_hold_since": NOW,
+}
 
 #: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
 HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
@@ -192,11 +196,11 @@ HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).va
 #: Makes the rows of a target on hold for one reason due now, to be dead-lettered only: the reason stays.
 DEAD_LETTER_PENDING = (
     sa.update(pending)
-    .where(OF_TARGET, ON_HOLD, pending.c.held == sa.bindparam("because", type_=pending.c.held.type))
+    .where(OF_TARGET, ON_HOLD, pending.c.hold_reason == sa.bindparam("because", type_=pending.c.hold_reason.type))
     .values(state="scheduled", due_at=NOW)
 )
 
-RELEASED = {"state": "scheduled", "due_at": NOW, "held": "", "on_hold_since": None}
+RELEASED = {"state": "scheduled", "due_at": NOW, "hold_reason": "", "on_hold_since": None}
 _ON_HOLD_FOR = sa.bindparam("microseconds", type_=sa.BigInteger) - sa.type_coerce(
     pending.c.on_hold_since, sa.BigInteger
 )
@@ -288,7 +292,7 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
         .correlate(pending)
         .scalar_subquery()
     )
-    kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held)
+    kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.hold_reason)
     found = (
         sa.select(*kinds, sa.type_coerce(sa.func.max(newest), UtcTime).label("newest_on_hold_since"))
         .where(pending.c.pending_id == one.c.pending_id)
@@ -298,7 +302,7 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
     return found if runner is None else found.where(pending.c.runner == runner)
 
 
-def update_released(*, aged: bool, held: str | None, instead: str = "") -> sa.Update:
+def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -> sa.Update:
     """Return the statement that makes the rows of a target that are on hold, all or for one reason, due now.
 
     Rows to be dead-lettered for that reason are released with them. With `instead` the rows are on hold for that other
@@ -306,7 +310,7 @@ def update_released(*, aged: bool, held: str | None, instead: str = "") -> sa.Up
     """
     changes = (_ON_HOLD_AGAIN if instead else RELEASED) | ({} if aged else AGE_STOOD_STILL)
     statement = sa.update(pending).where(OF_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
-    return statement if held is None else statement.where(pending.c.held == held)
+    return statement if hold_reason is None else statement.where(pending.c.hold_reason == hold_reason)
 
 
 #: One row that waits, for any reason, or that an uncommitted batch has taken.
@@ -335,7 +339,7 @@ class Pending(Aggregate):
         `settlement`: the key of the first settlement of the batch, from which the rows are derived. Raises
         SettledAgainError, and adds nothing, if the batch has another one now.
 
-        A row with `held` is added on hold, or due if `held` marks an operator's decision about it. Raises
+        A row with `hold_reason` is added on hold, or due if `hold_reason` marks an operator's decision about it. Raises
         ReconciliationError, and adds nothing, if a row has the name of another one (see PendingDeliveries) but other
         files: one would be lost.
         """
@@ -428,14 +432,17 @@ class Pending(Aggregate):
     def dead_letter(self, rule: str, target: str, reason: str) -> int:
         """Make the rows of a target that are on hold for one reason due now, to be dead-lettered; return how many.
 
-        The rows keep `held` and `on_hold_since`, which mark them: they are not put on hold again, and they are due even
-        if their target is disabled. `release` makes them due like any other row.
+        The rows keep `hold_reason` and `on_hold_since`, which mark them: they are not put on hold again, and they are
+        due even if their target is disabled. `release` makes them due like any other row.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self._now()}
         return self._change(DEAD_LETTER_PENDING, change)
 
-    def release(self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = "") -> int:
-        """Make the rows of a target that are on hold due now, or only those with the reason `held`; return how many.
+    def release(
+        self, rule: str, target: str, *, aged: bool = False, hold_reason: str | None = None, instead: str = ""
+    ) -> int:
+        """Make the rows of a target that are on hold due now, or only those with the reason `hold_reason`; return how
+        many.
 
         The time they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their age
         (`aged`: after a 410). With `instead` they stay on hold, for that reason.
@@ -446,7 +453,7 @@ class Pending(Aggregate):
             change["microseconds"] = microseconds(now)
         if instead:
             change["because"] = instead
-        statement = update_released(aged=aged, held=held, instead=instead)
+        statement = update_released(aged=aged, hold_reason=hold_reason, instead=instead)
         return self._change(statement, change)
 
     def hasten(self, rule: str, target: str, first: datetime, last: datetime) -> int:
@@ -470,10 +477,10 @@ def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
 def _pending_row(row: PendingDeliveries, now: datetime) -> dict[str, Any]:
     values = dict(vars(row))
     del values["pending_id"]
-    values |= {"due_bucket": row.due_at, "hold_bucket": row.held, "pending_at": row.pending_at or now}
-    if row.held:
+    values |= {"due_bucket": row.due_at, "hold_bucket": row.hold_reason, "pending_at": row.pending_at or now}
+    if row.hold_reason:
         values |= {
-            "state": "scheduled" if is_marked(row.held) else "on_hold",
+            "state": "scheduled" if is_marked(row.hold_reason) else "on_hold",
             "on_hold_since": row.on_hold_since or now,
         }
     return values

@@ -206,8 +206,8 @@ class Rules(Aggregate):
         noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": now}
         change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": now}
         with self._writing() as connection:
-            held = {(row.rule, row.version) for row in connection.execute(RULES_ON_HOLD)}
-            if state == "on_hold" and (rule, version) not in held:
+            on_hold = {(row.rule, row.version) for row in connection.execute(RULES_ON_HOLD)}
+            if state == "on_hold" and (rule, version) not in on_hold:
                 queue_events(connection, [of_rule_on_hold_in_version(rule, version, reason, now)])
             if connection.execute(insert_or_skip(rule_status), noted).rowcount == 0:
                 connection.execute(CHANGE_RULE, change)

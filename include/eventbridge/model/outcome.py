@@ -102,7 +102,7 @@ class SettledDelivery:
     attempts: int
     due_at: datetime | None
     lane: str | None
-    held: str | None
+    hold_reason: str | None
     reason: str | None
     detail: str | None
     published_at: datetime

@@ -46,7 +46,7 @@ class PendingDeliveries:
     count: int
     size: int
     lane: str = "slow"
-    held: str = ""
+    hold_reason: str = ""
     on_hold_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
@@ -95,12 +95,12 @@ class PendingCount:
 
 @dataclass(frozen=True)
 class WaitingTarget:
-    """Deliveries of one target that wait in one state for one reason (`held`); no batch has taken them."""
+    """Deliveries of one target that wait in one state for one reason (`hold_reason`); no batch has taken them."""
 
     rule: str
     target: str
     state: PendingState
-    held: str
+    hold_reason: str
     newest_on_hold_since: datetime | None  # when the last row was put on hold; None = they are not on hold
 
 

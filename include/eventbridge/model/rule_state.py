@@ -89,19 +89,19 @@ class OperatorOverride:
 class OperatorOverrides:
     """All overrides at one moment, and the rules that are on hold until an operator releases them."""
 
-    def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
+    def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, on_hold: Collection[str] = ()) -> None:
         """Take values by (rule, target, kind), and the rules with a failed expectation."""
         self._values = dict(values or {})
-        self._held = frozenset(held)
+        self._on_hold = frozenset(on_hold)
 
     def __bool__(self) -> bool:
         """Return whether there is an override, or a rule on hold."""
-        return bool(self._values or self._held)
+        return bool(self._values or self._on_hold)
 
     @property
     def holds(self) -> bool:
         """Return whether anything is paused or on hold."""
-        return bool(self._held) or any(kind == "paused" for _, _, kind in self._values)
+        return bool(self._on_hold) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
         """Return why a target is on hold: it or its rule is paused, or its rule is on hold; "" if it is not on hold."""
@@ -109,7 +109,7 @@ class OperatorOverrides:
             return RULE_PAUSED
         if (rule, target, "paused") in self._values:
             return TARGET_PAUSED
-        return EXPECTATION_FAILED if rule in self._held else ""
+        return EXPECTATION_FAILED if rule in self._on_hold else ""
 
     def disabled_rules(self) -> set[str]:
         """Return the rules that match no event because they are disabled."""

@@ -82,7 +82,7 @@ class StoredBytes:
 class StoreQuota:
     """The used bytes of the store, its quota, and the used bytes to resume at; `counted_at`: the last measurement."""
 
-    held: int
+    used: int
     quota: int
     resume: int
     counted_at: datetime | None

@@ -115,7 +115,7 @@ class DeliveryResult:
     reason: str | None
     batch_id: str
     due_at: datetime | None = None
-    held: str | None = None
+    hold_reason: str | None = None
     file: str | None = None
     row: int | None = None
 

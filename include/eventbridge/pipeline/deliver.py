@@ -48,7 +48,7 @@ class Idle:
     retry_batches: int
     next_due_at: datetime | None
     pending: int
-    held: int
+    on_hold: int
 
 
 def deliver_batch(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
@@ -118,8 +118,8 @@ def deliver_until_idle(
                 log.warning("due deliveries are in a batch that is not finished: waiting for it")
                 is_reported = True
             stop.wait(max(_RECHECK_SECONDS, wait))
-    pending, held = pending_deliveries(runtime, runner)
-    return Idle(batches, retry_batches, next_due_at(runtime, runner), pending, held)
+    pending, on_hold = pending_deliveries(runtime, runner)
+    return Idle(batches, retry_batches, next_due_at(runtime, runner), pending, on_hold)
 
 
 def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:

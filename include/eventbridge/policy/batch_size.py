@@ -63,8 +63,8 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[st
     # The remainder goes to the first: another partition each time, or the last ones would starve in small batches.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
-    held = [partition.end - partition.readable_from for partition in waiting]
-    shares = _shares([each.partition.topic for each in waiting], held, max_events, weights or {})
+    available = [partition.end - partition.readable_from for partition in waiting]
+    shares = _shares([each.partition.topic for each in waiting], available, max_events, weights or {})
     takes = [
         Take(each.partition, each.start, each.readable_from + share)
         for each, share in zip(waiting, shares, strict=True)

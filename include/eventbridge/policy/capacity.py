@@ -41,7 +41,7 @@ def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, befo
     """Return why a bus accepts nothing now, None if it accepts events; `before`: the result of the previous check."""
     spaces = [FreeSpace("disk", load.free_bytes, watermarks)]
     if load.store is not None:
-        spaces.append(quota_space(load.store.held, load.store.quota, load.store.resume))
+        spaces.append(quota_space(load.store.used, load.store.quota, load.store.resume))
     short = short_of(spaces, before.cause if before is not None else None)
     if short is not None:
         return Refusal(_reason(load, watermarks, short), DISK_RETRY_SECONDS, short.cause)
@@ -56,7 +56,7 @@ def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, befo
 def _reason(load: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
     if short.cause == "quota" and load.store is not None:
         return (
-            f"the store holds {load.store.held:,} bytes, its quota is {write_size(load.store.quota)}; "
+            f"the store holds {load.store.used:,} bytes, its quota is {write_size(load.store.quota)}; "
             f"events are accepted again once it holds {write_size(load.store.resume)} or less"
         )
     return f"its disk has {load.free_bytes:,} bytes free; it accepts events again from {write_size(watermarks.high)}"
@@ -84,9 +84,9 @@ def is_ingestion_stopped(was_stopped: bool, free: int | None, watermarks: Waterm
     return free < (watermarks.high if was_stopped else watermarks.low)
 
 
-def quota_space(held: int, quota: int, resume: int) -> FreeSpace:
-    """Return the space in a quota of bytes: full at `quota` bytes held, free again at `resume` or less."""
-    return FreeSpace("quota", quota - held, Watermarks(1, quota - resume))
+def quota_space(used: int, quota: int, resume: int) -> FreeSpace:
+    """Return the space in a quota of bytes: full at `quota` bytes used, free again at `resume` or less."""
+    return FreeSpace("quota", quota - used, Watermarks(1, quota - resume))
 
 
 def short_of(spaces: Sequence[FreeSpace], stopped_by: StopCause | None) -> FreeSpace | None:

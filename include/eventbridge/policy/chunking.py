@@ -67,7 +67,7 @@ class ChunkPlan:
     weight: int
     pieces: tuple[PlannedPiece, ...]
     handed_out: bool = True
-    held: str = ""
+    hold_reason: str = ""
 
     @property
     def count(self) -> int:
@@ -102,22 +102,22 @@ def cut_chunks(
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
     for piece in _interleaved(sorted(pieces, key=_order)):
-        held = _held(piece, limits, statuses, overrides)
-        if held is None:
+        hold_reason = _hold_reason_of(piece, limits, statuses, overrides)
+        if hold_reason is None:
             ready[piece.pool, piece.weight].append(piece)
         else:
-            apart[piece.rule, piece.target, piece.pool, piece.weight, held].append(piece)
+            apart[piece.rule, piece.target, piece.pool, piece.weight, hold_reason].append(piece)
     chunks = []
     for group in ready.values():
         kept, rest = _shards_within(group, limits)
         chunks += _pack(_units(kept), limits)
         for piece in rest:
             apart[piece.rule, piece.target, piece.pool, piece.weight, ""].append(piece)
-    withheld = [chunk for key, group in apart.items() for chunk in _withheld(group, limits, key[-1])]
+    withheld = [chunk for key, group in apart.items() for chunk in _not_handed_out(group, limits, key[-1])]
     return _hand_out(chunks, limits) + withheld
 
 
-def _held(
+def _hold_reason_of(
     piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], overrides: OperatorOverrides
 ) -> str | None:
     """Return why a piece is kept back: the reason of a hold, "" for not on hold but not handed out, None for ready."""
@@ -254,10 +254,10 @@ def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPla
     chosen = {index for _, index in sorted(fitting)[: limits.max_handed_out]}
     kept = [chunk for index, chunk in enumerate(chunks) if index in chosen]
     rest = [chunk for index, chunk in enumerate(chunks) if index not in chosen]
-    return kept + [part for chunk in rest for part in _withheld(chunk.pieces, limits)]
+    return kept + [part for chunk in rest for part in _not_handed_out(chunk.pieces, limits)]
 
 
-def _withheld(pieces: Iterable[PlannedPiece], limits: ChunkLimits, held: str = "") -> list[ChunkPlan]:
+def _not_handed_out(pieces: Iterable[PlannedPiece], limits: ChunkLimits, hold_reason: str = "") -> list[ChunkPlan]:
     """Return pieces that are not handed out in small chunks, so that the next batch may take few of them, or all."""
     chunks = _pack(([replace(piece, chunk=None)] for piece in pieces), limits)
-    return [replace(chunk, handed_out=False, held=held) for chunk in chunks]
+    return [replace(chunk, handed_out=False, hold_reason=hold_reason) for chunk in chunks]

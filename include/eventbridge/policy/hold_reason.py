@@ -48,8 +48,8 @@ def deferred_match_hold_reason(
         return RULE_REMOVED
     if not rule.enabled:
         return RULE_DISABLED
-    held = rules_on_hold.get(rule_name)
-    if held is not None and held.version == rule.version:
+    rule_on_hold = rules_on_hold.get(rule_name)
+    if rule_on_hold is not None and rule_on_hold.version == rule.version:
         return RULE_ON_HOLD
     if paused := overrides.hold_reason(rule_name, ""):
         return paused

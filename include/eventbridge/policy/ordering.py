@@ -164,16 +164,16 @@ def on_hold_at(delivery_id: str) -> str:
     return _ON_HOLD_AT + delivery_id
 
 
-def delivery_on_hold_at(held: str) -> str | None:
+def delivery_on_hold_at(hold_reason: str) -> str | None:
     """Return the delivery id in a reason of `on_hold_at`; None if a row is on hold for another reason or not at all."""
-    return held.removeprefix(_ON_HOLD_AT) if held.startswith(_ON_HOLD_AT) else None
+    return hold_reason.removeprefix(_ON_HOLD_AT) if hold_reason.startswith(_ON_HOLD_AT) else None
 
 
-def waits_for_order(held: str) -> bool:
+def waits_for_order(hold_reason: str) -> bool:
     """Return whether a pending row is on hold, or marked, because of order, so that only ordering can release it."""
-    return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_on_hold_at(held) is not None
+    return hold_reason in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_on_hold_at(hold_reason) is not None
 
 
-def is_marked(held: str) -> bool:
+def is_marked(hold_reason: str) -> bool:
     """Return whether a person has decided about the delivery at which its rule was on hold."""
-    return held in (RELEASED, SKIPPED)
+    return hold_reason in (RELEASED, SKIPPED)

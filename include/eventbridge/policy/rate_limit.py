@@ -112,9 +112,9 @@ def grant(before: Balance | None, per_second: float, events: int, now: datetime)
     """
     most = max(1.0, per_second)
     passed = 0.0 if before is None else max(0.0, (now - before.at).total_seconds())
-    held = most if before is None else min(most, before.events + passed * per_second)
+    balance = most if before is None else min(most, before.events + passed * per_second)
     at = now if before is None else max(now, before.at)
-    if held <= 0:
-        return QuotaResult((1.0 - held) / per_second, 0, Balance(held, at))
-    ahead = math.floor(max(0.0, min(held - events, per_second * AHEAD_SECONDS)))
-    return QuotaResult(0.0, events + ahead, Balance(held - events - ahead, at))
+    if balance <= 0:
+        return QuotaResult((1.0 - balance) / per_second, 0, Balance(balance, at))
+    ahead = math.floor(max(0.0, min(balance - events, per_second * AHEAD_SECONDS)))
+    return QuotaResult(0.0, events + ahead, Balance(balance - events - ahead, at))

@@ -105,9 +105,9 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     path = layout.quality(hour, check_id, "json")
     write_record(runtime, path, record)
     check = QualityCheck(hour, now, len(measures), len(failures), path)
-    held = {rule: detail for rule, detail in failed_rules(failures).items() if rule in rules.rules}
-    if runtime.ledger.quality.record_check(check, held, of_quality_check(record)):
-        _log_failures(failures, held)
+    failed_expectations = {rule: detail for rule, detail in failed_rules(failures).items() if rule in rules.rules}
+    if runtime.ledger.quality.record_check(check, failed_expectations, of_quality_check(record)):
+        _log_failures(failures, failed_expectations)
 
 
 def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: _HourCounts) -> list[Measure]:
@@ -133,10 +133,10 @@ def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: _HourCou
     )
 
 
-def _log_failures(failures: list[Measure], held: dict[str, str]) -> None:
+def _log_failures(failures: list[Measure], failed_expectations: dict[str, str]) -> None:
     for each in failures:
         log.error("ALARM quality: %s", failure_message(each))
-    for rule, detail in held.items():
+    for rule, detail in failed_expectations.items():
         log.error("ALARM the rule %s is on hold until `eventbridge rules release` is called: %s", rule, detail)
 
 

@@ -210,10 +210,10 @@ def _file_differences(
                 rows_in[file] = count_rows(runtime.store, file)
             except StoreError:
                 rows_in[file] = None
-        held = rows_in[file]
-        if held is None:
+        row_count = rows_in[file]
+        if row_count is None:
             yield f"{name}: its file {file} cannot be read"
-        elif max(rowset.decode(rows), default=-1) >= held:
+        elif max(rowset.decode(rows), default=-1) >= row_count:
             yield f"{name}: has rows that are not in {file}"
 
 

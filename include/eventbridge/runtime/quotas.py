@@ -83,10 +83,10 @@ def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""
-    held = _stored_of(runtime, rules, bus.owner)
-    if held < quota.stored_bytes:
+    used = _stored_of(runtime, rules, bus.owner)
+    if used < quota.stored_bytes:
         return ""
-    return f"the buses of {bus.owner} have {held:,} bytes in the store, and its quota is {quota.stored_bytes:,}"
+    return f"the buses of {bus.owner} have {used:,} bytes in the store, and its quota is {quota.stored_bytes:,}"
 
 
 def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
@@ -148,4 +148,4 @@ def room_in_quota(runtime: Runtime) -> FreeSpace | None:
     if found is not None and found.counted_at is None:
         count_store(runtime)
         found = store_quota(runtime)
-    return None if found is None else quota_space(found.held, found.quota, found.resume)
+    return None if found is None else quota_space(found.used, found.quota, found.resume)

@@ -86,7 +86,7 @@ SETTLEMENT = pa.schema(
         pa.field("attempts", pa.int32(), nullable=False),  # attempts so far, over all batches
         pa.field("due_at", _TIME),  # retry_scheduled, unknown: when it may be tried again
         pa.field("lane", pa.string()),  # retry_scheduled, unknown: slow
-        pa.field("held", pa.string()),  # retry_scheduled, unknown: why it is on hold; null = due at due_at
+        pa.field("hold_reason", pa.string()),  # retry_scheduled, unknown: why it is on hold; null = due at due_at
         pa.field("reason", pa.string()),
         pa.field("detail", pa.string()),
         pa.field("published_at", _TIME, nullable=False),

@@ -35,8 +35,8 @@ class StreamingRouting:
     `has_left`: something waits for the close.
     """
 
-    def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, held: Collection[str]) -> None:
-        self._runtime, self._batch, self._held = runtime, batch, held
+    def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, on_hold: Collection[str]) -> None:
+        self._runtime, self._batch, self._on_hold = runtime, batch, on_hold
         self._program = route_program(batch.rule_set, rules, batch.bus)
         self._job = job_of(runtime, batch)
         self._known_at = time.monotonic()
@@ -58,7 +58,7 @@ class StreamingRouting:
             return
         self.has_left = self.has_left or found.has_others
         for each in found.deliveries:
-            if each.rule in self._held:
+            if each.rule in self._on_hold:
                 continue
             if (each.rule, each.target) in self._left:
                 self.has_left = True

@@ -281,14 +281,14 @@ Key = tuple[str, str]
 class PoolTurns:
     """The turns of a batch's targets, with pools and overrides from its start; False if no pool bounds it.
 
-    `held`: the rules whose pool has no slots.
+    `on_hold`: the rules whose pool has no slots.
     """
 
     def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:
         of_file = {name: QueuedTarget(rule.pool_name, rule.weight) for name, rule in rules.rules.items()}
         self._lanes = of_file | {name: QueuedTarget(*lane) for name, lane in overridden_lanes(rules, overrides).items()}
         closed = closed_pools(pools)
-        self.held = {name for name, lane in self._lanes.items() if lane.pool in closed}
+        self.on_hold = {name for name, lane in self._lanes.items() if lane.pool in closed}
         named = {lane.pool for lane in self._lanes.values()}
         self._slots = {name: slots for name, slots in bounding_slots(pools).items() if name in named}
 

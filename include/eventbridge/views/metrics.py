@@ -295,8 +295,8 @@ def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
         [Sample((), least)] if samples else [],
     )
     quota = store_quota(runtime)
-    held, most = ([], []) if quota is None else ([Sample((), float(quota.held))], [Sample((), float(quota.quota))])
-    yield _family("store_bytes", "gauge", "Size of the store, if it has a quota.", (), held)
+    used, most = ([], []) if quota is None else ([Sample((), float(quota.used))], [Sample((), float(quota.quota))])
+    yield _family("store_bytes", "gauge", "Size of the store, if it has a quota.", (), used)
     yield _family("store_quota_bytes", "gauge", "Ingestion stops at this size of the store.", (), most)
 
 

@@ -72,7 +72,8 @@ class StreamingRunner:
 class PendingStatus:
     """How many deliveries of a target are pending in one state for one reason.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` says what they are on hold
+    for.
     """
 
     rule: str
@@ -81,14 +82,15 @@ class PendingStatus:
     reason: str
     count: int
     next_due_at: datetime | None
-    held: str
+    hold_reason: str
 
 
 @dataclass(frozen=True)
 class DeferredMatchStatus:
     """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first deferred.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` says what they are on hold
+    for.
     """
 
     rule: str
@@ -97,7 +99,7 @@ class DeferredMatchStatus:
     events: int
     since: datetime
     next_due_at: datetime | None
-    held: str
+    hold_reason: str
 
 
 @dataclass(frozen=True)
@@ -223,8 +225,13 @@ def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
         yield RuleOnHold(name, version, hold.reason, hold.since)
     for waiting in runtime.ledger.pending.waiting_targets():
         rule, since = rules.rules.get(waiting.rule), waiting.newest_on_hold_since
-        if rule is not None and since is not None and waiting.state == "on_hold" and delivery_on_hold_at(waiting.held):
-            yield RuleOnHold(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
+        if (
+            rule is not None
+            and since is not None
+            and waiting.state == "on_hold"
+            and delivery_on_hold_at(waiting.hold_reason)
+        ):
+            yield RuleOnHold(rule.name, rule.version, f"{waiting.hold_reason} of the target {waiting.target}", since)
 
 
 def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
@@ -232,7 +239,7 @@ def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
     for waiting in runtime.ledger.pending.waiting_targets():
         if waiting.state == "on_hold":
-            on_hold_for[waiting.rule, waiting.target].add(waiting.held)
+            on_hold_for[waiting.rule, waiting.target].add(waiting.hold_reason)
     return [
         PendingStatus(
             row.rule,
@@ -241,7 +248,7 @@ def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
             row.reason,
             row.count,
             next_due_at=row.next_due_at if row.state == "scheduled" else None,
-            held=", ".join(sorted(on_hold_for[row.rule, row.target])) if row.state == "on_hold" else "",
+            hold_reason=", ".join(sorted(on_hold_for[row.rule, row.target])) if row.state == "on_hold" else "",
         )
         for row in runtime.ledger.pending.counts()
     ]
@@ -261,7 +268,7 @@ def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredM
             sum(each.count for each in group),
             since=min(each.made_at for each in group),
             next_due_at=min(each.due_at for each in group) if state == "scheduled" else None,
-            held=(deferred_match_hold_reason(rules, rules_on_hold, {}, overrides, rule) or _POOL_OR_RUN)
+            hold_reason=(deferred_match_hold_reason(rules, rules_on_hold, {}, overrides, rule) or _POOL_OR_RUN)
             if state == "on_hold"
             else "",
         )

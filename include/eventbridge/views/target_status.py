@@ -41,12 +41,12 @@ class TargetStanding:
 class TargetLine(TargetStanding):
     """The status of one target, and how many of its deliveries are pending, scheduled or on hold.
 
-    `held`: why its deliveries are on hold by an operator or a pool without slots: its state is then `paused`, if it is
-    ok otherwise.
+    `hold_reason`: why its deliveries are on hold by an operator or a pool without slots: its state is then `paused`, if
+    it is ok otherwise.
     """
 
     waiting: int
-    held: str = ""
+    hold_reason: str = ""
 
 
 def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
@@ -117,7 +117,7 @@ class _Lines:
         for row in runtime.ledger.pending.counts():
             self._waiting[row.rule, row.target] += row.count
         self._pool_closed = {
-            (w.rule, w.target) for w in runtime.ledger.pending.waiting_targets() if w.held == POOL_CLOSED
+            (w.rule, w.target) for w in runtime.ledger.pending.waiting_targets() if w.hold_reason == POOL_CLOSED
         }
 
     def not_ok(self) -> set[tuple[str, str]]:
@@ -131,11 +131,13 @@ class _Lines:
     def of(self, rule: str, target: str) -> TargetLine:
         """Return the status of one target."""
         status = self._statuses.get((rule, target))
-        held = self._overrides.hold_reason(rule, target) or (POOL_CLOSED if (rule, target) in self._pool_closed else "")
+        hold_reason = self._overrides.hold_reason(rule, target) or (
+            POOL_CLOSED if (rule, target) in self._pool_closed else ""
+        )
         if status is None:
             standing = TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
         else:
             standing = _standing_of(status, self._now)
-        if held and standing.state == "ok":
+        if hold_reason and standing.state == "ok":
             standing = replace(standing, state="paused")
-        return TargetLine(**vars(standing), waiting=self._waiting[rule, target], held=held)
+        return TargetLine(**vars(standing), waiting=self._waiting[rule, target], hold_reason=hold_reason)

@@ -79,7 +79,7 @@ def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, 
     sending.deliver()
 
     (row,) = sending.runtime.ledger.pending.find(state="on_hold")
-    assert (row.target, row.held, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
+    assert (row.target, row.hold_reason, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
     assert len(list(dead_letters(sending.runtime))) == 2
     assert audit(sending.runtime).differences == ()
     sending.site.clock.advance(100_000)
@@ -105,7 +105,7 @@ def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
         sending.deliver()
 
     (row,) = sending.runtime.ledger.pending.find(state="on_hold")
-    assert (row.target, row.held) == (QUEUE, QUEUE_EXHAUSTED)
+    assert (row.target, row.hold_reason) == (QUEUE, QUEUE_EXHAUSTED)
     assert audit(sending.runtime).differences == ()
 
 

@@ -71,7 +71,7 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     sending.deliver()
 
     assert entries(runtime) == [("deadline_missed", 1)]
-    assert [row.held for row in runtime.ledger.pending.find() if row.state != "closed"] == ["rule disabled"]
+    assert [row.hold_reason for row in runtime.ledger.pending.find() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
     assert audit(runtime).differences == ()
 

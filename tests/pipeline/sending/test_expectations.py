@@ -45,7 +45,12 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     sending.deliver()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 9}
     (pending,) = status(sending.runtime).pending
-    assert (pending.rule, pending.state, pending.held, pending.count) == ("orders", "on_hold", "expectation failed", 3)
+    assert (pending.rule, pending.state, pending.hold_reason, pending.count) == (
+        "orders",
+        "on_hold",
+        "expectation failed",
+        3,
+    )
     (event,) = [event["data"] for event in events_on_operations_bus(sending) if event["type"] == "rule.on_hold"]
     assert (event["rule"], event["reason"], event["on_hold_at"]) == ("orders", held.reason, first)
 
@@ -120,10 +125,10 @@ def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
     operate(sending.runtime, "pause rule", "orders")
     sending.publish(1)
     sending.deliver()
-    assert {row.held for row in sending.runtime.ledger.pending.find()} == {"rule paused"}
+    assert {row.hold_reason for row in sending.runtime.ledger.pending.find()} == {"rule paused"}
 
     assert operate(sending.runtime, "resume rule", "orders").released == 0
-    assert {row.held for row in sending.runtime.ledger.pending.find()} == {"expectation failed"}
+    assert {row.hold_reason for row in sending.runtime.ledger.pending.find()} == {"expectation failed"}
     assert release_rule(sending.runtime, "orders").deliveries == 1
     sending.deliver()
 

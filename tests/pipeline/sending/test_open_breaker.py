@@ -203,7 +203,7 @@ def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: 
     assert standing(sending).state == "disabled"
     assert standing(sending).reason == "every attempt failed for 1.0 days"
     sending.retry()
-    assert {row.held for row in runtime.ledger.pending.find(state="on_hold")} == {"target disabled"}
+    assert {row.hold_reason for row in runtime.ledger.pending.find(state="on_hold")} == {"target disabled"}
     sending.rules(crm="/healthy/crm")
     enable_target(runtime, "orders", "crm")
     assert standing(sending).state == "ok"

@@ -32,7 +32,7 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
 
     assert paths(sending) == {}
     (pending,) = status(runtime).pending
-    assert (pending.state, pending.held, pending.count) == ("on_hold", "rule paused", 10)
+    assert (pending.state, pending.hold_reason, pending.count) == ("on_hold", "rule paused", 10)
     (said,) = status(runtime).overrides
     assert (said.rule, said.target, said.kind, said.set_by) == ("orders", "", "paused", "ada")
     sending.deliver()
@@ -52,7 +52,7 @@ def test_a_paused_target_waits_and_its_neighbour_does_not(sending: Sending) -> N
     operate(runtime, "pause target", "orders", "crm")
     assert sending.deliver_batch()
     assert paths(sending) == {"/healthy/note": 10}
-    assert {line.target: line.held for line in target_list(runtime)} == {"crm": "target paused", "note": ""}
+    assert {line.target: line.hold_reason for line in target_list(runtime)} == {"crm": "target paused", "note": ""}
 
     operate(runtime, "resume target", "orders", "crm")
     sending.deliver()
@@ -67,7 +67,7 @@ def test_a_target_that_is_kept_waiting_is_not_shown_as_ok(sending: Sending) -> N
     sending.deliver_batch()
     runtime.ledger.pending.hold("orders", "crm", POOL_CLOSED)
     operate(runtime, "pause target", "orders", "note", by="ada")
-    shown = {line.target: (line.state, line.held) for line in target_list(runtime)}
+    shown = {line.target: (line.state, line.hold_reason) for line in target_list(runtime)}
 
     assert shown == {"crm": ("paused", POOL_CLOSED), "note": ("paused", TARGET_PAUSED)}
 
@@ -81,7 +81,7 @@ def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(s
     sending.settle(batch)
 
     assert paths(sending) == {}
-    assert {row.held for row in sending.runtime.ledger.pending.find()} == {"rule paused"}
+    assert {row.hold_reason for row in sending.runtime.ledger.pending.find()} == {"rule paused"}
 
 
 def test_a_disabled_rule_lets_events_pass(sending: Sending) -> None:

@@ -279,7 +279,7 @@ def test_a_key_continues_while_another_key_of_its_shard_fails(
     publish(sending, keyed(3, one), keyed(3, two))
     sending.deliver()
     later(sending, clock, rounds=1)
-    assert {row.held for row in runtime.ledger.pending.find("on_hold")} == {"order"}
+    assert {row.hold_reason for row in runtime.ledger.pending.find("on_hold")} == {"order"}
 
     del recorder.refused[one, 0]
     later(sending, clock, rounds=1)

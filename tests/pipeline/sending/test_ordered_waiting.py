@@ -179,7 +179,9 @@ def test_a_released_delivery_waits_for_the_delivery_hours(
     sending.deliver()
     assert len(runtime.ledger.batches.find(limit=None)) == before, "batch after batch defers it"
     assert recorder.asked == [("a", 0), ("a", 1)]
-    assert [row.held for row in runtime.ledger.order.rows_on_hold("orders") if row.due_at == TOMORROW] == ["released"]
+    assert [row.hold_reason for row in runtime.ledger.order.rows_on_hold("orders") if row.due_at == TOMORROW] == [
+        "released"
+    ]
 
     move_to(clock, TOMORROW)
     sending.deliver()

@@ -361,7 +361,7 @@ def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending)
     rows = settled(runtime, batch.batch_id)["crm"]
     assert runtime.ledger.targets.statuses()["orders", "crm"].state == "disabled"
     assert 1 <= sum(row.reason == "target_gone" for row in rows) <= 2
-    assert {row.held for row in rows if row.status == "unknown"} == {"target disabled"}
+    assert {row.hold_reason for row in rows if row.status == "unknown"} == {"target disabled"}
 
 
 def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(sending: Sending) -> None:

@@ -118,7 +118,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_releases_them(sending: Sending
     clock.advance(2 * 3600)
     sending.deliver()
     (held,) = [row for row in runtime.ledger.pending.find() if row.state != "closed"]
-    assert (held.state, held.held) == ("on_hold", "rule disabled")
+    assert (held.state, held.hold_reason) == ("on_hold", "rule disabled")
 
     clock.advance(30 * 3600)
     sending.rules(crm="/healthy/crm")
@@ -136,7 +136,7 @@ def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending
     clock.advance(2 * 3600)
     sending.retry()
     (held,) = [row for row in runtime.ledger.pending.find() if row.state != "closed"]
-    assert held.held == "rule removed"
+    assert held.hold_reason == "rule removed"
     assert list(dead_letters(runtime)) == []
 
     clock.advance(3700)
@@ -196,7 +196,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     sending.remove()
 
     assert sending.retry() is None
-    assert [row.held for row in runtime.ledger.pending.find(state="on_hold")] == ["rule removed"]
+    assert [row.hold_reason for row in runtime.ledger.pending.find(state="on_hold")] == ["rule removed"]
     clock.advance(3700)
     sending.retry()
     assert [record["reason"] for record in dead_letters(runtime)] == ["rule_removed"]
@@ -223,7 +223,7 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
     clock.advance(2 * 3600)
 
     closed = plan_retries(runtime, RUNNER, {"eventbridge.medium": PoolSlots(0, 0)})
-    held = [row.held for row in runtime.ledger.pending.find() if row.state == "on_hold"]
+    held = [row.hold_reason for row in runtime.ledger.pending.find() if row.state == "on_hold"]
     opened = plan_retries(runtime, RUNNER, {"eventbridge.medium": PoolSlots(4, 4)})
 
     assert closed.batch_id is None

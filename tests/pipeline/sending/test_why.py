@@ -195,7 +195,7 @@ def test_a_pending_delivery_is_reported_with_its_reason(sending: Sending) -> Non
 
     (delivery,) = one(sending).deliveries
 
-    assert (delivery.state, delivery.held) == ("on_hold", "rule paused")
+    assert (delivery.state, delivery.hold_reason) == ("on_hold", "rule paused")
     assert "on hold: rule paused" in [each.detail for each in one(sending).steps]
 
 

@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> str:
     ledger = Ledger.open(url, Clock())
     register(ledger)
     settle(ledger)
-    ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, held="pool \u00fcber\u00fcll")])
+    ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, hold_reason="pool \u00fcber\u00fcll")])
     assert ledger.pending.take(a_retry_batch(), [], [1, 2])
     ledger.settlement.commit("batch-1", "flights", [], after(9), "000000")
     route(ledger, "batch-2")

@@ -46,7 +46,7 @@ def settled_with_pending(ledger: Ledger) -> None:
     """Have a batch that left three rows pending, and offsets where its ranges start."""
     register(ledger)
     settle(ledger)
-    ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, held="pool closed")])
+    ledger.pending.add([a_pending(1), a_pending(2), a_pending(3, hold_reason="pool closed")])
 
 
 def taken(ledger: Ledger) -> None:

@@ -93,7 +93,7 @@ ARGUMENTS: dict[str, list[object]] = {
     "by": [("grain", "at")],
     "committed": [True, False],
     "group": [None, "flights"],
-    "held": [None, "pool closed"],
+    "hold_reason": [None, "pool closed"],
     "instead": ["", "rule disabled"],
     "kept": [["all", "manifest"]],
     "kind": ["buffer"],
@@ -239,7 +239,7 @@ def backlog(tmp_path: Path) -> Iterator[Backlog]:
     made.add_pending(5, 0)
     made.add_pending(1, 60)
     made.add_pending(1, 7, expires_at=after(8))
-    made.add_pending(1, 7, held="released")
+    made.add_pending(1, 7, hold_reason="released")
     made.add_pending(2, 7, order_shard=4)
     yield made
     made.close()
@@ -249,14 +249,14 @@ _OF_TARGET = "(rule=? AND target=?"
 QUERIES = [
     pytest.param(due.FIRST_DUE, "ix_pending_scheduled (due_at<?)", id="first"),
     pytest.param(
-        due.select_targets(None), f"ix_pending_scheduled_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"
+        due.select_targets(None), f"ix_pending_scheduled_kind {_OF_TARGET} AND hold_reason=? AND runner=?", id="targets"
     ),
     pytest.param(due.select_targets("flights"), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="runners-targets"),
     pytest.param(due.select_rows(5, None), f"ix_pending_scheduled_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
     pytest.param(due.select_rows(5, "flights"), f"ix_pending_scheduled_of_target {_OF_TARGET}", id="runners-rows"),
     pytest.param(due.select_rows(5, None, alone=True), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="past-age"),
     pytest.param(
-        due.select_rows(5, None, alone=True), f"ix_pending_scheduled_kind {_OF_TARGET} AND held>?", id="reasoned"
+        due.select_rows(5, None, alone=True), f"ix_pending_scheduled_kind {_OF_TARGET} AND hold_reason>?", id="reasoned"
     ),
     pytest.param(due.select_rows_in_order(5), f"ix_pending_scheduled_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
 ]
@@ -280,7 +280,7 @@ def test_rows_that_are_not_due_cost_nothing(backlog: Backlog, query: ClauseEleme
     backlog.add_pending(1, 11, target="mail")
     before = backlog.steps(query)
     backlog.add_pending(5_000, 11)
-    backlog.add_pending(2_500, 0, held="pool closed")
+    backlog.add_pending(2_500, 0, hold_reason="pool closed")
     backlog.add_pending(2_500, 11, target="mail")
 
     assert backlog.steps(query) <= before * 1.1
@@ -328,8 +328,8 @@ def test_pending_rows_cost_the_planning_of_a_retry_run_nothing(backlog: Backlog,
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
     """
-    mail = {"target": "mail", "held": "pool closed", "state": "on_hold"}
-    behind, taken = {"order_shard": 3, "held": "order", "state": "on_hold"}, {"order_shard": 5, "chunk_id": 1}
+    mail = {"target": "mail", "hold_reason": "pool closed", "state": "on_hold"}
+    behind, taken = {"order_shard": 3, "hold_reason": "order", "state": "on_hold"}, {"order_shard": 5, "chunk_id": 1}
     backlog.add_pending(1, 0, **mail, expires_at=after(1))
     backlog.add_pending(1, 0, **behind)
     backlog.add_pending(2, 0, **taken)
@@ -345,7 +345,7 @@ def test_pending_rows_cost_the_planning_of_a_retry_run_nothing(backlog: Backlog,
 
 
 #: An index that is entered behind the kind that was found before.
-_BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
+_BEHIND = "(rule=? AND target=? AND state=? AND hold_reason=? AND runner>?)"
 
 
 @pytest.mark.parametrize(
@@ -357,12 +357,14 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(batches.select_overdue(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
         pytest.param(pending.PENDING_TAKEN_BY, "ix_pending_taken_by (taken_by=?)", id="taken"),
         pytest.param(
-            pending.update_released(aged=False, held="pool closed"),
+            pending.update_released(aged=False, hold_reason="pool closed"),
             "ix_pending_waiting (rule=? AND target=?)",
             id="release",
         ),
         pytest.param(pending.DEAD_LETTER_PENDING, "ix_pending_on_hold (rule=? AND target=?)", id="give-up"),
-        pytest.param(pending.HOLD_PENDING, "ix_pending_scheduled_kind (rule=? AND target=? AND held=?)", id="hold"),
+        pytest.param(
+            pending.HOLD_PENDING, "ix_pending_scheduled_kind (rule=? AND target=? AND hold_reason=?)", id="hold"
+        ),
         pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
         pytest.param(pending.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
         pytest.param(routing.ONE_DUE, "ix_deferred_match_scheduled (rule=? AND due_at<?)", id="reference"),
@@ -378,7 +380,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(pending.SHARD_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
         pytest.param(
             order.SHARDS_ON_HOLD,
-            "ix_pending_shard (rule=? AND target=? AND order_shard=? AND state=? AND held>?)",
+            "ix_pending_shard (rule=? AND target=? AND order_shard=? AND state=? AND hold_reason>?)",
             id="on_hold",
         ),
         pytest.param(pending.select_counts(None), "ix_pending_waiting", id="counts"),

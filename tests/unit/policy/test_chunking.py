@@ -83,7 +83,7 @@ def test_a_degraded_target_has_chunks_of_its_own_that_are_not_handed_out() -> No
     """What a degraded target gets is pending, due at once, and shares no chunk."""
     chunks = cut_chunks([piece("a", 1), piece("b", 1)], limits(), {("rule-a", "a"): "degraded"})
 
-    assert [(targets(chunk), chunk.handed_out, chunk.held) for chunk in chunks] == [
+    assert [(targets(chunk), chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [
         (["b"], True, ""),
         (["a"], False, ""),
     ]
@@ -93,14 +93,14 @@ def test_a_disabled_target_is_held() -> None:
     """What a disabled target gets waits until a person enables it."""
     chunks = cut_chunks([piece("a", 1)], limits(), {("rule-a", "a"): "disabled"})
 
-    assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "target disabled")]
+    assert [(chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [(False, "target disabled")]
 
 
 def test_a_closed_pool_is_held() -> None:
     """A pool of 0 slots gets nothing; what it would get is on hold."""
     chunks = cut_chunks([piece("a", 1)], limits(pools={"eventbridge.medium": PoolSlots(0, 0)}), {})
 
-    assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "pool closed")]
+    assert [(chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [(False, "pool closed")]
 
 
 def test_a_pool_gets_at_most_twice_its_free_slots() -> None:
@@ -111,7 +111,7 @@ def test_a_pool_gets_at_most_twice_its_free_slots() -> None:
 
     out = [chunk.pool for chunk in chunks if chunk.handed_out]
     assert (out.count("busy"), out.count("unknown")) == (4, 6)
-    assert {chunk.held for chunk in chunks} == {""}
+    assert {chunk.hold_reason for chunk in chunks} == {""}
 
 
 def test_every_pool_has_its_turn_before_the_batch_is_full() -> None:
@@ -186,7 +186,7 @@ def test_an_early_row_withholds_later_rows_of_its_shard() -> None:
 
     chunks = cut_chunks([behind, first, replace(early, early=True), *shard(4, [10])], limits(), {})
 
-    assert [(chunk.handed_out, [each.file for each in chunk.pieces], chunk.held) for chunk in chunks] == [
+    assert [(chunk.handed_out, [each.file for each in chunk.pieces], chunk.hold_reason) for chunk in chunks] == [
         (True, ["000", "000"], ""),
         (False, ["001", "002"], ""),
     ]
@@ -198,7 +198,7 @@ def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
     (held,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "disabled"})
 
     assert chunk.handed_out
-    assert (held.handed_out, held.held) == (False, "target disabled")
+    assert (held.handed_out, held.hold_reason) == (False, "target disabled")
 
 
 def test_an_early_delivery_is_not_handed_out() -> None:
@@ -208,11 +208,11 @@ def test_an_early_delivery_is_not_handed_out() -> None:
     chunks = cut_chunks([piece("a", 1), early], limits(), {})
     disabled = cut_chunks([early], limits(), {("rule-a", "a"): "disabled"})
 
-    assert [(chunk.pieces[0].file, chunk.handed_out, chunk.held) for chunk in chunks] == [
+    assert [(chunk.pieces[0].file, chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [
         ("a", True, ""),
         ("b", False, ""),
     ]
-    assert [chunk.held for chunk in disabled] == ["target disabled"]
+    assert [chunk.hold_reason for chunk in disabled] == ["target disabled"]
 
 
 def test_a_target_that_takes_more_at_a_time_has_larger_chunks() -> None:

@@ -21,7 +21,7 @@ def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | 
 
 
 @pytest.mark.parametrize(
-    ("was_stopped", "held", "stopped"),
+    ("was_stopped", "used", "stopped"),
     [
         pytest.param(False, 99, False, id="below the quota it continues"),
         pytest.param(False, 100, True, id="at the quota it stops"),
@@ -30,9 +30,9 @@ def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | 
         pytest.param(False, 120, True, id="what was in progress may have passed it"),
     ],
 )
-def test_a_quota_is_a_room_with_lines(was_stopped: bool, held: int, stopped: bool) -> None:
+def test_a_quota_is_a_room_with_lines(was_stopped: bool, used: int, stopped: bool) -> None:
     """It is taken up by as many bytes as it has, and free again with no more than those to resume at."""
-    room = quota_space(held, 100, 90)
+    room = quota_space(used, 100, 90)
 
     assert (short_of([room], "quota" if was_stopped else None) is not None) is stopped
 

@@ -41,7 +41,7 @@ def test_an_operators_priority_counts_in_turns() -> None:
 
 def test_an_operators_priority_decides_which_shared_pool_holds_a_rule() -> None:
     """What was moved into a pool without slots is on hold, and what was moved out of it is not."""
-    assert PoolTurns(rules(), SHUT, OperatorOverrides()).held == set()
-    assert PoolTurns(rules(), SHUT, said("then", "low")).held == {"then"}
-    assert PoolTurns(rules(priority="low"), SHUT, said("then", "high")).held == {"first"}
-    assert PoolTurns(rules(), None, said("then", "low")).held == set()
+    assert PoolTurns(rules(), SHUT, OperatorOverrides()).on_hold == set()
+    assert PoolTurns(rules(), SHUT, said("then", "low")).on_hold == {"then"}
+    assert PoolTurns(rules(priority="low"), SHUT, said("then", "high")).on_hold == {"first"}
+    assert PoolTurns(rules(), None, said("then", "low")).on_hold == set()

@@ -280,8 +280,8 @@ def plan_events(
         if is_ingestion_stopped(runtime):
             return None
         at = consumer.offsets
-        held = sum(max(0, source.end(partition) - at.get(partition, 0)) for partition in source.partitions())
-        if (room := most_events(runtime, runner, most) - held) > 0:
+        available = sum(max(0, source.end(partition) - at.get(partition, 0)) for partition in source.partitions())
+        if (room := most_events(runtime, runner, most) - available) > 0:
             source.take_in(room)  # the inbox then holds as many as a batch may take
     if request.holder is not None and not consumer.transfers and not any_passed_over(bus, source, consumer.offsets):
         standing = sorted(_existing(bus, source, consumer.offsets).items())
@@ -344,10 +344,10 @@ def _ranges(
     for partition, offset in sorted(_existing(bus, source, consumer.offsets).items()):
         found = waiting_events(bus, source, partition, offset)
         waiting.append(found._replace(end=min(found.end, consumer.until.get(partition, found.end))))
-    held = sum(each.end - each.readable_from for each in waiting)
+    available = sum(each.end - each.readable_from for each in waiting)
     # Another topic's few events would wait for the whole of a batch that is large.
-    limit = most_events(runtime, runner, most, held if len(bus.source.topics) == 1 else 0)
-    return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
+    limit = most_events(runtime, runner, most, available if len(bus.source.topics) == 1 else 0)
+    return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=available > limit)
 
 
 def repeat_bus_commits(runtime: Runtime, runner: str) -> None:

@@ -121,7 +121,7 @@ class RetryChunks:
             rows = [row for row in rows if row.order_shard is None]
             rows += ordered_due(self.runtime, rule, target, self._now, self.runner)
         most = self._most(rule, spec, status)
-        given_up = any(row.held for row in rows)
+        given_up = any(row.hold_reason for row in rows)
         if probes and not given_up:  # dead-lettering needs no probe
             most = min(most, GOOD_PROBES)
         first = _within(rows, min(size.deliveries, most), size.size)
@@ -185,11 +185,11 @@ def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
     return found is not None and target in found.destinations and found.destinations[target].ordered
 
 
-def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
+def keeps_waiting(rules: RuleSet, rule: str, target: str, hold_reason: str) -> bool:
     """Return whether rows that are on hold because of order stay so: the current rules still want that order."""
-    if not waits_for_order(held) or not is_ordered(rules, rule, target):
+    if not waits_for_order(hold_reason) or not is_ordered(rules, rule, target):
         return False
-    return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
+    return hold_reason == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
 def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
@@ -212,17 +212,17 @@ def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
     are gone.
     """
     waiting = {
-        (each.rule, each.target, each.held)
+        (each.rule, each.target, each.hold_reason)
         for each in runtime.ledger.pending.waiting_targets(runner)
-        if each.state == "on_hold" and keeps_waiting(rules, each.rule, each.target, each.held)
+        if each.state == "on_hold" and keeps_waiting(rules, each.rule, each.target, each.hold_reason)
     }
-    for rule, target, held in sorted(waiting):
-        if is_marked(held):
-            runtime.ledger.pending.dead_letter(rule, target, held)
-        elif held == BEHIND_ITS_KEY:
+    for rule, target, hold_reason in sorted(waiting):
+        if is_marked(hold_reason):
+            runtime.ledger.pending.dead_letter(rule, target, hold_reason)
+        elif hold_reason == BEHIND_ITS_KEY:
             for shard in runtime.ledger.order.blocked_shards(rule, target):
                 runtime.ledger.order.release_shard(rule, target, shard)
 
 
 def _turn(row: PendingDeliveries) -> tuple[bool, str, int]:
-    return (row.attempts == 0 and not is_marked(row.held), row.files[0][0], row.pending_id or 0)
+    return (row.attempts == 0 and not is_marked(row.hold_reason), row.files[0][0], row.pending_id or 0)

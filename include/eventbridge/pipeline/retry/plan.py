@@ -131,18 +131,20 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
     now = runtime.clock()
     statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.in_effect()
     for waiting in runtime.ledger.pending.waiting_targets(runner):
-        rule, target, held = waiting.rule, waiting.target, waiting.held
-        if held == QUEUE_EXHAUSTED:
+        rule, target, hold_reason = waiting.rule, waiting.target, waiting.hold_reason
+        if hold_reason == QUEUE_EXHAUSTED:
             continue  # until an operator fixes the queue and runs `targets enable`
         reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
-        if keeps_waiting(rules, rule, target, held):
+        if keeps_waiting(rules, rule, target, hold_reason):
             continue
-        if reason == held:
+        if reason == hold_reason:
             if _grace_is_over(waiting, now):
                 runtime.ledger.pending.dead_letter(rule, target, RULE_REMOVED)
-        elif held:
+        elif hold_reason:
             # deliveries of a disabled target age while they wait; every other reason stops the clock
-            runtime.ledger.pending.release(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+            runtime.ledger.pending.release(
+                rule, target, aged=hold_reason == TARGET_DISABLED, hold_reason=hold_reason, instead=reason
+            )
         else:
             runtime.ledger.pending.hold(rule, target, reason)
     runtime.ledger.pending.release_expired(now)
@@ -162,7 +164,7 @@ def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
 
 
 def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
-    if waiting.state != "on_hold" or waiting.held != RULE_REMOVED or waiting.newest_on_hold_since is None:
+    if waiting.state != "on_hold" or waiting.hold_reason != RULE_REMOVED or waiting.newest_on_hold_since is None:
         return False
     return now - waiting.newest_on_hold_since >= REMOVED_RULE_GRACE
 

@@ -204,13 +204,13 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)
-    held = {
+    on_hold = {
         name: ON_HOLD
         for name, each in runtime.ledger.rules.on_hold().items()
         if name in rules.rules and each.version == rules.rules[name].version
     }
     behind = dict.fromkeys(_behind(runtime, rules), BEHIND)
-    return behind | dict.fromkeys(full_rules(runtime, rules), PENDING_MAX) | held
+    return behind | dict.fromkeys(full_rules(runtime, rules), PENDING_MAX) | on_hold
 
 
 def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:

@@ -277,5 +277,5 @@ def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, on_hold_seconds: float)
         size=plan.size,
         handed_out=plan.handed_out,
         map_index=map_index,
-        held=plan.held,
+        hold_reason=plan.hold_reason,
     )

@@ -58,8 +58,8 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
         runtime.ledger.pending.add([*rows, *pending_copies(runtime, batch)], first)
         release_after_progress(runtime, batch, rows)
         # A task that dies here is repeated before the batch can be committed, and queues the events again.
-        if held := _on_hold_events(runtime, batch, rows):
-            runtime.ledger.operational_events.queue(held)
+        if on_hold := _on_hold_events(runtime, batch, rows):
+            runtime.ledger.operational_events.queue(on_hold)
 
 
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
@@ -67,18 +67,18 @@ def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDel
 
     The events follow from the settlement alone, so repeating this makes the same events.
     """
-    held = {name: row for row in pending if (name := delivery_on_hold_at(row.held)) is not None}
-    if not held:
+    on_hold = {name: row for row in pending if (name := delivery_on_hold_at(row.hold_reason)) is not None}
+    if not on_hold:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]
     found = (table.to_pylist() for _, table in settled_as(runtime, batch.batch_id, ["retry_scheduled"], columns))
     rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
-    times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in held}
+    times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in on_hold}
     return [
         of_rule_on_hold_at_delivery(
             row.rule, row.target, name, _position_of(row), row.reason, times[name], batch.batch_id
         )
-        for name, row in held.items()
+        for name, row in on_hold.items()
     ]
 
 
@@ -117,9 +117,11 @@ class _PendingContext:
     def pending(self, settlement: int, waiting: WaitingRows, group: PendingGroup, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
         on_hold_seconds = max((piece.on_hold_seconds for piece in pieces), default=0.0)
-        if group.reason == BLOCKED and not group.held:  # it waits until its key may be tried again, and does not age
+        if (
+            group.reason == BLOCKED and not group.hold_reason
+        ):  # it waits until its key may be tried again, and does not age
             on_hold_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
-        if group.held == QUEUE_EXHAUSTED:  # if it is released it must be tried: its age begins with the hold
+        if group.hold_reason == QUEUE_EXHAUSTED:  # if it is released it must be tried: its age begins with the hold
             on_hold_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
         published_at, late_reported_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return PendingDeliveries(
@@ -138,8 +140,8 @@ class _PendingContext:
             count=len(at),
             size=_share(pieces, len(at)),
             lane=group.lane,
-            held=group.held,
-            state="on_hold" if group.held and not is_marked(group.held) else "scheduled",
+            hold_reason=group.hold_reason,
+            state="on_hold" if group.hold_reason and not is_marked(group.hold_reason) else "scheduled",
             on_hold_seconds=on_hold_seconds,
             lineage=self._lineage(group, pieces),
             expires_at=_expires_at(self._rule_set, group, time_at(int(waiting.age_begins[at].max())), on_hold_seconds),
@@ -215,8 +217,8 @@ class OrderedPending:
         self._rule_set = runtime.rules_of(batch)
         self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
         for taken in runtime.ledger.pending.taken_by(batch.batch_id):
-            for file, rows in taken.files if is_marked(taken.held) else ():
-                self._notes[file].append((taken.held, row_vectors.decode(rows)))
+            for file, rows in taken.files if is_marked(taken.hold_reason) else ():
+                self._notes[file].append((taken.hold_reason, row_vectors.decode(rows)))
 
     def enter(self, waiting: WaitingRows) -> None:
         """Set shard, position, reason and hold in rows of ordered targets."""
@@ -229,7 +231,7 @@ class OrderedPending:
         shown = waiting.has(waiting.status, "retry_scheduled") & waiting.has(waiting.reason, *ENDS, BLOCKED) & ordered
         waiting.kept_reason[ordered] = waiting.status[ordered]
         waiting.kept_reason[shown] = waiting.reason[shown]
-        self._hold(waiting, ordered & (waiting.held == NO_CODE))
+        self._hold(waiting, ordered & (waiting.hold_reason == NO_CODE))
 
     def _set_positions(self, waiting: WaitingRows, file: str, at: Rows) -> None:
         rows = waiting.row[at]
@@ -247,15 +249,15 @@ class OrderedPending:
         blocked = waiting.has(waiting.reason, BLOCKED)
         untried = waiting.has(waiting.status, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
         if self._batch.kind == "retry" and not self._batch.routes:
-            waiting.held[free & blocked] = waiting.code(BEHIND_ITS_KEY)
+            waiting.hold_reason[free & blocked] = waiting.code(BEHIND_ITS_KEY)
         for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():
             for note, rows in self._notes[file]:  # an operator's decision survives the push that was to carry it out
-                waiting.held[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
+                waiting.hold_reason[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
         ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
         if ended.any():
             ended &= waiting.of_targets(partial(dead_letters_nothing, self._rule_set))
         for number in np.flatnonzero(ended).tolist():
-            waiting.held[number] = waiting.code(on_hold_at(delivery_id_text(waiting.ids[number].tobytes())))
+            waiting.hold_reason[number] = waiting.code(on_hold_at(delivery_id_text(waiting.ids[number].tobytes())))
 
 
 def dead_letters_nothing(rules: RuleSet, rule: str, target: str) -> bool:

@@ -54,7 +54,7 @@ _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
     STATUS_RANK.index, ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 )
 
-_DISABLED, _COPY_HELD = 0, 1  # indices in `Judge._held`
+_DISABLED, _COPY_ON_HOLD = 0, 1  # indices in `Judge._hold_reasons`
 
 #: Columns of a delivery row that settle the delivery.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
@@ -109,9 +109,14 @@ class Judge:
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
         self._overrides = runtime.ledger.overrides.in_effect()
-        reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
-        self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
-        codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
+        reasons = {
+            EXPECTATION_FAILED,
+            RULE_PAUSED,
+            TARGET_PAUSED,
+            *(chunk.hold_reason for chunk in chunks if chunk.hold_reason),
+        }
+        self._hold_reasons = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
+        codes = (self._hold_reasons.index(chunk.hold_reason) if chunk.hold_reason else NO_CODE for chunk in chunks)
         self._on_hold_of_chunk = np.array([*codes, NO_CODE])
 
     def settle(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
@@ -128,14 +133,14 @@ class Judge:
         status[~found] = _UNKNOWN
         attempts = np.where(found, numbers_of(responses["attempts"]), attempts)
         due_at = np.full(len(rows), NO_TIME)
-        held = np.full(len(rows), NO_CODE)
+        hold_reason = np.full(len(rows), NO_CODE)
         reason, detail = coded(responses["reason"]), coded(responses["detail"])
 
         failed = valid_of(table["failure"]) & ~found
         waits = (status >= _RETRY) & ~failed
         if waits.any():
             due_at[waits] = self._due_at(table, responses, chunk_of)[waits]
-            held[waits] = self._held_for(table, chunk_of)[waits]
+            hold_reason[waits] = self._hold_reasons_of(table, chunk_of)[waits]
         if failed.any():
             kept = failed & _of_targets(table, self._dead_letters_nothing)
             status[failed] = _DEAD
@@ -146,11 +151,11 @@ class Judge:
         if self._shadows:
             over = (status != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
             status, reason = self._settle_shadows(status, reason, over, failed)
-            due_at[over], held[over] = NO_TIME, NO_CODE
+            due_at[over], hold_reason[over] = NO_TIME, NO_CODE
         if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
             dead = status == _DEAD
             status[dead], attempts[dead] = _RETRY, 0
-            due_at[dead], held[dead] = self._now, _COPY_HELD
+            due_at[dead], hold_reason[dead] = self._now, _COPY_ON_HOLD
         return pa.Table.from_arrays(
             [
                 *(table["delivery_id"], coded(table["rule"]), coded(table["target"])),
@@ -161,7 +166,7 @@ class Judge:
                 column_of(attempts, pa.int32()),
                 times(due_at),
                 texts(np.where(status >= _RETRY, 0, NO_CODE), [_SLOW]),
-                texts(held, self._held),
+                texts(hold_reason, self._hold_reasons),
                 reason,
                 detail,
                 *(table[name] for name in ("published_at", "arrived_at", "not_before")),
@@ -189,14 +194,14 @@ class Judge:
                     due_at[its_rows] = np.array(opens)[back]
         return due_at
 
-    def _held_for(self, table: pa.Table, chunk_of: Rows) -> Rows:
-        held = self._on_hold_of_chunk[chunk_of]
+    def _hold_reasons_of(self, table: pa.Table, chunk_of: Rows) -> Rows:
+        hold_reason = self._on_hold_of_chunk[chunk_of]
         for target, its_rows in _rows_by_target(table).items() if self._overrides.holds else ():
             if reason := self._overrides.hold_reason(*target):
-                held[its_rows] = self._held.index(reason)
+                hold_reason[its_rows] = self._hold_reasons.index(reason)
         if self._disabled:
-            held[_of_targets(table, self._disabled.__contains__)] = _DISABLED
-        return held
+            hold_reason[_of_targets(table, self._disabled.__contains__)] = _DISABLED
+        return hold_reason
 
     def _dead_letters_nothing(self, target: tuple[str, str]) -> bool:
         return dead_letters_nothing(self._rules, *target)

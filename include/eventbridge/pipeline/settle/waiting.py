@@ -19,7 +19,7 @@ Flags = npt.NDArray[np.bool_]
 
 #: Columns of a settlement that `WaitingRows` needs.
 COLUMNS: Final = [
-    "rule", "target", "chunk_id", "file", "row", "status", "attempts", "due_at", "lane", "held", "arrived_at",
+    "rule", "target", "chunk_id", "file", "row", "status", "attempts", "due_at", "lane", "hold_reason", "arrived_at",
     "not_before", "settled_at", "reason", "delivery_id", "published_at",
 ]  # fmt: skip
 
@@ -36,7 +36,7 @@ class PendingGroup(NamedTuple):
     attempts: int
     due_second: int
     lane: str
-    held: str
+    hold_reason: str
     shard: int | None
 
 
@@ -44,8 +44,8 @@ class WaitingRows:
     """Rows of one settlement, with a vector for each column; texts are codes into `texts`.
 
     `span` numbers the rows that must become one pending row; NO_CODE: they may share any. `shard`, `partition` and
-    `offset` are NO_CODE except for deliveries of ordered targets. `kept_reason` and `held` are what the rows are added
-    with. Times are microseconds since 1970.
+    `offset` are NO_CODE except for deliveries of ordered targets. `kept_reason` and `hold_reason` are what the rows are
+    added with. Times are microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -57,8 +57,8 @@ class WaitingRows:
         count = table.num_rows
         self.ids: Ids = ids_of(table["delivery_id"])
         self.chunk_id = numbers_of(table["chunk_id"], NO_CHUNK)
-        self.rule, self.target, self.file, self.status, self.reason, self.lane, self.held = (
-            self._coded(table[name]) for name in ("rule", "target", "file", "status", "reason", "lane", "held")
+        self.rule, self.target, self.file, self.status, self.reason, self.lane, self.hold_reason = (
+            self._coded(table[name]) for name in ("rule", "target", "file", "status", "reason", "lane", "hold_reason")
         )
         self.row, self.attempts = numbers_of(table["row"]), numbers_of(table["attempts"])
         self.due_at, self.arrived_at = times_of(table["due_at"]), times_of(table["arrived_at"])
@@ -107,7 +107,7 @@ class WaitingRows:
             "attempts": self.attempts,
             "due_second": self._due_second(),
             "lane": self.lane,
-            "held": self.held,
+            "hold_reason": self.hold_reason,
             "shard": self.shard,
             "span": self.span,
         }
@@ -118,7 +118,7 @@ class WaitingRows:
         starts, every = (numbers_of(pa.chunked_array([each])) for each in (positions.offsets, positions.values))
         columns = zip(*(found[name].to_pylist() for name in keys), strict=True)
         for number, each in enumerate(columns):
-            chunk_id, rule, target, reason, attempts, due_second, lane, held, shard, span = each
+            chunk_id, rule, target, reason, attempts, due_second, lane, hold_reason, shard, span = each
             yield (
                 PendingGroup(
                     chunk_id,
@@ -128,7 +128,7 @@ class WaitingRows:
                     attempts,
                     due_second,
                     self._lane(lane, shard, span),
-                    self.texts[held] if held != NO_CODE else "",
+                    self.texts[hold_reason] if hold_reason != NO_CODE else "",
                     None if shard == NO_CODE else shard,
                 ),
                 every[starts[number] : starts[number + 1]],

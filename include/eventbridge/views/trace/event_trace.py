@@ -158,11 +158,17 @@ class EventTrace:
 
     def _add_settled(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Record the status of a delivery; the outcome is a step only if the last attempt does not show it."""
-        state = _STATES.get(row["status"], "on_hold" if row["held"] else "scheduled")
+        state = _STATES.get(row["status"], "on_hold" if row["hold_reason"] else "scheduled")
         failed = _failed_shadow(_shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
         self._record_status(
-            batch, row, state, row["attempts"], failed or row["reason"], due_at=row["due_at"], held=row["held"]
+            batch,
+            row,
+            state,
+            row["attempts"],
+            failed or row["reason"],
+            due_at=row["due_at"],
+            hold_reason=row["hold_reason"],
         )
         if attempt is None:
             self.steps.append(_as_shadow(_settled_step(batch, row), failed))
@@ -241,7 +247,7 @@ class EventTrace:
                 "scheduled",
                 "on_hold",
             ):
-                changed = {"state": row.state, "due_at": row.due_at, "held": row.held or None}
+                changed = {"state": row.state, "due_at": row.due_at, "hold_reason": row.hold_reason or None}
                 self.deliveries[name] = DeliveryResult(**vars(each) | changed)
 
     def _deferred_matches(self, batch: Batch) -> None:
@@ -367,7 +373,7 @@ def _pending_step(row: PendingDeliveries) -> Step:
     if taken:
         detail = f"taken up by batch {taken}"
     else:
-        detail = f"on hold: {row.held}" if row.state == "on_hold" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
+        detail = f"on hold: {row.hold_reason}" if row.state == "on_hold" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
     return Step(
         at=row.pending_at,
         what="pending",

@@ -159,7 +159,7 @@ def _make_batches() -> None:
         sa.Column("size", sa.BigInteger(), nullable=False),
         sa.Column("handed_out", sa.Boolean(), nullable=False),
         sa.Column("map_index", sa.Integer()),
-        sa.Column("held", sa.Text(), nullable=False),
+        sa.Column("hold_reason", sa.Text(), nullable=False),
         sa.Column("claim", sa.Integer(), nullable=False),
         sa.Column("state", sa.Text(), nullable=False),
         sa.Column("started_at", sa.BigInteger()),
@@ -195,7 +195,7 @@ def _make_waiting() -> None:
         sa.Column("due_bucket", sa.BigInteger(), nullable=False),
         sa.Column("hold_bucket", sa.Text(), nullable=False),
         sa.Column("due_at", sa.BigInteger(), nullable=False),
-        sa.Column("held", sa.Text(), nullable=False),
+        sa.Column("hold_reason", sa.Text(), nullable=False),
         sa.Column("on_hold_since", sa.BigInteger()),
         sa.Column("on_hold_seconds", sa.Float(), nullable=False),
         sa.Column("expires_at", sa.BigInteger()),
@@ -243,7 +243,7 @@ def _make_waiting() -> None:
     _create_partial_index(
         "ix_pending_scheduled_kind",
         "pending",
-        ["rule", "target", "held", "runner", "due_at"],
+        ["rule", "target", "hold_reason", "runner", "due_at"],
         "state = 'scheduled' AND taken_by IS NULL",
     )
     _create_partial_index(
@@ -283,13 +283,13 @@ def _make_waiting() -> None:
     _create_partial_index(
         "ix_pending_kind",
         "pending",
-        ["rule", "target", "state", "held", "runner", "on_hold_since"],
+        ["rule", "target", "state", "hold_reason", "runner", "on_hold_since"],
         "state != 'closed' AND taken_by IS NULL",
     )
     _create_partial_index(
         "ix_pending_shard",
         "pending",
-        ["rule", "target", "order_shard", "state", "held"],
+        ["rule", "target", "order_shard", "state", "hold_reason"],
         "state != 'closed' AND taken_by IS NULL AND order_shard IS NOT NULL",
     )
     _create_partial_index(
