@@ -34,6 +34,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.repair.audit import audit
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import Publisher
 
@@ -191,7 +192,7 @@ def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Pass
     """
     services.start()
     settings = product_settings(services.config)
-    with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(settings), connections_from_environment(settings))) as runtime:
         idle = _wait(runtime, services, options.events)
         services.stop()
         audited = audit(runtime)

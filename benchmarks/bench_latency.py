@@ -24,6 +24,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch
 from eventbridge.model.outcome import SettledDelivery
 from eventbridge.pipeline.settle.settlement import read_settled
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
@@ -80,7 +81,7 @@ def main() -> int:
 
 def _measure(services: Services, events: int) -> list[Passage]:
     settings = product_settings(services.config)
-    runtime = Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
+    runtime = open_runtime(Settings.from_mapping(settings), connections_from_environment(settings))
     with closing(runtime), EmbeddedBus(runtime.settings.bus_folder, "ticks", clock=runtime.clock) as bus:
         _publish(bus, 1, "first")  # the very first run finds everything cold; it is not counted
         _wait(runtime, services, 1)

@@ -45,6 +45,7 @@ from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.upkeep.event_index import index_events
@@ -178,7 +179,7 @@ def _deliver(installation: Site, day: int, days: int, count: int, rules: int) ->
         bus.publish([(event(first + number, 256, kind), None) for number, kind in enumerate(kinds)])
     environ = installation.environ()
     settings, connections = Settings.from_mapping(environ), connections_from_environment(environ)
-    with closing(Runtime.open(settings, connections, clock=clock)) as runtime:
+    with closing(open_runtime(settings, connections, clock=clock)) as runtime:
         deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
         for number in range(_ACTIONS):
             runtime.ledger.actions.record("bench", "POST /operate", f"{number}")

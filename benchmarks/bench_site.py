@@ -36,6 +36,7 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
@@ -75,7 +76,7 @@ class Site:
     def open(self) -> Runtime:
         """Open its runtime; the caller closes it."""
         environ = self.environ()
-        return Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+        return open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))
 
     def environ(self) -> dict[str, str]:
         """Return the variables that name it to a process of its own."""

@@ -24,6 +24,7 @@ from demo.services import Services
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
@@ -72,7 +73,7 @@ def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
             services.start()
             settings = product_settings(services.config)
             with closing(
-                Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
+                open_runtime(Settings.from_mapping(settings), connections_from_environment(settings))
             ) as runtime:
                 yield runtime
         finally:

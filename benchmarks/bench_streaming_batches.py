@@ -10,7 +10,7 @@ from benchmarks.bench_streaming import deliver_in_stages
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.stop import Stop
 
 
@@ -18,7 +18,7 @@ def main() -> None:
     """Deliver until SIGINT."""
     stop = Stop()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as runtime:
         deliver_in_stages(runtime, stop)
 
 

@@ -28,6 +28,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import telemetry_from_environment
 
@@ -111,7 +112,7 @@ def _open(installation: Site, environ: dict[str, str]) -> Runtime:
     os.environ.update(environ)  # the exporter reads its variables itself
     named = installation.environ()
     telemetry = telemetry_from_environment(environ)
-    return Runtime.open(Settings.from_mapping(named), connections_from_environment(named), telemetry=telemetry)
+    return open_runtime(Settings.from_mapping(named), connections_from_environment(named), telemetry=telemetry)
 
 
 def _route(installation: Site, batch_id: str, environ: dict[str, str]) -> list[int]:

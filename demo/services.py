@@ -24,8 +24,8 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
 from eventbridge.processes import OLD_NICENESS
-from eventbridge.rules import load_rules
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.rules.load import load_rules
+from eventbridge.runtime.open import open_runtime
 from eventbridge.spark.server import SparkConnectServer, warm_up
 
 #: Airflow's components. Logs are read from the shared disk, so there are no log servers, which would listen on all
@@ -198,7 +198,7 @@ class Services:
         settings = product_settings(self.config)
         if self.config.ledger_port:
             Ledger.migrate(settings["EVENTBRIDGE_LEDGER_URL"])
-        Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings)).close()
+        open_runtime(Settings.from_mapping(settings), connections_from_environment(settings)).close()
 
     def _airflow(self, *arguments: str) -> None:
         log = self.config.logs / f"airflow-{arguments[0]}.log"

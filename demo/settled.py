@@ -10,6 +10,7 @@ from contextlib import closing
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.status import status
 
@@ -41,7 +42,7 @@ def main() -> int:
     until = time.monotonic() + _PATIENCE_SECONDS
     try:
         with closing(
-            Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
+            open_runtime(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
         ) as runtime:
             while waiting := unsettled(runtime):
                 if time.monotonic() > until:

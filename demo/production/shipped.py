@@ -17,7 +17,7 @@ from demo.progress import Progress
 from demo.proof import PrintLine
 from demo.receiver import ADDRESSES, Receiver
 from eventbridge.repair.audit import Audit
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.status import status
 

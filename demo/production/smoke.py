@@ -23,6 +23,7 @@ from demo.settled import unsettled
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.repair.audit import Audit, audit
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 _BUS: Final = "flights"
@@ -62,7 +63,7 @@ def smoke(
     One process of each service in `victims` is killed while a batch is open.
     """
     environ = supervisor.environment("eventbridge-api")
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
         run = _Run(supervisor, runtime, total, print_line, proof, victims)
         run.deliver()
         supervisor.stop(but=_AUDITED)

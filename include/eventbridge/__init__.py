@@ -24,9 +24,9 @@ def publish(
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.config.settings import Settings
     from eventbridge.control.publish import bodies_of, publish_events
-    from eventbridge.runtime.runtime import Runtime
+    from eventbridge.runtime.open import open_runtime
 
-    runtime = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
+    runtime = open_runtime(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
     try:
         return publish_events(runtime, bus, topic, bodies_of(events))[1]
     finally:

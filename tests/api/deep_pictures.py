@@ -20,7 +20,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 RULES = """
@@ -70,7 +70,7 @@ def deliver(made: Installation, first: int, behind: timedelta) -> int:
         bodies = (json.dumps(order(number)).encode() for number in range(first, first + count))
         bus.publish([(body, None) for body in bodies])
     settings, connections = Settings.from_mapping(made.env), connections_from_environment(made.env)
-    with closing(Runtime.open(settings, connections, clock=clock)) as runtime:
+    with closing(open_runtime(settings, connections, clock=clock)) as runtime:
         deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store), wait_seconds=0.0)
     return first + count
 

@@ -21,6 +21,7 @@ from eventbridge.control.backtest import BacktestRequest, backtest_rules, keep_r
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.sources import messages_of
@@ -96,7 +97,7 @@ class Installation:
 
     def opened(self) -> AbstractContextManager[Runtime]:
         """Open the installation in this process."""
-        return closing(Runtime.open(Settings.from_mapping(self.env), connections_from_environment(self.env)))
+        return closing(open_runtime(Settings.from_mapping(self.env), connections_from_environment(self.env)))
 
     @property
     def env(self) -> Mapping[str, str]:

@@ -16,6 +16,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 OUR_OWN = "eventbridge_"
@@ -27,7 +28,7 @@ def runtime(server: Server) -> Iterator[Runtime]:
     """A second runtime on the server's installation."""
     environ = {**os.environ, **server.installation.environ}
     settings = Settings.from_mapping({name: value for name, value in environ.items() if name.startswith("EVENTBRIDGE")})
-    opened = Runtime.open(settings, connections_from_environment(environ))
+    opened = open_runtime(settings, connections_from_environment(environ))
     yield opened
     opened.close()
 

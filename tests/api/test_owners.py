@@ -15,7 +15,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.dead_letters.reader import dead_letters, find_dead_letters
 from eventbridge.dead_letters.selection import Selection, name_of
 from eventbridge.errors import NotFoundError
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 SINCE = "2000-01-01T00:00:00Z"
 #: A rule without an owner, beside the rule `refused` of the owner `crm` on the same bus.
@@ -74,7 +74,7 @@ def test_nothing_reveals_the_rules_of_others(delivered: Server, token: str, crm:
 def test_dead_letters_of_others_are_hidden(delivered: Server) -> None:
     """Neither those of their rules, in a list or by name, nor malformed events of their buses."""
     env = delivered.installation.env
-    with closing(Runtime.open(Settings.from_mapping(env), connections_from_environment(env))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(env), connections_from_environment(env))) as runtime:
         all_of_them = list(dead_letters(runtime, Selection()))
         others = runtime.seen_by({"billing"})
 

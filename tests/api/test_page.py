@@ -20,6 +20,7 @@ from eventbridge.api.app import create_mounted_app
 from eventbridge.api.page.session import TokenGate
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 AXE = fetch_axe()
@@ -122,7 +123,7 @@ def test_every_link_has_the_base_path(delivered: Server) -> None:
     token = delivered.installation.token("mounted", "read", "payloads", "operate")
 
     def opened() -> Runtime:
-        return Runtime.open(Settings.from_mapping(env), connections_from_environment(env))
+        return open_runtime(Settings.from_mapping(env), connections_from_environment(env))
 
     async def asked() -> dict[str, httpx.Response]:
         app = create_mounted_app(opened, TokenGate())

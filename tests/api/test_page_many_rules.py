@@ -11,6 +11,7 @@ from fastapi import Request
 from eventbridge.api.page import values
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.rules import rule_text
 
@@ -33,7 +34,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     rules = "".join(RULE.format(number=number) for number in range(COUNT))
     (folder / "rules" / "below" / "b.yaml").write_text(f"# rule-007: not here\nrules:\n{rules}")
     environ = {"EVENTBRIDGE_HOME": str(folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
-    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    opened = open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))
     yield opened
     opened.close()
 
@@ -92,7 +93,7 @@ def test_a_rule_in_json_has_no_text(tmp_path: Path, runtime: Runtime) -> None:
     text = f'{{{bus}, "rules": {{{rule}}}}}'
     (tmp_path / "rules" / "r.yaml").write_text(text)
     environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
-    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    opened = open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))
 
     assert rule_text(opened, opened.rule_set(), "r") is None
     opened.close()

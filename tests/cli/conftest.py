@@ -23,7 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import Idle, deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 RULES = """
 buses:
@@ -105,7 +105,7 @@ class Shop:
 
     def deliver(self, **settings: str) -> Idle:
         """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
-        runtime = Runtime.open(
+        runtime = open_runtime(
             Settings.from_mapping(self.environ | settings), connections_from_environment(self.environ)
         )
         try:

@@ -16,7 +16,7 @@ import pytest
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.policy.breaker import Tally
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
@@ -376,7 +376,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
 
 def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """The message says so, once; an expired pause counts as none."""
-    runtime = Runtime.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
+    runtime = open_runtime(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
     until = runtime.clock() + timedelta(minutes=30)
     runtime.ledger.targets.record_attempts([Tally("all-orders", "archive", paused_until=until)])
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from eventbridge.config.settings import Settings
+from eventbridge.runtime import open as runtime_open
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 
@@ -23,12 +25,12 @@ def test_nothing_is_removed_of_a_young_installation(delivered: Any, eventbridge:
 @pytest.fixture
 def in_fifty_days(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Have the ledger's clock stand fifty days ahead for every command from now on."""
-    opened = Runtime.open
+    opened = open_runtime
 
     def open_later(settings: Settings, connections: Any, *_: Any, **__: Any) -> Runtime:
         return opened(settings, connections, lambda: datetime.now(UTC) + timedelta(days=50))
 
-    return lambda: monkeypatch.setattr(Runtime, "open", open_later)
+    return lambda: monkeypatch.setattr(runtime_open, "open_runtime", open_later)
 
 
 @pytest.fixture

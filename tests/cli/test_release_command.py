@@ -13,7 +13,7 @@ from eventbridge.errors import SparkError
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 EXPENSIVE = """
   expensive:
@@ -47,7 +47,7 @@ def write_rules(shop: Any, *, enabled: bool = True) -> None:
 def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     """A shop whose rule `expensive` is on hold with three events of two batches, all other rules delivered."""
     write_rules(shop)
-    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         for amounts in ((1, 2), (3,)):
             eventbridge("bus", "publish", "orders", shop.orders(*amounts))
@@ -158,7 +158,7 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     rules.write_text(rules.read_text() + more.replace("TRANSFORM", transform))
     eventbridge("bus", "publish", "orders", shop.orders(1))
-    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
     finally:

@@ -8,12 +8,12 @@ from typing import Any
 from eventbridge.cli.replay import ReplayOptions
 from eventbridge.config.settings import Settings
 from eventbridge.replay.plan import begin_replay
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 
 def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """Nothing of it is in progress: that is an error, which names the command for a new replay."""
-    runtime = Runtime.open(Settings.from_mapping(delivered.environ), {})
+    runtime = open_runtime(Settings.from_mapping(delivered.environ), {})
     begun = begin_replay(
         runtime, ReplayOptions(since="1h").of("orders").read(runtime.ledger.now(), runtime.rule_set()), "a test"
     )

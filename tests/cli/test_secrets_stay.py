@@ -23,7 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.open import open_store
 
@@ -254,7 +254,7 @@ def test_an_unusable_connection_is_reported_without_its_secrets(
     shop.environ["EVENTBRIDGE_CONN_CRM"] = json.dumps(held)
     shop.write_rules(more='      crm: {type: http, url: "https://crm.example/", connection: crm}')
     eventbridge("bus", "publish", "orders", shop.orders(500))
-    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     with closing(runtime):
         deliver_batch(runtime, "orders", InProcessRouter(runtime.store), Stop())
     written = [*texts(shop.folder), ("the log", caplog.text.encode())]

@@ -16,7 +16,7 @@ from demo.receiver import Receiver
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.store.parquet import read_table
 
 MODES = {
@@ -129,7 +129,7 @@ def _stopped(process: subprocess.Popen[str]) -> tuple[float, str]:
 def _attempts(shop: Any) -> dict[tuple[str, str | None, int], int]:
     """Return outcome, reason and number of the attempts of the target that were recorded as sent."""
     found: Counter[tuple[str, str | None, int]] = Counter()
-    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment({}))
+    runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment({}))
     with closing(runtime):
         for batch in runtime.ledger.batches.find(limit=None):
             for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"):

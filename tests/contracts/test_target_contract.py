@@ -32,7 +32,7 @@ from eventbridge.clients.s3.access import S3Access
 from eventbridge.config.connection import Connection, connections_from_environment
 from eventbridge.config.target_locations import TargetLocations
 from eventbridge.delivery.per_delivery import RequestFeed
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.model import queue_of
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog

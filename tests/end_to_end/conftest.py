@@ -18,7 +18,7 @@ from end_to_end.secrets import GUARDED
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 _RULES = Path(__file__).with_name("rules")
 
@@ -112,7 +112,7 @@ def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, s
         services.start()
         given = product_settings(services.config)
         with (
-            closing(Runtime.open(Settings.from_mapping(given), connections_from_environment(given))) as runtime,
+            closing(open_runtime(Settings.from_mapping(given), connections_from_environment(given))) as runtime,
             closing(Airflow(services.config)) as airflow,
         ):
             yield RunningEnvironment(services, airflow, runtime)

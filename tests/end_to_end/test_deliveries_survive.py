@@ -29,7 +29,7 @@ from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import RuleFileError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Chunk
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 
 pytestmark = pytest.mark.timeout(420)
 

@@ -35,6 +35,7 @@ from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 RUNNER = "orders"
@@ -76,7 +77,7 @@ def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
         "EVENTBRIDGE_SEGMENT_RESPONSES": "2",
     }
     connections = connections_from_environment({})
-    return Runtime.open(Settings.from_mapping(mapping), connections, lambda: datetime.now(UTC) + later)
+    return open_runtime(Settings.from_mapping(mapping), connections, lambda: datetime.now(UTC) + later)
 
 
 def publish(folder: Path, first: int) -> None:

@@ -24,7 +24,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.job import Router
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.rules import Bus, RuleSet, load_rules
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.load import load_rules
 from eventbridge.runtime.inbox import Inbox
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus

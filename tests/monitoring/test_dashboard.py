@@ -18,7 +18,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
@@ -50,7 +50,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _deliver(made: Installation) -> None:
     environ = {**os.environ, **made.environ}
     settings = Settings.from_mapping({name: value for name, value in environ.items() if name.startswith("EVENTBRIDGE")})
-    runtime = Runtime.open(settings, connections_from_environment(environ))
+    runtime = open_runtime(settings, connections_from_environment(environ))
     try:
         deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
     finally:

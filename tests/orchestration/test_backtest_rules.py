@@ -25,7 +25,7 @@ from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.store.open import open_store
@@ -49,7 +49,7 @@ def archive(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sett
     monkeypatch.setenv("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "0")
     monkeypatch.setattr(spark, "open_router", lambda runtime: InProcessRouter(runtime.store))
     settings = airflow_settings()
-    runtime = Runtime.open(settings, connections_from_environment({}))
+    runtime = open_runtime(settings, connections_from_environment({}))
     try:
         with EmbeddedBus(settings.home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC)) as bus:
             bus.publish([(_event(number), None) for number in range(3)])

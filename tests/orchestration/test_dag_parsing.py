@@ -16,7 +16,7 @@ from orchestration.dag_files import ALWAYS_PRESENT, DAGS, edges
 
 from eventbridge.airflow.dags import airflow_dags
 from eventbridge.errors import RuleFileError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 
 
 @pytest.mark.parametrize("dag_id", ["eventbridge_deliver_night", "eventbridge_retry_deliveries", "foreign_dag"])

@@ -14,7 +14,8 @@ from demo.config import DemoError, environment, existing_config, load, new_confi
 from demo.ports import reserve
 from demo.up import summary
 
-from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules import RuleSet
+from eventbridge.rules.load import load_rules
 from eventbridge.targets.file.fields import FileFields
 
 ROOT = Path(__file__).parents[2]

@@ -14,7 +14,8 @@ from demo.tally import Tally
 from demo.target_states import target_lines, unexpected_states
 
 from eventbridge.model.rule_state import TargetStatus
-from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules import RuleSet
+from eventbridge.rules.load import load_rules
 
 ROOT = Path(__file__).parents[2]
 

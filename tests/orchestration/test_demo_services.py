@@ -23,7 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.store.open import open_store
 
 ROOT = Path(__file__).parents[2]
@@ -120,12 +120,12 @@ def test_every_process_gets_the_connection_of_a_broker_which_stops_last(tmp_path
     try:
         running._start_broker()
         running._make_ledger()
-        runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+        runtime = open_runtime(Settings.from_mapping(given), connections_from_environment(given))
         with closing(runtime), closing(runtime.open_publisher(runtime.rule_set().buses["flights"])) as publisher:
             positions = publisher.publish([(b"{}", None)] * 4)
         running.stop()
         running._start_broker()
-        runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+        runtime = open_runtime(Settings.from_mapping(given), connections_from_environment(given))
         with closing(runtime), closing(runtime.open_publisher(runtime.rule_set().buses["flights"])) as publisher:
             later = publisher.publish([(b"{}", None)] * 4)
     finally:

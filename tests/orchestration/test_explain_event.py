@@ -17,7 +17,7 @@ from eventbridge.airflow.tasks import PlainFailure
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 DAGS = Path(__file__).parents[2] / "dags"
@@ -28,7 +28,7 @@ def landed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One event of the bus `orders` in the archive."""
     monkeypatch.setenv("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "0")
     settings = airflow_settings()
-    runtime = Runtime.open(settings, connections_from_environment({}))
+    runtime = open_runtime(settings, connections_from_environment({}))
     event = json.dumps({"specversion": "1.0", "id": "o-1", "source": "/shop", "type": "order.placed"}).encode()
     with EmbeddedBus(settings.home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC)) as bus:
         bus.publish([(event, None)])

@@ -16,6 +16,7 @@ from eventbridge.airflow.watch import Watch
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.model.batch import Batch, BatchState
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -25,7 +26,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 def runtime(home: Path) -> Iterator[Runtime]:
     """A runtime with a fixed clock."""
     settings = Settings(home=home, rules_folder=home.parent / "rules", batch_late_after=90)
-    with closing(Runtime.open(settings, connections_from_environment({}), lambda: NOW)) as runtime:
+    with closing(open_runtime(settings, connections_from_environment({}), lambda: NOW)) as runtime:
         yield runtime
 
 

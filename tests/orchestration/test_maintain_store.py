@@ -16,14 +16,14 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
 from eventbridge.runtime.identity import claim_runner
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.store import layout
 
 
 @pytest.fixture
 def old(home: Path) -> Batch:
     """A batch that was committed two years ago and is not the last one of its runner."""
-    runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
+    runtime = open_runtime(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     claim_runner(runtime, "orders")
     runtime.ledger.offsets.register("orders", "orders", {Partition("events", "", 0): 0})
     made = []
@@ -46,7 +46,7 @@ def test_the_task_removes_and_logs_what_is_past_its_retention(
     with caplog.at_level(logging.INFO):
         maintain.function()
 
-    runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
+    runtime = open_runtime(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     with pytest.raises(NotFoundError):
         runtime.ledger.batches.get(old.batch_id)
     assert not runtime.store.exists(layout.manifest(old.planned_at, old.batch_id))

@@ -14,7 +14,7 @@ from eventbridge.airflow.plugin import URL_PREFIX
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.control.api_tokens import create_token
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 # Airflow's own application imports Starlette's test client, which warns of the client library that it finds.
 pytestmark = pytest.mark.filterwarnings("ignore::starlette.exceptions.StarletteDeprecationWarning")
@@ -34,7 +34,7 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    runtime = open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))
     _, secret = create_token(runtime, "prometheus", ["metrics"], None)
     runtime.close()
     return secret

@@ -16,6 +16,7 @@ from fastapi import FastAPI
 from eventbridge.airflow.plugin import EventBridgePlugin
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 # Airflow's own application imports Starlette's test client, which warns of the client library that it finds.
@@ -36,7 +37,7 @@ def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     (folder / "rules").mkdir()
     (folder / "rules" / "rules.yaml").write_text(RULES)
     environ = {"EVENTBRIDGE_HOME": str(folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
-    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    opened = open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))
     # The only table of Airflow's database that is read: revoked tokens.
     RevokedToken.metadata.create_all(airflow_settings.get_engine(), [RevokedToken.__table__])
     (mounted,) = EventBridgePlugin.fastapi_apps

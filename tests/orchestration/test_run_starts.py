@@ -26,6 +26,7 @@ from eventbridge.model.batch import Batch, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.rules.model import Bus
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
@@ -150,7 +151,7 @@ def clock() -> Clock:
 def watch(home: Path, clock: Clock) -> Iterator[Watch]:
     """Open a watch over a real ledger and bus; runner `night` is registered and has no work."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
-    opened = Watch(Runtime.open(settings, connections_from_environment({}), clock))
+    opened = Watch(open_runtime(settings, connections_from_environment({}), clock))
     with bus(opened) as orders:
         for runner in ("orders", "night"):
             opened.runtime.ledger.offsets.register(runner, "orders", dict.fromkeys(orders.partitions(), 0))
@@ -332,7 +333,7 @@ def test_the_watcher_records_its_polls_in_the_ledger(watch: Watch, clock: Clock)
 def test_a_runner_that_never_ran_gets_a_run(home: Path, clock: Clock) -> None:
     """Its first run registers the group, from which `latest` counts, so it must not wait for an event."""
     settings = Settings(home=home, rules_folder=home.parent / "rules")
-    watch = Watch(Runtime.open(settings, connections_from_environment({}), clock))
+    watch = Watch(open_runtime(settings, connections_from_environment({}), clock))
 
     assert sorted(watch.check()) == ["events_night", "events_orders"]
     watch.close()

@@ -14,6 +14,7 @@ from eventbridge.airflow.spark import APPLICATION, open_router
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.submit import SubmitRouter
@@ -22,7 +23,7 @@ from eventbridge.spark.submit import SubmitRouter
 @pytest.fixture
 def runtime(home: Path) -> Iterator[Runtime]:
     """Open a runtime."""
-    opened = Runtime.open(Settings(home=home), connections_from_environment({}))
+    opened = open_runtime(Settings(home=home), connections_from_environment({}))
     yield opened
     opened.close()
 

@@ -13,7 +13,7 @@ from eventbridge.airflow.watch import Watch
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 RULES = """
 buses: {trains: {source: {type: rocketmq, connection: shop, topics: [watcher-trains], start_at: earliest}}}
@@ -29,7 +29,7 @@ def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     settings = Settings(home=tmp_path / "home", rules_folder=tmp_path / "rules")
     connections = connections_from_environment({"EVENTBRIDGE_CONN_SHOP": rocketmq.connection})
-    runtime = Runtime.open(settings, connections, lambda: now)
+    runtime = open_runtime(settings, connections, lambda: now)
     with closing(Watch(runtime)) as watch:
         assert listen(runtime, "trains") is None, "it registers the partitions"
         now += timedelta(seconds=2)

@@ -22,6 +22,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.route import stage as route_module
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
@@ -163,7 +164,7 @@ class Site:
             "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules"),
         }
         settings = Settings.from_mapping(mapping | {f"EVENTBRIDGE_{k.upper()}": str(v) for k, v in changes.items()})
-        self.works.append(Runtime.open(settings, connections_from_environment(mapping), self.clock))
+        self.works.append(open_runtime(settings, connections_from_environment(mapping), self.clock))
         return self.works[-1]
 
     def copy(self, folder: Path) -> Site:

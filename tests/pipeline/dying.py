@@ -12,7 +12,7 @@ from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.delivery.push import push
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 #: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
 POINTS = frozenset({"target.send", "target.responded", "store.put", "store.put.done", "ledger.commit.done"})
@@ -45,7 +45,7 @@ def _push(folder: Path, environ: dict[str, str], batch_id: str, at: int) -> None
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
     }
     settings = Settings.from_mapping(mapping)
-    runtime = Runtime.open(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
+    runtime = open_runtime(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
     reached = 0
 
     def hook(point: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -93,13 +94,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_sl
     runtime, batch_id = buffered(site)
     start = runtime.clock()
     ticks = iter(range(1_000))
-    slow = Runtime(
-        runtime.settings,
-        runtime.ledger,
-        runtime.store,
-        runtime.connections,
-        lambda: start + timedelta(hours=next(ticks)),
-    )
+    slow = replace(runtime, clock=lambda: start + timedelta(hours=next(ticks)))
 
     for tried in (1, 2):
         with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):

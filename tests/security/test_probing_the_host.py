@@ -16,7 +16,8 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.control.backtest import read_candidate
 from eventbridge.errors import RuleFileError, UserError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 
 SECRET = "hunter2"
@@ -43,7 +44,7 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
         "rules: {big: {bus: orders, pattern: {}, targets: {log: {type: file, path: x.jsonl}}}}\n"
     )
     environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
-    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    opened = open_runtime(Settings.from_mapping(environ), connections_from_environment({}))
     yield opened
     opened.close()
 

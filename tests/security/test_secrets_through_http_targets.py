@@ -22,7 +22,7 @@ from eventbridge.control.try_target import check_target, send_event
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.model.outcome import Response
 from eventbridge.rules.model import queue_of
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
@@ -246,7 +246,7 @@ def test_a_dead_letter_queue_and_a_check_are_bound_alike(receiver: Receiver, tmp
         "EVENTBRIDGE_CONN_BARE": "http://?token=hunter2",
     }
     event = b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}'
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
         destinations = runtime.rule_set().rules["leak"].destinations
         with pytest.raises(ConnectionUnusable, match="of type 'aws'"):
             runtime.open_target("leak", destinations[queue_of("crm")])

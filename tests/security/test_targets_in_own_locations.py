@@ -16,7 +16,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import UserError
 from eventbridge.rules.model import queue_of
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.targets.s3.fields import S3Fields
 
 AWS = json.dumps({"conn_type": "aws", "login": "key", "password": "hunter2"})
@@ -53,7 +53,7 @@ def refused(folder: Path, environ: dict[str, str], targets: dict[str, Any]) -> s
     """Return the targets that are refused when they are opened, and by the check of rules, which must be the same."""
     write_rule(folder, targets)
     found = dict[str, str]()
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
         destinations = runtime.rule_set().rules["leak"].destinations
         for name in targets:
             try:
@@ -101,7 +101,7 @@ def test_no_object_is_put_among_rule_files(tmp_path: Path) -> None:
     environ = environ_of(tmp_path, RULES_FOLDER="s3://store@events/rules")
     target = S3Fields(name="t", connection="other", bucket="events", prefix="rules/more")
 
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
         with pytest.raises(UserError, match=OWN_DATA):
             runtime.open_target("leak", target)
         runtime.open_target("leak", target.model_copy(update={"prefix": "more"})).close()
@@ -161,7 +161,7 @@ def test_a_dead_letter_queue_neither(tmp_path: Path) -> None:
     write_rule(tmp_path, {"fine": {"type": "file", "path": "x.jsonl", "dead_letter_queue": queue}})
     environ = environ_of(tmp_path, STORE_URI="s3://store@events/kept")
 
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+    with closing(open_runtime(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
         found = runtime.rule_set().rules["leak"].destinations[queue_of("fine")]
         with pytest.raises(UserError, match=OWN_DATA):
             runtime.open_target("leak", found)

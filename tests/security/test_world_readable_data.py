@@ -14,7 +14,7 @@ from unit.loopback import now
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.store.file import FileStore
 
@@ -88,13 +88,13 @@ def test_a_home_that_an_earlier_version_left_open_is_closed(tmp_path: Path) -> N
     settings = Settings.from_mapping({"EVENTBRIDGE_HOME": str(home), "EVENTBRIDGE_BUS_FOLDER": str(tmp_path / "bus")})
     with EmbeddedBus(tmp_path / "bus", "orders", clock=now):
         pass
-    Runtime.open(settings, lambda _: pytest.fail("no connection")).close()
+    open_runtime(settings, lambda _: pytest.fail("no connection")).close()
     for each in (home, tmp_path / "bus" / "orders.sqlite", home / "ledger.sqlite"):
         each.chmod(0o777)
 
     with EmbeddedBus(tmp_path / "bus", "orders", clock=now):
         pass
-    Runtime.open(settings, lambda _: pytest.fail("no connection")).close()
+    open_runtime(settings, lambda _: pytest.fail("no connection")).close()
 
     assert modes(home) == {}
     assert modes(tmp_path / "bus") == {}
@@ -125,6 +125,6 @@ def test_a_folder_that_all_users_share_stays_as_it_is(tmp_path: Path) -> None:
     home.mkdir()
     home.chmod(0o1777)
 
-    Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda _: pytest.fail("no connection")).close()
+    open_runtime(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda _: pytest.fail("no connection")).close()
 
     assert modes(home) == {".": "drwxrwxrwt"}

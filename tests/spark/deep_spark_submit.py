@@ -15,7 +15,7 @@ from spark.sql_site import SUBJECT, SqlSite, waiting
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.repair.audit import audit
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.spark.submit import SubmitRouter
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
@@ -34,7 +34,7 @@ def test_spark_submit_routes_as_this_process_does(tmp_path: Path, land: Callable
 def test_spark_submit_asks_too(tmp_path: Path) -> None:
     """The submitted application evaluates `where` and SQL as Spark Connect does."""
     sql_site = SqlSite(tmp_path, "")
-    runtime = Runtime.open(sql_site.settings, connections_from_environment({}))
+    runtime = open_runtime(sql_site.settings, connections_from_environment({}))
     sql_site.router = SubmitRouter(runtime.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
     target = {"form": "SQL", "value": "data:n"}
     sql_site.write_rules(

@@ -11,6 +11,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.event.json_document import write_document
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.routing.job import Router
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
@@ -66,7 +67,7 @@ class SqlSite:
 
     def deliver(self, *events: dict[str, Any]) -> Runtime:
         """Publish events, numbered from 0, and deliver a batch of them."""
-        runtime = Runtime.open(self.settings, connections_from_environment({}))
+        runtime = open_runtime(self.settings, connections_from_environment({}))
         source = runtime.open_source(runtime.rule_set().buses["orders"])
         base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
         bodies = [write_document({**base, "id": str(number), **event}) for number, event in enumerate(events)]

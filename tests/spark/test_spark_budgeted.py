@@ -15,6 +15,7 @@ from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.repair.audit import audit
 from eventbridge.rules import RuleSet, Transform
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
@@ -65,7 +66,7 @@ def deliver(tmp_path: Path) -> Callable[..., ExpensiveRuntime]:
     ) -> ExpensiveRuntime:
         (tmp_path / "program").write_text(program)
         settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET": budget})
-        runtime = ExpensiveRuntime(**vars(Runtime.open(settings, connections_from_environment({}))))
+        runtime = ExpensiveRuntime(**vars(open_runtime(settings, connections_from_environment({}))))
         source = runtime.open_source(runtime.rule_set().buses["orders"])
         bodies = [
             {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"}

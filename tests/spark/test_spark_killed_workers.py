@@ -20,6 +20,7 @@ from eventbridge.pipeline.route.stage import job_of, route, slices_of
 from eventbridge.repair.audit import audit
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.routing.task import InProcessRouter
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
@@ -51,7 +52,7 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_PREPARE_TIMEOUT": "600",
     }
-    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    runtime = open_runtime(Settings.from_mapping(environ), connections_from_environment({}))
     source = runtime.open_source(runtime.rule_set().buses["orders"])
     bodies = [
         {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"}

@@ -20,7 +20,7 @@ from eventbridge.model.file_detail import LandedRange
 from eventbridge.pipeline.ingest import sharing
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.listen import listen
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.store.parquet import read_table
@@ -58,7 +58,7 @@ def server(kafka: Kafka, rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFa
 def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -> tuple[list[Any], list[int]]:
     """Land the topic in an installation of its own; return the rows without their time, and counts of the ranges."""
     settings = Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(home)})
-    runtime = Runtime.open(settings, connections_from_environment(environ))
+    runtime = open_runtime(settings, connections_from_environment(environ))
     batch_id = listen(runtime, "orders")
     assert batch_id is not None
     buffer(runtime, batch_id, lambda bus: lander)
@@ -78,7 +78,7 @@ def test_workers_land_what_one_process_lands(
 ) -> None:
     """Rows and counts are the same, with ids repeated in other parts and invalid events."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
-    runtime = Runtime.open(
+    runtime = open_runtime(
         Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(tmp_path / "publisher")}),
         connections_from_environment(environ),
     )

@@ -20,6 +20,7 @@ from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.repair.audit import audit
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
@@ -49,7 +50,7 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Runtime, str]]]:
         "EVENTBRIDGE_ROUTE_SLICE_TIMEOUT": "5",
         "EVENTBRIDGE_PREPARE_TIMEOUT": "600",  # a worker that loops takes its 5 s each time it is tried
     }
-    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    runtime = open_runtime(Settings.from_mapping(environ), connections_from_environment({}))
 
     def make(*subjects: str) -> tuple[Runtime, str]:
         source = runtime.open_source(runtime.rule_set().buses["orders"])

@@ -13,6 +13,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.pipeline.deliver import deliver_batch
 from eventbridge.repair.audit import audit
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.spark.route import ConnectRouter
@@ -32,7 +33,7 @@ def runtime(tmp_path: Path) -> Iterator[Runtime]:
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
     }
-    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    runtime = open_runtime(Settings.from_mapping(environ), connections_from_environment({}))
     yield runtime
     runtime.close()
 

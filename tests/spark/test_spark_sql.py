@@ -23,6 +23,7 @@ from eventbridge.event.json_document import Number, parse_document, parse_value
 from eventbridge.pipeline.deliver import deliver_deferred_matches
 from eventbridge.pipeline.retry.deferred import due_deferred_matches
 from eventbridge.repair.audit import audit
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.spark.server import SparkConnectServer
 
@@ -150,7 +151,7 @@ def test_invalid_sql_holds_its_rule_alone(sql_site: SqlSite) -> None:
     assert sorted(waiting(runtime)) == [(name, "route_failed", "on_hold", 6) for name in sorted(held)]
     assert audit(runtime).differences == ()
     sql_site.write_rules(plain={}, column={"where": "data:n::int > 3"})
-    runtime = Runtime.open(sql_site.settings, connections_from_environment({}))
+    runtime = open_runtime(sql_site.settings, connections_from_environment({}))
     deliver_deferred_matches(runtime, "orders", sql_site.router, STOP)
     assert sql_site.ids("column-all") == "45"
     assert audit(runtime).differences == ()

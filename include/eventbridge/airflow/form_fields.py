@@ -47,7 +47,7 @@ def choices() -> Choices:
     """
     if get_parsing_context().dag_id is not None:
         return NO_CHOICES
-    from eventbridge.rules import load_rules
+    from eventbridge.rules.load import load_rules
 
     settings = airflow_settings()
     if settings.rules_from == "published":

@@ -81,6 +81,6 @@ def _application() -> Any:
 def _open_runtime() -> Any:
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.airflow.settings import configured_settings
-    from eventbridge.runtime.runtime import Runtime
+    from eventbridge.runtime.open import open_runtime
 
-    return Runtime.open(configured_settings(), airflow_connection)
+    return open_runtime(configured_settings(), airflow_connection)

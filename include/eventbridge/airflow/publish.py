@@ -73,15 +73,15 @@ class EventBridgeHook(BaseHook):
 
     def test_connection(self) -> tuple[bool, str]:
         """Return whether the rule files have the connection's bus and topic, and what to fix."""
-        from eventbridge.rules import load_rules
         from eventbridge.rules.find import find_bus, find_topic
-        from eventbridge.runtime.runtime import Runtime
+        from eventbridge.rules.load import load_rules
+        from eventbridge.runtime.open import open_runtime
 
         try:
             bus, topic = self._bus_and_topic()
             settings = airflow_settings()
             if settings.rules_from == "published":
-                with closing(Runtime.open(settings, airflow_connection)) as runtime:
+                with closing(open_runtime(settings, airflow_connection)) as runtime:
                     rules = runtime.rule_set()
             else:
                 rules = load_rules(Path(settings.rules_folder), cache=settings.rule_cache)

@@ -108,7 +108,7 @@ def runners_to_parse() -> dict[str, float | None]:
     if parsed.dag_id is not None:
         runner = runner_of(parsed.dag_id)
         return {} if runner is None else {runner: 0.0 if parsed.task_id == STREAMING else None}
-    from eventbridge.rules import load_rules
+    from eventbridge.rules.load import load_rules
 
     settings = airflow_settings()
     if settings.rules_from == "published":
@@ -165,7 +165,7 @@ def _in_force(settings: Settings) -> RulesInForce | None:
 
 def refuse_rule_errors() -> None:
     """Raise RuleFileError with every error in the rule files, so that Airflow shows them as an import error."""
-    from eventbridge.rules import load_rules
+    from eventbridge.rules.load import load_rules
 
     settings = airflow_settings()
     if settings.rules_from == "files":

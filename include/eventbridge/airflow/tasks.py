@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eventbridge.airflow.pools import AirflowPools
     from eventbridge.config.connection import Connection
     from eventbridge.policy.chunking import PoolSlots
+    from eventbridge.runtime.open import open_runtime
     from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -99,14 +100,13 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     """
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.matching.scan.progress import telling_progress
-    from eventbridge.runtime.runtime import Runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 
     # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
     gc.freeze()
     try:
         look_up = connections or airflow_connection
-        runtime = Runtime.open(airflow_settings(), look_up, telemetry=telemetry_from_environment(os.environ))
+        runtime = open_runtime(airflow_settings(), look_up, telemetry=telemetry_from_environment(os.environ))
         try:
             with telling_progress(log.info):
                 yield runtime

@@ -18,6 +18,7 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.instrumented import report_ended
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import LogSource
 from eventbridge.streaming.lease import is_gone
@@ -30,7 +31,7 @@ _RULES_INTERVAL = timedelta(seconds=2)
 def open_watch() -> Watch:
     """Open ledger and buses by this process's settings."""
     settings = airflow_settings()
-    return Watch(Runtime.open(settings, airflow_connection))
+    return Watch(open_runtime(settings, airflow_connection))
 
 
 #: How long a bus that did not respond is not polled.

@@ -46,7 +46,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
     creates a missing ledger; with `expects_ledger` a note then says so, as the file is perhaps the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
-    from eventbridge.runtime.runtime import Runtime
+    from eventbridge.runtime.open import open_runtime as open_with_settings
     from eventbridge.telemetry.selection import telemetry_from_environment
 
     chosen = settings()
@@ -60,7 +60,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
             )
             chosen = _without_traces(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
             missing = False
-        runtime = Runtime.open(
+        runtime = open_with_settings(
             chosen, connections_from_environment(os.environ), telemetry=telemetry_from_environment(os.environ)
         )
         stack.callback(runtime.close)

@@ -11,8 +11,9 @@ from pathlib import Path
 from eventbridge.config.connection import Connection
 from eventbridge.config.setting_types import in_bucket
 from eventbridge.errors import RuleFileError, UserError
-from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules import RuleSet
 from eventbridge.rules.files import SUFFIXES
+from eventbridge.rules.load import load_rules
 from eventbridge.store.open import open_store
 
 

@@ -1,4 +1,7 @@
-"""Everything a stage works with, in one frozen value: settings, ledger, store, connections, clock, telemetry."""
+"""Everything a stage works with, in one frozen value: settings, ledger, store, connections, clock, telemetry.
+
+`runtime.open` opens one. What reads rule files, and opens the sources and targets that they name, is passed in.
+"""
 
 from __future__ import annotations
 
@@ -7,23 +10,18 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
-from eventbridge.files import close_to_others, make_private_folder
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.rules.types import ChunkSizes
-from eventbridge.runtime.bucket_rules import load_rule_files
-from eventbridge.sources.open import open_log, open_publisher, open_queue
 from eventbridge.sources.protocol import LogSource, Publisher
-from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
@@ -31,8 +29,17 @@ from eventbridge.telemetry.protocol import NO_TELEMETRY, Telemetry
 if TYPE_CHECKING:
     from eventbridge.targets.protocol import Target
 
-
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Openers:
+    """The functions that read the rule files of a runtime, and open a source, a publisher and a target."""
+
+    rule_files: Callable[[Runtime], RuleSet]
+    source: Callable[[Runtime, Bus], LogSource]
+    publisher: Callable[[Runtime, Bus], Publisher]
+    target: Callable[[Runtime, str, TargetRule, Callable[[str], Connection]], Target]
 
 
 @dataclass(frozen=True)
@@ -47,25 +54,9 @@ class Runtime:
     store: Store
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
+    openers: Openers
     telemetry: Telemetry = NO_TELEMETRY
     owners: frozenset[str] | None = None
-
-    @classmethod
-    def open(
-        cls,
-        settings: Settings,
-        connections: Callable[[str], Connection],
-        clock: Callable[[], datetime] | None = None,
-        telemetry: Telemetry = NO_TELEMETRY,
-    ) -> Runtime:
-        """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable.
-
-        `clock` None: the ledger's, which all hosts share, because other hosts compare times that a push computes.
-        """
-        _make_home(settings.home)
-        ledger = Ledger.open(settings.ledger_url, clock=clock)
-        store = open_store(settings.store_uri, connections)
-        return cls(settings, ledger, store, connections, clock or ledger.now, telemetry)
 
     def apart(self) -> Runtime:
         """Return a copy with its own connection to the ledger, which the caller closes."""
@@ -136,8 +127,7 @@ class Runtime:
 
     def rule_files(self) -> RuleSet:
         """Return the rules in the current files; raises RuleFileError with every error in them."""
-        folder, cache = self.settings.rules_folder, self.settings.rule_cache
-        return load_rule_files(folder, self.connections, cache=cache)
+        return self.openers.rule_files(self)
 
     def in_force(self, rules: RuleSet) -> RuleSet:
         """Return rules as batches take them: without those that operators disabled."""
@@ -178,35 +168,14 @@ class Runtime:
 
     def open_source(self, bus: Bus) -> LogSource:
         """Open the bus to read from; the caller closes it. A bus of queues is read through its inbox."""
-        if not bus.source.is_queue:
-            return open_log(bus, self.settings, self.connections, self.clock)
-        from eventbridge.runtime.inbox import Inbox  # few buses are queues
-
-        sources = {
-            topic: open_queue(bus, topic, self.settings, self.connections, self.clock) for topic in bus.source.topics
-        }
-        return Inbox(bus.name, sources, self.ledger, self.store)
+        return self.openers.source(self, bus)
 
     def open_publisher(self, bus: Bus) -> Publisher:
         """Open the bus to publish to; the caller closes it. Raises UserError if it can only be read."""
-        return open_publisher(bus, self.settings, self.connections, self.clock)
+        return self.openers.publisher(self, bus)
 
     def open_target(
         self, rule: str, target: TargetRule, connections: Callable[[str], Connection] | None = None
     ) -> Target:
         """Open one target of a rule for one push task; the caller closes it. `connections` None: the runtime's."""
-        from eventbridge.targets.open import open_target  # its clients cost 0.3 CPU-seconds, and only push sends
-
-        settings = self.settings
-        found = connections or self.connections
-        return open_target(rule, target, found, self.clock, settings.allow_addresses, settings.target_locations)
-
-
-def _make_home(home: Path) -> None:
-    try:
-        make_private_folder(home)
-        close_to_others(home)
-    except OSError as error:
-        raise StoreError(
-            f"Cannot make the folder {home}: {error.strerror}. Set EVENTBRIDGE_HOME to another folder."
-        ) from None
+        return self.openers.target(self, rule, target, connections or self.connections)

@@ -16,26 +16,20 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping
-from contextlib import closing, suppress
-from queue import SimpleQueue
+from contextlib import suppress
 from typing import IO, Any, Final
 
-from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.errors import EventBridgeError, UserError
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.deliver import push_and_settle
 from eventbridge.pipeline.ingest.buffer import buffer
 from eventbridge.pipeline.ingest.checking import Check, check_one_by_one
-from eventbridge.pipeline.ingest.compiled_check import check_compiled
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.pipeline.route.stage import route
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.routing.task import InProcessRouter
-from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
-from eventbridge.telemetry.selection import telemetry_from_environment
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +53,7 @@ import os, signal
 os.nice({_NICENESS})
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
-from {__name__} import serve
+from {__package__}.committer_process import serve
 serve()
 """
 
@@ -126,7 +120,7 @@ class Committer:
                 process = self._process = self._process or _start_process(self._settings)
             assert process.stdin is not None, "it is a pipe"
             assert process.stdout is not None, "so is this"
-            _send(process.stdin, (batch_id, pools))
+            send(process.stdin, (batch_id, pools))
             self._wait_for(process.stdout)
             failure = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
@@ -172,41 +166,11 @@ def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"
-    _send(process.stdin, settings)
+    send(process.stdin, settings)
     return process
 
 
-def _send(pipe: IO[bytes], what: Any) -> None:
+def send(pipe: IO[bytes], what: Any) -> None:
+    """Write an object to a pipe at once."""
     pickle.dump(what, pipe)
     pipe.flush()
-
-
-def _no_connection(name: str) -> Connection:
-    raise UserError(f"the committer of a streaming task has no connections, and {name!r} was requested")
-
-
-def serve() -> None:
-    """Reconcile requested batches; exits at once when the pipe is closed, because the streaming task has ended."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    responses = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    settings: Settings = pickle.load(sys.stdin.buffer)
-    asked: SimpleQueue[tuple[str, Pools]] = SimpleQueue()
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, asked), daemon=True).start()
-    with closing(Runtime.open(settings, _no_connection, telemetry=telemetry_from_environment(os.environ))) as runtime:
-        compile_ahead()
-        while True:
-            try:
-                reconcile(runtime, *asked.get(), check=check_compiled)
-            except EventBridgeError as error:
-                _send(responses, str(error))
-            else:
-                _send(responses, None)
-
-
-def _receive(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:
-    try:
-        while True:
-            asked.put(pickle.load(pipe))
-    finally:
-        os._exit(0)

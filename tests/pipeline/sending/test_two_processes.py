@@ -25,10 +25,10 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.pipeline.deliver import deliver_until_idle
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 
 logging.basicConfig(level=logging.WARNING)
-runtime = Runtime.open(
+runtime = open_runtime(
     Settings.from_mapping(os.environ), connections_from_environment(os.environ), lambda: datetime.now(UTC)
 )
 deliver_until_idle(runtime, {RUNNER!r}, InProcessRouter(runtime.store))

@@ -22,7 +22,7 @@ from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 from eventbridge.pipeline.retry.plan import settle_stale
 from eventbridge.rules import RuleSet
-from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.open import open_runtime
 from eventbridge.store.rule_sets import freeze_rules
 
 LEDGER = Path(str(eventbridge.ledger.__file__)).parent
@@ -121,7 +121,7 @@ def test_times_are_compared_by_the_databases_clock(server: type[ServerClock], tm
 def test_stages_use_the_ledgers_clock(server: type[ServerClock], tmp_path: Path) -> None:
     """A stage that is given no clock has the ledger's: a batch is past its deadline when the database says so."""
     settings = Settings(home=tmp_path, rules_folder=tmp_path)
-    runtime = Runtime.open(settings, connections_from_environment({}))
+    runtime = open_runtime(settings, connections_from_environment({}))
     settle(runtime.ledger)
     assert runtime.ledger.pending.take(a_retry_batch(rule_set=freeze_rules(runtime.store, RuleSet())), [], [])
 
@@ -165,7 +165,7 @@ def test_no_stage_reads_the_hosts_clock() -> None:
 def test_a_clock_that_is_given_is_the_ledgers_and_the_stages(tmp_path: Path) -> None:
     """Tests, and replays of what happened, say what the time is: to the ledger and to all stages at once."""
     settings = Settings(home=tmp_path, rules_folder=tmp_path)
-    runtime = Runtime.open(settings, connections_from_environment({}), lambda: START)
+    runtime = open_runtime(settings, connections_from_environment({}), lambda: START)
 
     assert (runtime.clock(), runtime.ledger.now()) == (START, START)
     runtime.close()

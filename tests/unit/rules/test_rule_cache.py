@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 import eventbridge
 from eventbridge.errors import RuleFileError
-from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules import RuleSet
 from eventbridge.rules import cache as rule_cache
 from eventbridge.rules.cache import RuleCache, reader_sources
+from eventbridge.rules.load import load_rules
 
 BUS = "buses:\n  orders:\n    source: {type: embedded}\n"
 RULE = "bus: orders, pattern: {type: [placed], data: {n: [1.0, 1e400]}}, targets: {z: {type: file, path: /x}, %s}"
@@ -69,7 +70,7 @@ def outcome(folder: Path, cache: Path | None = None) -> tuple[object, ...]:
 def in_new_process(folder: Path, cache: Path, include: Path = Path(eventbridge.__file__).parent.parent) -> str:
     """Return the hash of what another process reads, which remembers nothing."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
+        "import sys\nfrom pathlib import Path\nfrom eventbridge.rules.load import load_rules\n"
         "print(load_rules(Path(sys.argv[1]), cache=Path(sys.argv[2])).hash)"
     )
     called = [sys.executable, "-c", code, str(folder), str(cache)]
@@ -169,7 +170,8 @@ def test_processes_at_once_read_the_same(folders: tuple[Path, Path]) -> None:
     folder, cache = folders
     shutil.rmtree(cache)
     code = (
-        "import shutil, sys\nfrom pathlib import Path\nfrom eventbridge.rules import cache, load_rules\n"
+        "import shutil, sys\nfrom pathlib import Path\nfrom eventbridge.rules import cache\n"
+        "from eventbridge.rules.load import load_rules\n"
         "for number in range(40):\n"
         "    cache._remembered = {}\n"
         "    if number % 3 == 0: shutil.rmtree(sys.argv[2], ignore_errors=True)\n"
@@ -205,7 +207,7 @@ def test_changed_code_reads_files_again(folders: tuple[Path, Path], tmp_path: Pa
 def test_every_source_file_of_the_reader_is_in_the_cache_key() -> None:
     """Whatever of ours is imported to read a file of all forms of transforms decides what it means."""
     code = (
-        "import sys, tempfile\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
+        "import sys, tempfile\nfrom pathlib import Path\nfrom eventbridge.rules.load import load_rules\n"
         "with tempfile.TemporaryDirectory() as location:\n"
         "    Path(location, 'a.yaml').write_text(sys.argv[1])\n"
         "    load_rules(Path(location))\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.types import fields_of
 from eventbridge.rules.vocabulary import FIELDS
 

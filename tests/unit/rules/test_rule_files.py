@@ -9,7 +9,8 @@ import pytest
 
 from eventbridge.errors import RuleFileError
 from eventbridge.event.json_document import Number
-from eventbridge.rules import Bus, RetryPolicy, Rule, RuleSet, Transform, load_rules
+from eventbridge.rules import Bus, RetryPolicy, Rule, RuleSet, Transform
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.model import Owner
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 
 BUS = "buses:\n  orders:\n    source: {type: embedded}\n"
 
@@ -44,7 +44,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     hidden.chmod(0)
     tmp_path.chmod(0o755)
     code = (
-        "import os\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
+        "import os\nfrom pathlib import Path\nfrom eventbridge.rules.load import load_rules\n"
         "def load_error():\n    try:\n        load_rules(Path())\n        return ''\n"
         "    except Exception as error:\n        return str(error)\n"
         "load_error()\n"  # whatever is imported on the way is imported with all rights

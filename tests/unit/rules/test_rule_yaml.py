@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleError, RuleFileError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.yaml_tree import read_yaml
 
 HEAD = b"""\

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rules import load_rules
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.tests import failures
 
 RULES = """\

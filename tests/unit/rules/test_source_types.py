@@ -11,7 +11,8 @@ from installed_package import install
 
 from eventbridge.config.settings import Settings
 from eventbridge.errors import RuleFileError, TypeUnusable, UserError
-from eventbridge.rules import Bus, RuleSet, load_rules
+from eventbridge.rules import Bus, RuleSet
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.model import as_source
 from eventbridge.rules.types import SOURCE_TYPES
 from eventbridge.sources.open import open_log, open_publisher, open_source

@@ -11,7 +11,8 @@ import pytest
 from installed_package import install
 
 from eventbridge.errors import PackageMissing, RuleFileError, TypeUnusable
-from eventbridge.rules import RuleSet, load_rules
+from eventbridge.rules import RuleSet
+from eventbridge.rules.load import load_rules
 from eventbridge.rules.model import as_target
 from eventbridge.rules.types import CHUNK_SIZES, TARGET_TYPES, load_opener
 from eventbridge.targets.open import open_target
@@ -186,7 +187,7 @@ def test_built_in_types_cost_no_look_at_packages(tmp_path: Path) -> None:
         "u: {type: http, url: 'https://x.example', batch: {count: 5}}}}}\n"
     )
     code = (
-        "import importlib.metadata, sys\nfrom pathlib import Path\nfrom eventbridge.rules import load_rules\n"
+        "import importlib.metadata, sys\nfrom pathlib import Path\nfrom eventbridge.rules.load import load_rules\n"
         "def refuse(**_): raise AssertionError('looked for packages')\n"
         "import eventbridge.rules.types as registry\nregistry.entry_points = refuse\n"
         "load_rules(Path(sys.argv[1]))\n"

@@ -315,7 +315,7 @@ def test_a_fork_uses_clients_of_its_own(store: S3Store) -> None:
 def test_a_file_store_imports_no_client_of_s3() -> None:
     """boto3 costs a third of a second: a store in a folder does not pay it."""
     code = (
-        "import sys; from eventbridge.runtime.runtime import Runtime;"
+        "import sys; from eventbridge.runtime.open import open_runtime;"
         "from eventbridge.store.open import open_store;"
         "open_store('file:///tmp/x'); print(sorted({'boto3', 'botocore'} & set(sys.modules)))"
     )

@@ -13,7 +13,8 @@ import pytest
 
 from eventbridge.errors import RuleFileError, TransformFailed
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.rules import Target, load_rules
+from eventbridge.rules import Target
+from eventbridge.rules.load import load_rules
 from eventbridge.transform import Rendered, Scope, compile_transform
 from eventbridge.transform.definition import FORMS
 from eventbridge.transform.fields import OPERATIONS
