@@ -209,7 +209,7 @@ def dead_letter(
 
 
 @router.get("/events/{event_id:path}", summary="Trace an event")
-@asks_buses
+@reads_store
 def event(
     request: Request,
     event_id: Annotated[str, Path(description="The id of the event.")],

@@ -18,9 +18,9 @@ import pyarrow.compute as pc
 from eventbridge.event.ids import claimed_id, event_id_hash
 from eventbridge.model import row_vectors
 from eventbridge.model.storage import IndexedFile
-from eventbridge.store.columns import column_of, one_text
+from eventbridge.store.columns import column_of, flags_of, one_text
 from eventbridge.store.layout import indexed_files
-from eventbridge.store.parquet import read_equal, read_rows, read_table, write_table
+from eventbridge.store.parquet import parts_of, read_equal, read_rows, read_table, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import EVENT_INDEX, INDEXED_FILES
 
@@ -36,12 +36,12 @@ class Index(NamedTuple):
 
 def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
     """Yield the rows of a buffer file that are not events, with the ids that they claim to have."""
-    table = read_table(store, path, ["status", "body"])
-    rows = pc.indices_nonzero(pc.is_in(table["status"], value_set=one_text("malformed")))
-    for row, body in zip(rows.to_pylist(), table["body"].take(rows).to_pylist(), strict=True):
-        found = claimed_id(body)
-        if found is not None:
-            yield row, found
+    is_malformed = pc.is_in(read_table(store, path, ["status"])["status"], value_set=one_text("malformed"))
+    for rows, table in parts_of(store, path, ["body"], np.flatnonzero(flags_of(is_malformed))):
+        for row, body in zip(rows.tolist(), table["body"].to_pylist(), strict=True):
+            found = claimed_id(body)
+            if found is not None:
+                yield row, found
 
 
 def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:

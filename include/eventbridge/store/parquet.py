@@ -239,6 +239,8 @@ def _parts_of_group(
         if len(here):
             table = _selected(pa.Table.from_batches([batch]), columns)
             yield here, table if len(here) == len(table) else table.take(column_of(here - start, pa.int64()))
+        if wanted[-1] < end:
+            return
 
 
 def _size_of(file: pq.ParquetFile, number: int, columns: Sequence[str] | None) -> int:

@@ -72,7 +72,7 @@ def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Respon
 
 
 @router.get("/request")
-@asks_buses
+@reads_store
 def request_of_delivery(
     request: Request,
     found: _Viewer,

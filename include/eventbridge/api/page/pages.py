@@ -43,7 +43,7 @@ def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response
 
 
 @router.get("/event")
-@asks_buses
+@reads_store
 def event(
     request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "", every_rule: bool = False
 ) -> Response:

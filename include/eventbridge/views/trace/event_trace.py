@@ -7,11 +7,12 @@ follow from the rules, their chunks from the settlement, and the attempts are in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,9 +27,10 @@ from eventbridge.model.pending import DeferredMatch, PendingDeliveries
 from eventbridge.model.redelivery import Redriven, Replay, Replayed
 from eventbridge.model.storage import is_kept
 from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
+from eventbridge.processes import check_cancelled
 from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.store.columns import plain_rows
+from eventbridge.store.columns import flags_of, numbers_of, plain_rows
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.schemas import SETTLEMENT
 
@@ -70,6 +72,7 @@ class EventTrace:
             self._follow_batches(landing.batch_id)
             self._replays(landing)
         while self._waiting:
+            check_cancelled()
             self._waiting.sort(reverse=True)
             self._batch(self._waiting.pop())
 
@@ -123,9 +126,7 @@ class EventTrace:
         if not files:
             self._in_progress(batch)
             return
-        rows = [
-            row for path in files for row in self._of_event(read_table(self._runtime.store, path, SETTLEMENT.names))
-        ]
+        rows = [row for path in files for row in self._of_event(path, SETTLEMENT.names)]
         chunks = {row["chunk_id"] for row in rows if row["chunk_id"] is not None}
         tried = {row["delivery_id"]: row for row in self._attempts(batch, chunks)}
         for row in rows:
@@ -141,9 +142,7 @@ class EventTrace:
         if batch.routes:
             for file in self._runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
                 if file.path is not None:
-                    for row in self._of_event(
-                        read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target"])
-                    ):
+                    for row in self._of_event(file.path, ["delivery_id", "rule", "target"]):
                         self._record_status(batch, row, "in_progress", 0, None)
         last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
         for row in last.values():
@@ -151,7 +150,7 @@ class EventTrace:
 
     def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
         files = segments(self._runtime, batch.batch_id, chunk_ids)
-        found = [row for file in files if file.path is not None for row in self._tried(file.path)]
+        found = [row for file in files if file.path is not None for row in self._of_event(file.path, _ATTEMPT_COLUMNS)]
         shadows = _shadows_of(self._runtime, batch) if found else frozenset()
         self.steps += (_as_shadow(_attempt_step(batch, row), _failed_shadow(shadows, row, row)) for row in found)
         return found
@@ -212,8 +211,7 @@ class EventTrace:
                     self._dead_letter(batch, file.path, number, dead_letter)
 
     def _malformed(self, names: pa.Table) -> Iterator[int]:
-        nameless = pc.is_null(names["delivery_id"]).to_pylist()
-        return (row for row in self._at_position(names) if nameless[row])
+        return (row for row in self._at_position(names) if names["delivery_id"][row].as_py() is None)
 
     def _dead_letter(self, batch: Batch, file: str, row: int, dead_letter: dict[str, Any]) -> None:
         self._rows[file].add(row)
@@ -260,6 +258,7 @@ class EventTrace:
     def _replays(self, landing: Landing) -> None:
         bus, at = self._name.position.bus, landing.planned_at
         for replay in self._runtime.ledger.replays.all():
+            check_cancelled()
             if replay.bus != bus or not replay.since <= at < replay.until:
                 continue
             for taken in self._runtime.ledger.replays.searched_in(replay.replay_id, landing.file):
@@ -273,28 +272,24 @@ class EventTrace:
         except NotFoundError:
             return None
 
-    def _tried(self, path: str) -> list[dict[str, Any]]:
-        """Return the attempts of the deliveries in a segment; long columns of other deliveries are not read."""
+    def _of_event(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the rows of the event's deliveries in a file; of other deliveries only the id is read."""
         rows = self._rows_of_event(read_table(self._runtime.store, path, ["delivery_id"]))
-        return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), _ATTEMPT_COLUMNS)) if rows else []
-
-    def _of_event(self, table: pa.Table) -> list[dict[str, Any]]:
-        return plain_rows(table.filter(self._is_of_event(table)))
+        return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), columns)) if rows else []
 
     def _rows_of_event(self, table: pa.Table) -> list[int]:
-        return [row for row, each in enumerate(self._is_of_event(table).to_pylist()) if each]
-
-    def _is_of_event(self, table: pa.Table) -> pa.ChunkedArray:
         # not `pa.array`: the first one imports pandas, half a CPU-second
         names = pa.py_buffer(b"".join(self._replay_of))
         ids = pa.Array.from_buffers(SETTLEMENT.field("delivery_id").type, len(self._replay_of), [None, names])
-        return pc.is_in(table["delivery_id"], value_set=ids)
+        found: list[int] = np.flatnonzero(flags_of(pc.is_in(table["delivery_id"], value_set=ids))).tolist()
+        return found
 
     def _at_position(self, table: pa.Table) -> list[int]:
         position = self._name.position
-        wanted = (position.offset, position.partition_id, position.topic, position.broker)
-        columns = (table[name].to_pylist() for name in ("offset", "partition_id", "topic", "broker"))
-        return [row for row, each in enumerate(zip(*columns, strict=True)) if each == wanted]
+        wanted = (position.partition_id, position.topic, position.broker)
+        columns = [table[name] for name in ("partition_id", "topic", "broker")]
+        near = np.flatnonzero(numbers_of(table["offset"]) == position.offset).tolist()
+        return [row for row in near if tuple(column[row].as_py() for column in columns) == wanted]
 
     def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:
         return any(_holds(rows, self._rows[file]) for file, rows in files if file in self._rows)

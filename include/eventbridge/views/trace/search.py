@@ -15,6 +15,7 @@ from itertools import groupby, islice
 from typing import Any
 from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,21 +28,25 @@ from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.model.storage import IndexedFile, is_kept
 from eventbridge.model.why import BeforeStart, EventPosition, RunnerStart, SearchExtent
+from eventbridge.processes import check_cancelled
 from eventbridge.rules import Bus
 from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import day_of
 from eventbridge.runtime.visibility import visibility_of
 from eventbridge.sources.protocol import LogSource
-from eventbridge.store.columns import one_text, plain_rows
+from eventbridge.store.columns import flags_of, one_text, plain_rows
 from eventbridge.store.event_index import claimed_ids, look_up
-from eventbridge.store.parquet import read_rows, read_table
+from eventbridge.store.parquet import parts_of, read_rows, read_table
 from eventbridge.store.schemas import BUFFER
 
 _DAY = timedelta(days=1)
 
 #: The newest messages of a partition that are read: one search does not read a backlog of days.
 _MOST = 20_000
+
+#: Archived messages with one id that a search returns at most: anyone who publishes can give many events one id.
+MAX_MESSAGES = 50
 
 #: Delivery files that one search reads at most: two seconds on a local disk.
 MAX_FILES = 2_000
@@ -94,7 +99,14 @@ class ArchiveSearch:
         chosen = sorted(
             (each for each in batches.values() if self.wanted.has(each) and seen.bus(each.bus)), key=_in_time
         )
-        return [found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id))]
+        messages = (found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id)))
+        found = list(islice(messages, MAX_MESSAGES))
+        if next(messages, None) is not None:
+            self.notes.append(
+                f"more than {MAX_MESSAGES} archived messages have this id, and only the first ones are shown. Choose "
+                "another time to see others"
+            )
+        return found
 
     def extent(self) -> SearchExtent:
         """Return what was searched."""
@@ -159,14 +171,14 @@ class ArchiveSearch:
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[FoundMessage]:
         self.files += 1
         table = read_table(self.runtime.store, path, ["event_id"])
-        found = pc.indices_nonzero(pc.is_in(table["event_id"], value_set=one_text(self.wanted.event_id))).to_pylist()
+        rows = np.flatnonzero(flags_of(pc.is_in(table["event_id"], value_set=one_text(self.wanted.event_id))))
         if not isinstance(file.detail, LandedRange) or file.detail.malformed:
-            claiming = (row for row, each in claimed_ids(self.runtime.store, path) if each == self.wanted.event_id)
-            found = sorted({*found, *claiming})
-        if found:
-            records = plain_rows(read_rows(self.runtime.store, path, rowset.encode(found), BUFFER.names))
-            for row, record in zip(found, records, strict=True):
-                yield FoundMessage(batch, path, row, record)
+            claiming = [row for row, each in claimed_ids(self.runtime.store, path) if each == self.wanted.event_id]
+            rows = np.union1d(rows, np.array(claiming, np.int64))
+        if len(rows):
+            for numbers, some in parts_of(self.runtime.store, path, BUFFER.names, rows):
+                for row, record in zip(numbers.tolist(), plain_rows(some), strict=True):
+                    yield FoundMessage(batch, path, row, record)
 
     def _note_pruned(self, batch: Batch) -> None:
         self.notes.append(
@@ -195,6 +207,7 @@ def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[
             with closing(runtime.open_source(bus)) as source:
                 yield from _on_bus(runtime, event_id, bus, source, notes)
         except EventBridgeError as error:
+            check_cancelled()  # raises it again if the search itself was ended
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
@@ -212,6 +225,7 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
                     ):
                         yield BeforeStart(position, begins)
         except EventBridgeError as error:
+            check_cancelled()  # raises it again if the search itself was ended
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
@@ -237,6 +251,7 @@ def _in_partition(
             f"before offset {start}, which no batch has landed, were not searched"
         )
     for block in source.read(partition, start, end) if start < end else ():
+        check_cancelled()
         for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
             # most bodies can be excluded by their bytes, except those with escapes
             if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
