@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_CONNECTIONS = 65536, MOST_EVENTS = 256, FIRST_BYTES = 16384, MOST_BYTES = 4 << 20, TICK_MS = 5 };
+enum { MAX_CONNECTIONS = 65536, MAX_EVENTS = 256, FIRST_BYTES = 16384, MAX_BYTES = 4 << 20, TICK_MS = 5 };
 
 static const char OK[] = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 static const char BUSY[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
@@ -40,7 +40,7 @@ struct connection {
     int silent;     /* it never gets a response again */
 };
 
-static struct connection *connections[MOST_CONNECTIONS];
+static struct connection *connections[MAX_CONNECTIONS];
 static int highest, owed, poller, ill;
 static uint64_t requests;
 
@@ -68,7 +68,7 @@ static void welcome(int listener) {
     for (;;) {
         int fd = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (fd < 0) return;
-        if (fd >= MOST_CONNECTIONS) {
+        if (fd >= MAX_CONNECTIONS) {
             close(fd);
             continue;
         }
@@ -142,7 +142,7 @@ static int work(int fd, struct connection *c) {
 static int hear(int fd, struct connection *c) {
     for (;;) {
         if (c->used == c->room) {
-            if (c->room >= MOST_BYTES) return 0;
+            if (c->room >= MAX_BYTES) return 0;
             c->room *= 2;
             if (!(c->data = realloc(c->data, c->room))) fail("realloc");
         }
@@ -187,8 +187,8 @@ int main(void) {
     printf("%d\n", ntohs(address.sin_port));
     fflush(stdout);
     for (;;) {
-        struct epoll_event ready[MOST_EVENTS];
-        int count = epoll_wait(poller, ready, MOST_EVENTS, owed ? TICK_MS : -1);
+        struct epoll_event ready[MAX_EVENTS];
+        int count = epoll_wait(poller, ready, MAX_EVENTS, owed ? TICK_MS : -1);
         for (int i = 0; i < count; i++) {
             int fd = ready[i].data.fd;
             if (fd == listener) {

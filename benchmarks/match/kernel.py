@@ -93,17 +93,17 @@ class KernelSubject:
         found = self._matchers[rules].match(self._events[events][:number])
         return [int(count) for count in np.bincount(found.rules, minlength=len(self._rules[rules]))]
 
-    def differences(self, rules: str, events: str, number: int, most_rules: int) -> tuple[int, int, int]:
+    def differences(self, rules: str, events: str, number: int, max_rules: int) -> tuple[int, int, int]:
         """Ask the reference matcher too; return pairs of event and rule, how many match, how many results differ.
 
-        It is asked about the first `number` events and the first `most_rules` rules.
+        It is asked about the first `number` events and the first `max_rules` rules.
         """
         from eventbridge.event.json_document import parse_document
         from eventbridge.matching.reference import flatten, matches_leaves
 
         texts = self._events[events][:number]
         found = self._matchers[rules].match(texts)
-        patterns = [self._parse(text) for text in self._rules[rules][:most_rules]]
+        patterns = [self._parse(text) for text in self._rules[rules][:max_rules]]
         matched = differing = 0
         for index, text in enumerate(texts.to_pylist()):
             leaves = flatten(parse_document(text))

@@ -103,12 +103,12 @@ class Child:
 class Children:
     """The children of this process that run the `main` of one module."""
 
-    def __init__(self, module: str, what: str, *options: str, most_idle: int = 2) -> None:
+    def __init__(self, module: str, what: str, *options: str, max_idle: int = 2) -> None:
         """Take the module, what the process does as the end of a sentence, and options of Python."""
         program = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import main; main()"
         self._command = [sys.executable, "-W", "ignore", *options, "-c", program]
         self._what = what
-        self._most_idle = most_idle
+        self._max_idle = max_idle
         self._idle: list[Child] = []
         self._lock = threading.Lock()
         atexit.register(self.end_idle)
@@ -134,7 +134,7 @@ class Children:
     def give_back(self, child: Child) -> None:
         """Keep a child for the next call, or end it if enough of them wait."""
         with self._lock:
-            if len(self._idle) < self._most_idle:
+            if len(self._idle) < self._max_idle:
                 self._idle.append(child)
                 return
         child.end()

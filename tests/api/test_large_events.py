@@ -72,7 +72,7 @@ def test_the_largest_allowed_event_is_published(kafka: Kafka) -> None:
     """To the byte: the broker accepts the largest allowed event, and rejects a slightly larger one."""
     make_topics(kafka, "parcels", **{"max.message.bytes": str(MOST)})
     with closing(log(kafka)) as bus:
-        most = bus.most_bytes("parcels") or 0
+        most = bus.max_bytes("parcels") or 0
         bus.publish([(b"x" * (most - 3), "key")])
 
     assert MOST - 200 < most < MOST

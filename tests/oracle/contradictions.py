@@ -18,7 +18,7 @@ from eventbridge.event.json_document import write_document
 from eventbridge.matching.pattern import Pattern, write_pattern
 from eventbridge.matching.pattern.nodes import And, Field
 
-MOST_PARTS: Final = 3_000
+MAX_PARTS: Final = 3_000
 
 
 def parts(pattern: Pattern) -> list[Pattern]:
@@ -39,7 +39,7 @@ def results_of_parts(pairs: list[Pair]) -> list[str]:
     counts = [
         sum(math.prod(len(field.conditions) for field in each) for each in conjunctions(p.pattern)) for p in pairs
     ]
-    divided = [parts(pair.pattern) if count <= MOST_PARTS else [] for pair, count in zip(pairs, counts, strict=True)]
+    divided = [parts(pair.pattern) if count <= MAX_PARTS else [] for pair, count in zip(pairs, counts, strict=True)]
     asked = ruler.Asked(
         (write_document(write_pattern(part)), [pair.text])
         for pair, patterns in zip(pairs, divided, strict=True)

@@ -107,7 +107,7 @@ def calling(
             each.join()
 
 
-def most_memory(server: Server) -> int:
+def max_memory(server: Server) -> int:
     """Return the most memory that the process of a server has had."""
     for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
@@ -126,7 +126,7 @@ def test_reads_end_with_their_callers(call: str, attacked: Server, headers: dict
 
     assert [each.status_code for each in responses] == [200] * 4
     assert time.monotonic() - began < SOON
-    assert most_memory(attacked) < MAX_MEMORY
+    assert max_memory(attacked) < MAX_MEMORY
 
 
 @pytest.mark.parametrize("call", [SEARCH, TRACE])

@@ -18,7 +18,7 @@ from demo.s3_server import connection_uri
 
 DELAY_SECONDS: Final = 0.5
 
-_MOST_HEAD_BYTES: Final = 1 << 20
+_MAX_HEAD_BYTES: Final = 1 << 20
 _ERROR: Final = '<?xml version="1.0"?><Error><Code>{code}</Code><Message>The proxy says so.</Message></Error>'
 _CODES: Final = {"500 Internal Server Error": "InternalError", "503 Slow Down": "SlowDown"}
 
@@ -76,7 +76,7 @@ class FaultProxy:
     def __enter__(self) -> Self:
         self._thread.start()
         self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_MOST_HEAD_BYTES), self._loop
+            asyncio.start_server(self._serve, "127.0.0.1", 0, limit=_MAX_HEAD_BYTES), self._loop
         ).result()
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -100,7 +100,7 @@ class FaultProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             upstream_reader, upstream = await asyncio.open_connection(
-                "127.0.0.1", self._upstream, limit=_MOST_HEAD_BYTES
+                "127.0.0.1", self._upstream, limit=_MAX_HEAD_BYTES
             )
             try:
                 while await self._one(reader, writer, upstream_reader, upstream):

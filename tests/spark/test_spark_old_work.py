@@ -42,14 +42,14 @@ def test_old_work_holds_half_of_the_slots_while_live_work_waits(
     of_live, of_old = noted(landed.store, live), [ran for job in old for ran in noted(landed.store, job)]
     waiting = SliceRun(of_live[0].began, of_live[-1].began)
     meanwhile = [ran for ran in of_old if waiting.began < ran.began < waiting.ended]
-    assert most_at_once(of_old) == 2
-    assert most_at_once(meanwhile) == 1
+    assert max_at_once(of_old) == 2
+    assert max_at_once(meanwhile) == 1
     assert len(meanwhile) > 2  # and it continues, as fast as its priority lets it on a busy machine
     usual = {ran.niceness for ran in of_live}
     assert {ran.niceness for ran in of_old} == {min(19, niceness + OLD_NICENESS) for niceness in usual}
 
 
-def most_at_once(all_ran: list[SliceRun]) -> int:
+def max_at_once(all_ran: list[SliceRun]) -> int:
     """Return how many ran at the same time at most."""
     changes = sorted([(ran.ended, -1) for ran in all_ran] + [(ran.began, 1) for ran in all_ran])
     running = [sum(change for _, change in changes[: index + 1]) for index in range(len(changes))]

@@ -298,7 +298,7 @@ class BusWriter:
 
 
 def _publish(publisher: Publisher, topic: str, records: Sequence[Record]) -> Positions:
-    most = publisher.most_bytes(topic) if isinstance(publisher, SizeLimitedPublisher) else None
+    most = publisher.max_bytes(topic) if isinstance(publisher, SizeLimitedPublisher) else None
     fits = [most is None or _bytes_of(record) <= most for record in records]
     fitting = [record for record, fit in zip(records, fits, strict=True) if fit]
     positions = iter(publisher.publish(fitting, topic=topic) if fitting else ())

@@ -86,7 +86,9 @@ AT_TARGETS: Final = CallKind(
 AT_BUSES: Final = CallKind("buses", MAX_AT_BUSES, MAX_WAITING_FOR_BUSES, "that ask the servers of buses")
 BODIES: Final = CallKind("bodies", MAX_BODY_READS, MAX_WAITING_BODY_READS, "with large or compressed bodies")
 #: Apart from BODIES, because their callers have no token.
-WEBHOOKS: Final = CallKind("webhooks", MAX_BODY_READS, MAX_WAITING_BODY_READS, "of webhooks with large or compressed bodies")
+WEBHOOKS: Final = CallKind(
+    "webhooks", MAX_BODY_READS, MAX_WAITING_BODY_READS, "of webhooks with large or compressed bodies"
+)
 
 
 class CallPool:

@@ -113,11 +113,11 @@ def dead_letter_page(
     after: str | None = None,
     *,
     damaged: Damaged | None = None,
-    most_files: int = PAGE_FILES,
+    max_files: int = PAGE_FILES,
 ) -> DeadLetterPage:
     """Return at most `limit` selected dead letters after a cursor, those of the newest batch first.
 
-    At most `most_files` are read: a page with a cursor may be short or empty. The selection must have no SQL. Raises
+    At most `max_files` are read: a page with a cursor may be short or empty. The selection must have no SQL. Raises
     UserError for an invalid cursor.
     """
     found: list[DeadLetter] = []
@@ -125,7 +125,7 @@ def dead_letter_page(
     last = cursor
     chosen = ChosenRows(runtime, selection, [], damaged)
     for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", cursor)):
-        if count == most_files:
+        if count == max_files:
             return DeadLetterPage(tuple(found), write_cursor(cursor_at(file)))
         rows = list(islice(chosen.rows_of(file.path, rows_after(cursor, file)), limit + 1 - len(found)))
         for dead_letter in _read(runtime, file.path, rows, _LIST_COLUMNS, damaged):

@@ -26,7 +26,7 @@ from eventbridge.store.parquet import read_rows
 
 #: Maximum deliveries whose keys are read. If a shard has more before those of the push, nothing is sent: the backlog
 #: comes first.
-_KEYS_READ_AT_MOST = 100_000
+_MAX_KEYS_READ = 100_000
 
 
 def open_deliveries(
@@ -42,7 +42,7 @@ def open_deliveries(
     for row in runtime.ledger.order.open_rows(*target, shard):
         if row.pending_id not in own and (_is_head(row) or may_block(row.order_spans, spans)):
             waiting.append(row)
-    if sum(row.count for row in waiting) > _KEYS_READ_AT_MOST:
+    if sum(row.count for row in waiting) > _MAX_KEYS_READ:
         found.close_shard(shard)
     else:
         for key, position, head in _keys(runtime, waiting):

@@ -82,7 +82,7 @@ def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlus
 #: Maximum time that a response waits for its flush, checked when the next response comes.
 _SECONDS = 1.0
 #: A flush of more responses is not shared: no other target should have to wait for it.
-_MOST_SHARED = 1_000
+_MAX_SHARED = 1_000
 
 
 def must_flush(target: Target, waiting: int, first: Response, last: Response) -> bool:
@@ -103,7 +103,7 @@ def flush(target: Target) -> str | None:
 
 def flush_in_turn(target: Target, responses: int) -> Steps[str | None]:
     """Do as `flush` does for `responses` responses; it may wait for other targets on the same disk."""
-    if responses > _MOST_SHARED or not shares_flush(target) or target.disk is None:
+    if responses > _MAX_SHARED or not shares_flush(target) or target.disk is None:
         return flush(target)
     shared = SharedFlush(target)
     yield shared

@@ -30,7 +30,7 @@ batch_file = sa.Table(
 )
 
 #: Kinds of files that nearly every batch has: the newest files are those of the newest batches.
-_OF_MOST_BATCHES = frozenset(("buffer", "delivery", "outcome"))
+_OF_MAX_BATCHES = frozenset(("buffer", "delivery", "outcome"))
 
 #: Deletes the record of a file; the file stays in the store.
 FORGET_FILE = sa.delete(batch_file).where(
@@ -72,7 +72,7 @@ def select_newest_files(
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
     left: sa.ColumnElement[Any] = batch.c.kept
-    if kind in _OF_MOST_BATCHES:  # no index has these: SQLite would read all batches or files, and sort them
+    if kind in _OF_MAX_BATCHES:  # no index has these: SQLite would read all batches or files, and sort them
         name, left = sa.func.coalesce(name, ""), sa.func.coalesce(left, "")
     found = (
         sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)

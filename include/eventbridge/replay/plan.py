@@ -198,7 +198,7 @@ class _ReplayStep:
                 self._enter(file.path, first, end, events, rows)
                 at = file.planned_at.isoformat()
                 self._position = ReplayPosition(self._replay.position.part, file.path, end, at)
-            if end < file.rows or self._count >= self._most or self._size >= self._most_bytes:
+            if end < file.rows or self._count >= self._most or self._size >= self._max_bytes:
                 return False
             self._rows_read += file.rows - first
             if self._rows_read >= _READ_AT_ONCE:
@@ -227,13 +227,13 @@ class _ReplayStep:
 
     def _room(self, events: pa.Table) -> int:
         """Return how many of these events fit into the batch; the first one always does."""
-        left = self._most_bytes - self._size
+        left = self._max_bytes - self._size
         sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
         by_size = int(np.searchsorted(sizes, left, side="right"))
         return int(max(min(by_size, self._most - self._count, events.num_rows), 0 if self._count else 1))
 
     @property
-    def _most_bytes(self) -> int:
+    def _max_bytes(self) -> int:
         return min(self._runtime.settings.batch_max_size, HELD_BYTES)
 
     @property

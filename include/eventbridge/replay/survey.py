@@ -39,10 +39,10 @@ class ReplaySurvey:
     more: bool = False
 
 
-def survey(runtime: Runtime, request: ReplayRequest, most_files: int | None = None) -> ReplaySurvey:
+def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = None) -> ReplaySurvey:
     """Return what a replay would take if it began now; only rule sets are written to the store.
 
-    `most_files`: the maximum number of archive files to read.
+    `max_files`: the maximum number of archive files to read.
     """
     replay = made_of(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()
@@ -50,7 +50,7 @@ def survey(runtime: Runtime, request: ReplayRequest, most_files: int | None = No
         chooser = Chooser(runtime, replay, part)
         for each, first in files_from(runtime, replay, ReplayPosition(part=number)):
             check_cancelled()
-            if found.files == most_files:
+            if found.files == max_files:
                 found.more = True
                 return found
             events, _ = chooser.events(each, first)

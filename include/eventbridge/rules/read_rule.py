@@ -39,9 +39,9 @@ from eventbridge.transform.sql.parser import expression_problem
 _WEIGHTS = frozenset(map(str, range(1, 101)))
 #: The prefix of pools that EventBridge itself creates.
 _OUR_POOLS = ("eventbridge.",)
-_MOST_EVENTS = 1_000_000_000
+_MAX_EVENTS = 1_000_000_000
 _LARGEST_VALUE = 1e15
-_MOST_FIELDS = 100
+_MAX_FIELDS = 100
 
 
 def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
@@ -232,8 +232,8 @@ def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:
         fields={path: _field(path, child, errors) for path, child in sorted(own.mapping("fields").items())},
     )
     own.refuse_empty("fields", "Write a path and what is expected there, such as $.data.id: {null_rate: {at_most: 0}}")
-    if len(found.fields) > _MOST_FIELDS:
-        own.add_to("fields", f"{len(found.fields)} fields are too many", f"Write at most {_MOST_FIELDS}")
+    if len(found.fields) > _MAX_FIELDS:
+        own.add_to("fields", f"{len(found.fields)} fields are too many", f"Write at most {_MAX_FIELDS}")
     own.close()
     return found
 
@@ -258,7 +258,7 @@ def _counts(fields: Fields, name: str) -> Bounds | None:
     if fields.get(name) is None:
         return None
     own = fields.below(name, "bounds")
-    low, high = (own.whole(end, None, 0, _MOST_EVENTS) for end in ("at_least", "at_most"))
+    low, high = (own.whole(end, None, 0, _MAX_EVENTS) for end in ("at_least", "at_most"))
     return _closed(fields, own, name, Bounds(at_least=low, at_most=high))
 
 

@@ -180,7 +180,7 @@ class Publisher(Protocol):
 class SizeLimitedPublisher(Protocol):
     """A publisher with a maximum record size; a larger record fails the whole call."""
 
-    def most_bytes(self, topic: str) -> int | None:
+    def max_bytes(self, topic: str) -> int | None:
         """Return the current maximum size of body and key together, in bytes; None: unknown."""
 
 

@@ -89,8 +89,8 @@ def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
     run.done.requests = ledger.retention.drop_ended_requests(before)
 
 
-def fold_stats(run: RetentionRun, most_rows: int = MAX_ROWS) -> None:
-    """Fold old stats, and newer ones if a scope has more rows than `most_rows`; a dry run changes nothing."""
+def fold_stats(run: RetentionRun, max_rows: int = MAX_ROWS) -> None:
+    """Fold old stats, and newer ones if a scope has more rows than `max_rows`; a dry run changes nothing."""
     if run.dry_run:
         return
     for scope, kept in KEPT.items():
@@ -98,7 +98,7 @@ def fold_stats(run: RetentionRun, most_rows: int = MAX_ROWS) -> None:
             for grain, age in kept.items():
                 if not _fold(run, scope, grain, age / 2**halved):
                     return
-            if run.runtime.ledger.stats.row_count(scope) <= most_rows:
+            if run.runtime.ledger.stats.row_count(scope) <= max_rows:
                 break
 
 

@@ -15,7 +15,7 @@ from eventbridge.runtime.identity import offset_gaps, start_offset
 from eventbridge.runtime.runtime import Runtime
 
 #: Batches that are read: those that a runner commits in the period, if each takes five seconds.
-_MOST_BATCHES = 60
+_MAX_BATCHES = 60
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[Parti
             by_runner[each.runner, each.bus].append(each)
     for (runner, bus), group in by_runner.items():
         moves: dict[Partition, list[Move]] = defaultdict(list)
-        for move in runtime.ledger.batches.recent_moves(runner, most=_MOST_BATCHES):
+        for move in runtime.ledger.batches.recent_moves(runner, most=_MAX_BATCHES):
             moves[move.partition].append(move)
         now = runtime.clock()
         with closing(runtime.open_source(rules.buses[bus])) as source:

@@ -31,7 +31,7 @@ from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules.types import SMALL_CHUNK
 
 #: What the product promises of 50,000 events and 12 rules.
-MOST_PUTS = 60
+MAX_PUTS = 60
 #: The test takes every size, and so the number of events, this much smaller: the number of files is the same.
 SCALE = 20
 
@@ -111,7 +111,7 @@ def test_a_batch_of_12_rules_is_few_puts(
     assert puts["buffer"] >= 2
     assert puts["route"] >= 10
     assert puts["push"] == len(chunks) >= 12
-    assert sum(puts.values()) <= MOST_PUTS, puts
+    assert sum(puts.values()) <= MAX_PUTS, puts
     listings = {name: sum(request.is_listing for request in requests) for name, requests in seen.items()}
     assert max(listings.values()) <= 1, listings
 

@@ -178,7 +178,7 @@ def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
     assert runtime.ledger.stats.row_count("target") == 4
     before = runtime.ledger.stats.ever("target")
 
-    upkeep.fold_stats(RetentionRun(runtime, 60, dry_run=False), most_rows=2)
+    upkeep.fold_stats(RetentionRun(runtime, 60, dry_run=False), max_rows=2)
 
     assert runtime.ledger.stats.row_count("target") <= 2
     assert runtime.ledger.stats.ever("target") == before

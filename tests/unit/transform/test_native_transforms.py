@@ -98,7 +98,7 @@ def test_payloads_come_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_payload_too_large_for_an_array_is_handed_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """What cannot be counted with 31 bits is not tried; what follows it is rendered."""
     monkeypatch.setattr(render, "ROOM", 1_000)
-    monkeypatch.setattr(render, "_MOST_ROOM", 16_000)
+    monkeypatch.setattr(render, "_MAX_ROOM", 16_000)
 
     assert natively([STRUCTURED], [event('"' + "x" * 70_000 + '"'), event()], SCOPE) == [
         None,

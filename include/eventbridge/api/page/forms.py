@@ -27,7 +27,7 @@ from eventbridge.views.trace.explain import body_of_event
 #: A pasted event may be as large as a published one.
 MAX_FORM_BYTES = 2 * 1_048_576
 #: No form of the page has nearly as many.
-_MOST_FIELDS = 100
+_MAX_FIELDS = 100
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,9 @@ async def read_form(request: Request, most: int) -> dict[str, str]:
             detail = f"The form has more than {most:,} bytes. Nothing was changed"
             raise CallRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     try:
-        found = parse_qs(content.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+        found = parse_qs(content.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)
     except ValueError:
-        detail = f"The form has more than {_MOST_FIELDS} fields. Nothing was changed"
+        detail = f"The form has more than {_MAX_FIELDS} fields. Nothing was changed"
         raise CallRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail) from None
     # the last value: a ticked box follows its hidden field
     return {name: values[-1] for name, values in found.items()}

@@ -85,7 +85,7 @@ def request_of_delivery(
 
     def written(runtime: Runtime) -> dict[str, Any]:
         require_payloads(request)
-        trace = why(runtime, event_id, most_unmatched=0, rule=rule)
+        trace = why(runtime, event_id, max_unmatched=0, rule=rule)
         then = sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
         body = newest_body(runtime, trace)
         try:

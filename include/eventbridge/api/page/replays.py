@@ -94,7 +94,7 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
         return values
     try:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
-        return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "most_files": PREVIEW_FILES}
+        return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "max_files": PREVIEW_FILES}
     except UserError as error:  # a wrong value in the form, which is shown again
         return values | {"message": str(error)}
 

@@ -88,7 +88,7 @@ def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
 
 def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
     """Return the numbers of the newest dead letters by reason, the most frequent first."""
-    newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, most_files=_DEAD_LETTER_FILES)
+    newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, max_files=_DEAD_LETTER_FILES)
     return Counter(str(each.record["reason"]) for each in newest.dead_letters).most_common()
 
 
@@ -129,7 +129,7 @@ def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool
     `every_rule`: include all rules that do not match, instead of only some.
     """
     try:
-        found = visible_trace(request, why(runtime, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
+        found = visible_trace(request, why(runtime, event_id, max_unmatched=None if every_rule else _LISTED_RULES))
     except NotFoundError as error:
         return {"event_id": event_id, "error": str(error)}
 

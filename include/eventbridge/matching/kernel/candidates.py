@@ -307,7 +307,7 @@ HOLDS: Final = 1
 HAND_BACK: Final = 2
 
 _SEVERAL: Final = -3
-_MOST_FIELDS: Final = 63  # a bit each in a word, which are shifted by one more at most
+_MAX_FIELDS: Final = 63  # a bit each in a word, which are shifted by one more at most
 
 
 @compiled
@@ -331,7 +331,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
         return HOLDS
     if inside == 1:
         return HOLDS if _met_anywhere(tables, event_tables, last_inside, branch) else CONFLICT
-    if lacks or stop - first > _MOST_FIELDS:
+    if lacks or stop - first > _MAX_FIELDS:
         return HAND_BACK
     done = _ZERO
     for field in range(first, stop):

@@ -127,10 +127,10 @@ class BlockBuffers:
     for texts behind which no memory may be read.
     """
 
-    def __init__(self, rules: int, most_matches: int) -> None:
-        """Make room for `rules` rules, of which `judge` wants room for `most_matches` before it begins an event."""
+    def __init__(self, rules: int, max_matches: int) -> None:
+        """Make room for `rules` rules, of which `judge` wants room for `max_matches` before it begins an event."""
         self._count = rules
-        self._most_matches = most_matches
+        self._max_matches = max_matches
         self._make()
 
     def _make(self) -> None:
@@ -141,7 +141,7 @@ class BlockBuffers:
 
     @property
     def _least_matches(self) -> int:
-        return _RULES_PER_EVENT * BLOCK_EVENTS + self._most_matches
+        return _RULES_PER_EVENT * BLOCK_EVENTS + self._max_matches
 
     def grow_leaves(self) -> None:
         """Make room for twice the leaves, and keep those that are there."""
@@ -149,7 +149,7 @@ class BlockBuffers:
 
     def grow(self, matches: int, handed: int) -> None:
         """Make room for what any event may come to, behind so many matches and pairs that are there."""
-        if len(self.rules) - matches < 2 * self._most_matches:
+        if len(self.rules) - matches < 2 * self._max_matches:
             self.rules = np.concatenate([self.rules, np.empty(self._least_matches + matches, np.int32)])
         if len(self.handed) - handed <= self._count:
             self.handed = np.concatenate([self.handed, np.empty((self._count + 1 + handed, 2), np.int64)])

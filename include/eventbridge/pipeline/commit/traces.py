@@ -27,7 +27,7 @@ from eventbridge.telemetry.protocol import AttemptMade, DeliverySettled
 log = logging.getLogger(__name__)
 
 #: Maximum deliveries of a batch that are reported: commit holds their rows in memory.
-MOST_TRACED = 10_000
+MAX_TRACED = 10_000
 
 _COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
 _ATTEMPTS = ["delivery_id", "attempt", "started_at", "duration_ms", "outcome", "code", "error", "sent"]
@@ -43,9 +43,9 @@ def report_traces(runtime: Runtime, batch: Batch) -> None:
 
 
 def _report_traces(runtime: Runtime, batch: Batch) -> None:
-    traced = {row["delivery_id"]: row for row in islice(_traced(runtime, batch), MOST_TRACED)}
-    if len(traced) == MOST_TRACED:
-        log.warning("batch %s: the first %d of its deliveries are traced, no more", batch.batch_id, MOST_TRACED)
+    traced = {row["delivery_id"]: row for row in islice(_traced(runtime, batch), MAX_TRACED)}
+    if len(traced) == MAX_TRACED:
+        log.warning("batch %s: the first %d of its deliveries are traced, no more", batch.batch_id, MAX_TRACED)
     if not traced:
         return
     attempts = _attempts(runtime, batch, set(traced))

@@ -28,11 +28,11 @@ from eventbridge.store.columns import NO_TIME, time_at, times_of
 from eventbridge.store.parquet import read_table
 
 #: How many batches are examined, until they have enough events: a few may have matched everything, or nothing.
-_MOST_BATCHES = 10
+_MAX_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
 
 
-def most_events(runtime: Runtime, runner: str, handed_out: int | None, backlog: int = 0) -> int:
+def max_events(runtime: Runtime, runner: str, handed_out: int | None, backlog: int = 0) -> int:
     """Return how many events the next batch may take; at most `handed_out`, if that is known.
 
     `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
@@ -64,7 +64,7 @@ def events_to_hand_out(
     """
     events = 0
     parts: list[Part] = []
-    for batch in runtime.ledger.batches.find(limit=_MOST_BATCHES, runner=runner):
+    for batch in runtime.ledger.batches.find(limit=_MAX_BATCHES, runner=runner):
         if batch.kind == "normal" and batch.state == "committed" and events < _ENOUGH_EVENTS:
             landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
             events += sum(each.read for each in landed if isinstance(each, LandedRange))
@@ -103,7 +103,7 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
     `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
     """
     target = runtime.settings.batch_target_duration
-    for batch in runtime.ledger.batches.find(limit=_MOST_BATCHES, runner=runner):
+    for batch in runtime.ledger.batches.find(limit=_MAX_BATCHES, runner=runner):
         if batch.kind != "normal" or batch.committed_at is None:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:

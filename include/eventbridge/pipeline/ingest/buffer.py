@@ -203,7 +203,7 @@ class Landing:
         for name, sample in samples.items():
             if (before := self.samples.get(name)) is not None:
                 self.samples[name] = merged(before, sample)
-            elif len(self.samples) < MOST_TYPES:
+            elif len(self.samples) < MAX_TYPES:
                 self.samples[name] = sample
 
     def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
@@ -346,7 +346,7 @@ def _rows_of(
 
 
 #: Maximum types that are learned for a bus: a bus that puts ids into its types must not fill the ledger.
-MOST_TYPES: Final = 500
+MAX_TYPES: Final = 500
 
 
 def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
@@ -358,7 +358,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
         return []
     known, types = runtime.ledger.schemas.of_types(batch.bus, samples)
     new = [name for name in samples if name not in known]
-    passed_over = set(new[max(0, MOST_TYPES - types) :])
+    passed_over = set(new[max(0, MAX_TYPES - types) :])
     found = [
         learn(known.get(name), batch.bus, name, sample, batch.planned_at)
         for name, sample in samples.items()

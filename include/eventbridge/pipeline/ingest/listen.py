@@ -12,7 +12,7 @@ from eventbridge.errors import BusError, InfrastructureError, NotFoundError, Off
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, most_events
+from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, max_events
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.pipeline.ingest.open_batch import end_open
 from eventbridge.pipeline.ingest.reload import TakenRules, take_up_rules
@@ -44,7 +44,7 @@ from eventbridge.store.rule_sets import freeze_rules
 log = logging.getLogger(__name__)
 
 #: A round is repeated only if another process changed the rules or planned a batch in between, or for an old runner.
-MOST_ROUNDS: Final = 20
+MAX_ROUNDS: Final = 20
 
 
 @instrumented("listen", of="runner")
@@ -136,13 +136,13 @@ class BatchPlanner:
 
     def plan(self, request: PlanRequest) -> str | None:
         """Return the batch to run; None if there is nothing to take now."""
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             found = self._round(request)
             if isinstance(found, Done):
                 return found.batch_id
             request = found.request
         raise InfrastructureError(
-            f"No batch of runner {request.runner!r} could be planned: in each of {MOST_ROUNDS} tries, another process "
+            f"No batch of runner {request.runner!r} could be planned: in each of {MAX_ROUNDS} tries, another process "
             "put other rules in force or planned a batch. If two processes read different rule files, let all of them "
             "read the same; else try again"
         )
@@ -281,7 +281,7 @@ def plan_events(
             return None
         at = consumer.offsets
         available = sum(max(0, source.end(partition) - at.get(partition, 0)) for partition in source.partitions())
-        if (room := most_events(runtime, runner, most) - available) > 0:
+        if (room := max_events(runtime, runner, most) - available) > 0:
             source.take_in(room)  # the inbox then holds as many as a batch may take
     if request.holder is not None and not consumer.transfers and not any_passed_over(bus, source, consumer.offsets):
         standing = sorted(_existing(bus, source, consumer.offsets).items())
@@ -346,7 +346,7 @@ def _ranges(
         waiting.append(found._replace(end=min(found.end, consumer.until.get(partition, found.end))))
     available = sum(each.end - each.readable_from for each in waiting)
     # Another topic's few events would wait for the whole of a batch that is large.
-    limit = most_events(runtime, runner, most, available if len(bus.source.topics) == 1 else 0)
+    limit = max_events(runtime, runner, most, available if len(bus.source.topics) == 1 else 0)
     return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=available > limit)
 
 

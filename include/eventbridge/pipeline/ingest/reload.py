@@ -15,7 +15,7 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 log = logging.getLogger(__name__)
 
 #: Maximum number of rule changes, the newest ones, that are read if the file of the previous rules is lost.
-_MOST_CHANGES = 1_000_000
+_MAX_CHANGES = 1_000_000
 
 
 class TakenRules(NamedTuple):
@@ -77,7 +77,7 @@ def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
     except (StoreFileMissing, StoreFileDamaged) as error:
         log.warning("the previous rule set is lost, so rule changes are read from the ledger: %s", error)
     newest: dict[str, str] = {}
-    for change in runtime.ledger.rules.changes(limit=_MOST_CHANGES):
+    for change in runtime.ledger.rules.changes(limit=_MAX_CHANGES):
         newest.setdefault(change.rule, change.version)
     return {name: version for name, version in newest.items() if version}
 

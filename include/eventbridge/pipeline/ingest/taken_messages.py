@@ -54,12 +54,12 @@ class TakenMessages:
         return taken is not None and taken.start <= start and end <= taken.end
 
     def messages(
-        self, partition: Partition, start: int, end: int, most: int, most_bytes: int
+        self, partition: Partition, start: int, end: int, most: int, max_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
         """Return the first messages in a range that was taken, reasons by row of those that are no events, and the end
         offset.
 
-        At most `most` messages, and none after those that reach `most_bytes`.
+        At most `most` messages, and none after those that reach `max_bytes`.
         """
         taken = self._partitions[partition]
         first = bisect_left(taken.rows, start, key=itemgetter(0))
@@ -67,7 +67,7 @@ class TakenMessages:
         size = 0
         for number in range(first, last):
             size += len(taken.rows[number][2] or b"")
-            if size >= most_bytes:
+            if size >= max_bytes:
                 last = number + 1
                 break
         rows = taken.rows[first:last]

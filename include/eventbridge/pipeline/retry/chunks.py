@@ -23,7 +23,7 @@ from eventbridge.rules.types import SMALL_CHUNK, ChunkSize
 from eventbridge.runtime.runtime import Runtime
 
 #: Maximum rows of the ledger that are read for one target; each holds up to a chunk of deliveries.
-_MOST_ROWS = 5_000
+_MAX_ROWS = 5_000
 
 Chunk = list[PendingDeliveries]
 
@@ -127,7 +127,7 @@ class RetryChunks:
         first = _within(rows, min(size.deliveries, most), size.size)
         if not first:
             return None
-        all_of_it = len(first) == read < _MOST_ROWS
+        all_of_it = len(first) == read < _MAX_ROWS
         well = admitted == "all" and not (ordered or busy or given_up or spec is None or all_of_it)
         wants = math.ceil((most - _count(first)) / size.deliveries) if well else 0
         return _DueTarget(rule, target, first, size, most, wants)
@@ -146,7 +146,7 @@ class RetryChunks:
         return chunks
 
     def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[PendingDeliveries]:
-        most = min(self.runtime.settings.retry_max_per_target, _MOST_ROWS)  # a row holds at least one delivery
+        most = min(self.runtime.settings.retry_max_per_target, _MAX_ROWS)  # a row holds at least one delivery
         return self.runtime.ledger.due.rows(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:

@@ -23,8 +23,8 @@ from eventbridge.store.rule_sets import freeze_rules
 
 #: Maximum events of deferred matches that are taken up together: of a budgeted rule, which takes a millisecond and more
 #: for each, and of other rules, as many as their budget allows.
-_MOST_EVENTS = 5_000
-_MOST_CHEAP_EVENTS = 20_000
+_MAX_EVENTS = 5_000
+_MAX_CHEAP_EVENTS = 20_000
 #: How long a full rule waits before it is checked again.
 _FULL_FOR = timedelta(seconds=15)
 
@@ -124,12 +124,12 @@ def _due(
         seen.add(each.rule)
         ready = [other for other in waiting if other.rule == each.rule and other.state == state]
         if ready and ready[0].due_at <= limit:
-            yield _first(runtime, ready, removed=removed, most=_most_events(runtime, rules, each.rule))
+            yield _first(runtime, ready, removed=removed, most=_max_events(runtime, rules, each.rule))
 
 
-def _most_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
+def _max_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
     is_cheap = name in rules.rules and not rules.rules[name].is_budgeted
-    return min(runtime.settings.retry_max_per_target, _MOST_CHEAP_EVENTS if is_cheap else _MOST_EVENTS)
+    return min(runtime.settings.retry_max_per_target, _MAX_CHEAP_EVENTS if is_cheap else _MAX_EVENTS)
 
 
 def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, most: int) -> list[DeferredMatch]:

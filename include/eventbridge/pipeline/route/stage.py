@@ -27,7 +27,7 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 #: there are enough for all workers.
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
-_MOST_GROUPS_PER_SLICE = 10
+_MAX_GROUPS_PER_SLICE = 10
 _ENOUGH_SLICES = 8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -93,7 +93,7 @@ def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
 def _groups_per_slice(rows: int) -> int:
     if rows <= _SMALL_BATCH_GROUPS * ROW_GROUP_ROWS:
         return 1
-    return min(max(rows // (_ENOUGH_SLICES * ROW_GROUP_ROWS), _GROUPS_PER_SLICE), _MOST_GROUPS_PER_SLICE)
+    return min(max(rows // (_ENOUGH_SLICES * ROW_GROUP_ROWS), _GROUPS_PER_SLICE), _MAX_GROUPS_PER_SLICE)
 
 
 def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:

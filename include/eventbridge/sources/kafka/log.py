@@ -62,7 +62,7 @@ class KafkaLog:
         self._partitions: frozenset[Partition] = frozenset()
         self._partitions_until = 0.0
         self._cached_bounds: dict[Partition, tuple[int, int, float]] = {}
-        self._most_bytes: dict[str, tuple[int | None, float]] = {}
+        self._max_bytes: dict[str, tuple[int | None, float]] = {}
 
     @property
     def uri(self) -> str:
@@ -165,18 +165,18 @@ class KafkaLog:
             [partition for partition in self._known_partitions() if partition.topic == topic], records
         )
 
-    def most_bytes(self, topic: str) -> int | None:
+    def max_bytes(self, topic: str) -> int | None:
         """Return the maximum bytes of a record's body and key, by the topic's max.message.bytes, cached for a minute.
 
         None: unknown, because the login is not allowed to describe the topic's configuration, or no broker responds.
         """
-        known = self._most_bytes.get(topic)
+        known = self._max_bytes.get(topic)
         if known is None or time.monotonic() > known[1]:
-            known = self._most_bytes[topic] = self._read_record_bytes(topic), time.monotonic() + _SIZES_CACHE_SECONDS
+            known = self._max_bytes[topic] = self._read_record_bytes(topic), time.monotonic() + _SIZES_CACHE_SECONDS
         return known[0]
 
     def _min_record_bytes(self) -> int | None:
-        known = [most for most in map(self.most_bytes, self._topics) if most is not None]
+        known = [most for most in map(self.max_bytes, self._topics) if most is not None]
         return min(known, default=None)
 
     def _read_record_bytes(self, topic: str) -> int | None:

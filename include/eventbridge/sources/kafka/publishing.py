@@ -38,11 +38,11 @@ class IdempotentPublisher:
     """An idempotent producer, opened on first use; threads may share it."""
 
     def __init__(
-        self, settings: Mapping[str, Any], clock: Callable[[], datetime], most_bytes: Callable[[], int | None]
+        self, settings: Mapping[str, Any], clock: Callable[[], datetime], max_bytes: Callable[[], int | None]
     ) -> None:
-        """`most_bytes` returns the maximum size of a batch, None: unknown; it is called once."""
+        """`max_bytes` returns the maximum size of a batch, None: unknown; it is called once."""
         self._settings = settings
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
         self._clock = clock
         self._client_errors = ClientErrors()
         self._producer: Producer | None = None
@@ -78,7 +78,7 @@ class IdempotentPublisher:
     def _open(self) -> Producer:
         with self._opening:
             if self._producer is None:
-                most = min(_BATCH_BYTES, self._most_bytes() or _BATCH_BYTES)
+                most = min(_BATCH_BYTES, self._max_bytes() or _BATCH_BYTES)
                 own = {"batch.size": max(1, most), "error_cb": self._client_errors}
                 self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, **own})
             return self._producer

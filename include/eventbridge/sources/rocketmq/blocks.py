@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eventbridge.clients.rocketmq.remoting.messages import (
     MAX_MILLISECONDS,
-    MOST_OFFSET,
+    MAX_READ_OFFSET,
     IncomingMessage,
     properties_of,
 )
@@ -166,7 +166,7 @@ def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
     data = np.frombuffer(body, np.uint8)
     heads = data[positions[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
     is_plain = (heads["magic"] == _MAGIC).all() and not (heads["flags"] & _NOT_PLAIN).any()
-    is_plain &= (heads["offset"] < MOST_OFFSET).all() and (heads["stored_at"] < MAX_MILLISECONDS).all()
+    is_plain &= (heads["offset"] < MAX_READ_OFFSET).all() and (heads["stored_at"] < MAX_MILLISECONDS).all()
     return (positions, heads) if is_plain else None
 
 

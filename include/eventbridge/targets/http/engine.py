@@ -21,16 +21,16 @@ _SHARED_FREELY = 0.75
 
 
 class HttpEngine:
-    """Runs up to `most_in_flight` transfers concurrently; used by one thread, except for `wake`.
+    """Runs up to `max_in_flight` transfers concurrently; used by one thread, except for `wake`.
 
     From `freely` transfers on (None: all) only a target with none in flight may start one.
     Connections and handles are kept for the next use, as both cost more than a request.
     """
 
-    def __init__(self, most_in_flight: int, freely: int | None = None) -> None:
-        self._most = most_in_flight
-        self._freely = most_in_flight if freely is None else freely
-        self._multi = Multi(most_in_flight)
+    def __init__(self, max_in_flight: int, freely: int | None = None) -> None:
+        self._most = max_in_flight
+        self._freely = max_in_flight if freely is None else freely
+        self._multi = Multi(max_in_flight)
         self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
         # slots with nothing in flight that found no room

@@ -23,7 +23,7 @@ from eventbridge.transform.kernel.write import KEYS, WriteBuffers
 ROOM: Final = 8 << 20
 """Bytes of payload that are rendered at a time."""
 
-_MOST_ROOM: Final = 1 << 30  # an Arrow array of binaries counts with 31 bits
+_MAX_ROOM: Final = 1 << 30  # an Arrow array of binaries counts with 31 bits
 _LEAST_ROOM: Final = 1 << 16
 _SLACK: Final = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
     room = min(ROOM, _LEAST_ROOM + 4 * size)  # to map all of it takes longer than to render a few
     while first < last:
         payloads = runtime.run(first, last, room)
-        if payloads.last == first and room < _MOST_ROOM:
+        if payloads.last == first and room < _MAX_ROOM:
             room *= 4  # a single payload is larger
             continue
         if payloads.last == first:

@@ -98,7 +98,7 @@ def made(call: Node) -> int:
     return max(1, many or 1)
 
 
-def most_of(node: Node) -> int | None:
+def max_value_of(node: Node) -> int | None:
     """Return the maximum of a number, None if unknown."""
     return range_of(node)[1]
 
@@ -303,7 +303,7 @@ def _of_call(call: Node, sizes: Sizes) -> Size:
     if name in _RULES:
         return _RULES[name](call, sizes)
     if name in _LENGTHS and len(sizes) > _LENGTHS[name]:
-        most = most_of(call.children[_LENGTHS[name]])
+        most = max_value_of(call.children[_LENGTHS[name]])
         if most is not None:
             return text(max(most, 0) * _CHARACTER)
     if name in _CUT:

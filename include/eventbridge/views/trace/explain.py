@@ -58,7 +58,7 @@ class _RuleChoice(NamedTuple):
     """The current rules, if they can be read, and which of them to evaluate; see `why`."""
 
     current: RuleSet | None
-    most_unmatched: int | None
+    max_unmatched: int | None
     rule: str | None
 
 
@@ -69,13 +69,13 @@ def why(
     bus: str | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
-    most_unmatched: int | None = None,
+    max_unmatched: int | None = None,
     rule: str | None = None,
 ) -> Why:
     """Return all records of the messages with an id, on one bus or all, in batches planned within a time.
 
     `event_id`: the id of an event or, if no event has it, of a delivery, which targets see as `webhook-id`.
-    `most_unmatched`: the maximum number of rules that do not match. `rule`: only the result of this rule and its
+    `max_unmatched`: the maximum number of rules that do not match. `rule`: only the result of this rule and its
     deliveries.
     Raises NotFoundError, which says what was searched, if there is none; PartlySearched if a file cannot be read.
     """
@@ -106,11 +106,9 @@ def why(
         if found.event_id is None or not visibility.rule(found.rule or ""):
             said = _not_found(event_id, bus, search) + _not_delivered(found)
             raise (PartlySearched if search.unreadable else NotFoundError)(said)
-        result = why(
-            runtime, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule
-        )
+        result = why(runtime, found.event_id, bus=bus, since=since, until=until, max_unmatched=max_unmatched, rule=rule)
         return replace(result, notes=(note_of(delivery, found), *result.notes))
-    asked = _RuleChoice(current, most_unmatched, rule)
+    asked = _RuleChoice(current, max_unmatched, rule)
     results = [_result(runtime, position, found, asked, search.unreadable) for position, found in messages.items()]
     results = [_only_visible(each, visibility) for each in results]
     return Why(
@@ -141,7 +139,7 @@ def body_of_event(runtime: Runtime, event_id: str) -> str | None:
     Rules are not evaluated: there may be thousands. If there is no such event, it raises as `why` does.
     """
     landed = _landed_bodies(runtime, event_id)
-    return landed[0] if landed else newest_body(runtime, why(runtime, event_id, most_unmatched=0))
+    return landed[0] if landed else newest_body(runtime, why(runtime, event_id, max_unmatched=0))
 
 
 def newest_body(runtime: Runtime, found: Why) -> str | None:
@@ -284,7 +282,7 @@ def _rules(
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
     now = None if asked.current is None else _of_bus(asked.current, bus, asked.rule)
-    return _rule_results(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
+    return _rule_results(then, now, parse_document(found[0].record["body"]), asked.max_unmatched)
 
 
 def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
@@ -342,11 +340,11 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
 
 
 def _rule_results(
-    then: Mapping[str, Rule], current: Mapping[str, Rule] | None, document: Document, most_unmatched: int | None = None
+    then: Mapping[str, Rule], current: Mapping[str, Rule] | None, document: Document, max_unmatched: int | None = None
 ) -> list[RuleResult]:
     """Return the results of the batch's rules for an event, then of rules added later; `current` None: unknown.
 
-    `most_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
+    `max_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
     """
     leaves = flatten(document)
     asked: list[tuple[Rule, RuleChange]] = [(rule, _compared(rule, current)) for rule in then.values()]
@@ -360,7 +358,7 @@ def _rule_results(
         now = _matches(current[rule.name], leaves) if changed and current is not None else None
         if not matched and not now:
             unmatched += 1
-            if most_unmatched is not None and unmatched > most_unmatched:
+            if max_unmatched is not None and unmatched > max_unmatched:
                 continue
         conditions = tuple(_seen_condition(each) for each in check_each(pattern, document))
         found.append(

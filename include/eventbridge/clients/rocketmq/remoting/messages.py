@@ -58,7 +58,7 @@ class IncomingMessage(NamedTuple):
 
 #: Larger offsets overflow their signed columns, and larger times are after the year 9999, which neither Python nor SQL
 #: supports.
-MOST_OFFSET: Final = 1 << 63
+MAX_READ_OFFSET: Final = 1 << 63
 MAX_MILLISECONDS: Final = 253_402_300_800_000
 
 
@@ -86,7 +86,7 @@ def decoded(data: bytes) -> list[IncomingMessage]:
             width = _TOPIC_LENGTHS.get(magic)
             if width is None:
                 raise Malformed(f"a message of the format {magic:#x}")
-            if offset >= MOST_OFFSET or stored_at >= MAX_MILLISECONDS:
+            if offset >= MAX_READ_OFFSET or stored_at >= MAX_MILLISECONDS:
                 raise Malformed(f"a message at offset {offset} of {stored_at} ms after 1970: no broker counts so far")
             begin = position + form.size
             end = begin + length
