@@ -15,7 +15,7 @@ from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import selected_dead_letters
 from eventbridge.dead_letters.redrives import Marks
-from eventbridge.delivery import findings
+from eventbridge.delivery import engine
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import Audit, audit
 from eventbridge.replay.account import account_of
@@ -41,7 +41,7 @@ def run(runtime: World, what: str, report: Report, begin: Callable[[], None]) ->
     `BY_STREAMING_TASK` in its place: a streaming task begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    findings._EXCHANGE_SECONDS = 3600.0
+    engine._EXCHANGE_SECONDS = 3600.0
     streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
     if name.startswith("recovery"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
@@ -37,10 +37,10 @@ from eventbridge.targets.http.fields import HttpFields
 
 @dataclass(frozen=True)
 class ChunkRuns:
-    """Makes the runs of a push of one chunk from the pieces in `read`; rows decided without a run go to `rows`.
+    """Makes the runs of a chunk from the pieces in `read`; rows decided without a run go to `rows`.
 
-    A target that has a queue in `live` and is ok gets a live run, which delivers what is in the queue. `judges_speed`:
-    the next batch waits for these runs, so a slow target must be found out.
+    `live` is given for an open batch: a target that has a queue there and is ok gets a live run, which delivers what is
+    in the queue. Of a chunk, the next batch waits for the runs, so that they must find out a slow target.
     """
 
     runtime: Runtime
@@ -50,8 +50,7 @@ class ChunkRuns:
     until: datetime
     stop: Stop
     rows: OutcomeRows
-    live: Mapping[tuple[str, str], LiveQueue] = field(default_factory=dict)
-    judges_speed: bool = True
+    live: Mapping[tuple[str, str], LiveQueue] | None = None
 
     def of(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
         """Return the runs, not started, for the deliveries of the chunk that are not `done`."""
@@ -83,7 +82,7 @@ class ChunkRuns:
 
     @property
     def _judges_speed(self) -> bool:
-        return self.judges_speed and self.batch.kind == "normal"
+        return self.live is None and self.batch.kind == "normal"
 
     @cached_property
     def _overrides(self) -> OperatorOverrides:
@@ -126,7 +125,7 @@ class ChunkRuns:
         if spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans":
             return self._spans(rule, spec, status, spans_of(found, done))
         blocks = self._blocks(rule, spec, status, found) if not done else None
-        queue = self.live.get((rule, target))
+        queue = self.live.get((rule, target)) if self.live is not None else None
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
             if queue is not None:

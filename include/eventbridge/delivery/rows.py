@@ -134,7 +134,7 @@ class OutcomeRows:
     """Collects the rows of a push's runs; its collector takes them a segment at a time.
 
     Any thread may put, one takes. A single row wakes no thread: that would cost more than the row. The collector wakes
-    when there are `enough` rows for a segment, or when the last run has ended.
+    when there are `enough` rows for a segment, or by `wake`.
     """
 
     def __init__(self, enough: int) -> None:
@@ -143,27 +143,14 @@ class OutcomeRows:
         self._tables: deque[pa.Table] = deque()
         self._lock = threading.Lock()
         self._in_tables = 0
-        self._runs = 0
         self._woken = threading.Event()
 
     def __len__(self) -> int:
         return len(self._rows) + self._in_tables
 
-    def expect(self, runs: int) -> None:
-        """Set how many runs put rows; each calls `run_ended` once."""
-        with self._lock:
-            self._runs = runs
-
-    def run_ended(self) -> None:
-        """Record that a run has put its last row; wakes the collector if it is the last run.
-
-        Otherwise the collector would check thousands of runs each time one of them ends.
-        """
-        with self._lock:
-            self._runs -= 1
-            last = self._runs <= 0
-        if last:
-            self._woken.set()
+    def wake(self) -> None:
+        """Wake the collector, although there may be few rows."""
+        self._woken.set()
 
     def put(self, row: OutcomeRow) -> None:
         """Add a row."""
@@ -186,7 +173,7 @@ class OutcomeRows:
             self._woken.set()
 
     def wait(self, seconds: float) -> bool:
-        """Return True once there are enough rows or the last run has ended, False after `seconds`."""
+        """Return True once there are enough rows or `wake` was called, False after `seconds`."""
         woken = len(self) >= self._enough or self._woken.wait(seconds)
         self._woken.clear()
         return woken

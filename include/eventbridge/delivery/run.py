@@ -42,8 +42,6 @@ SLEEP_SECONDS = 0.2
 #: How long a run waits for its next retry with nothing else to do, if other targets of the batch are at work anyway. A
 #: longer wait is left to the slow lane: here it would delay the commit of the whole batch.
 LINGER_SECONDS: Final = 2.0
-#: How long a run that is abandoned has to notice, before its requests in flight are recorded as sent.
-NOTICE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,10 @@ class TargetRun:
         self._deliveries = deliveries
         self.in_flight: Callable[[], Sequence[tuple[Item, datetime]]] = tuple  # and when each was sent
         self._slow_after = slow_after(settings.timeout_seconds, self._budget.total_seconds())
-        self._halted = self._wound_down = self._abandoned = False
+        #: Called in the run's thread; those of the engine that started it.
+        self.on_begin: Callable[[TargetRun], None] = lambda _: None
+        self.on_end: Callable[[TargetRun], None] = lambda _: None
+        self._halted = self._wound_down = False
         self.starts_until = last_start(self.until, self._budget, 0.0)  # so that a response comes within the budget
         self._ended = False
 
@@ -155,16 +156,12 @@ class TargetRun:
     @property
     def is_stopping(self) -> bool:
         """Whether the whole push must stop."""
-        return self._abandoned or self.settings.stop.is_set()
+        return self.settings.stop.is_set()
 
     @property
     def must_give_up(self) -> bool:
         """Whether to stop without waiting for responses to requests in flight, which are recorded as sent."""
-        return self._abandoned or self.settings.stop.is_over()
-
-    def abandon(self) -> None:
-        """Stop without waiting for responses to requests in flight."""
-        self._abandoned = True
+        return self.settings.stop.is_over()
 
     def wind_down(self) -> None:
         """Start no more requests, and wait for the responses to those in flight."""
@@ -217,7 +214,8 @@ class TargetRun:
 
     def steps(self, slot: TransferSlot | None) -> Steps[None]:
         """Deliver, with a transfer slot or in a thread of its own; errors are reported, never raised."""
-        self.report.late = 2 * (self.until - self.progress.begin()) < self._budget
+        self.report.late = 2 * (self.until - self.clock()) < self._budget
+        self.on_begin(self)
         with ExitStack() as last:  # libcurl closes once the last host name is resolved, which a name server may delay
             try:
                 if not self.is_stopping:
@@ -258,7 +256,7 @@ class TargetRun:
                 self.breaker.end_run(self.progress.ended_at)
         finally:
             self._ended = True
-            self.settings.rows.run_ended()
+            self.on_end(self)
 
     def decided(self, item: Item, response: Response, now: datetime, draw: float) -> Outcome:
         """Return the outcome of a delivery after the response to its last attempt, which `item` counts."""
@@ -359,17 +357,15 @@ class Send:
 
 
 class Progress:
-    """When a run began and ended, whether it waits, and how long its responses took.
+    """When a run ended, whether it waits, and how long its responses took.
 
     `may_always_wait`: it may always wait for something to be due; else `may_wait` decides. The thread of the run writes
-    everything except `may_wait` and `on_begin`, which belong to the push.
+    everything except `may_wait`, which belongs to the push.
     """
 
     def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:
         self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
-        self.on_begin: Callable[[], None] = lambda: None
-        self.began_at: datetime | None = None
         self.ended_at: datetime | None = None
         self.leaves_retries = False  # the slow lane makes the retries that fall due soon, and judges the target by them
         self.response_seconds = 0.0
@@ -382,12 +378,6 @@ class Progress:
     def is_at_work(self) -> bool:
         """Whether it has not ended, and does not just wait for something to be due."""
         return self.ended_at is None and not self._is_waiting
-
-    def begin(self) -> datetime:
-        """Record and return when it began."""
-        self.began_at = self._clock()
-        self.on_begin()
-        return self.began_at
 
     def note_duration(self, seconds: float) -> bool:
         """Record how long one response took, and return whether it is the longest so far."""

@@ -81,12 +81,12 @@ class BusPolls:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
         self._waited = False
         if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
-            self._targets.run_for(poll_seconds(found, since))
+            self._targets.engine.rest(poll_seconds(found, since))
             return
         # One poll should find events that come shortly after each other.
-        if found and self._targets.run_for(poll_seconds(found, 0.0)):
+        if found and self._targets.engine.rest(poll_seconds(found, 0.0)):
             return
         if not left:
             began = time.monotonic()
-            self._targets.run_for(UNANNOUNCED_SECONDS, self._announcements)
+            self._targets.engine.rest(UNANNOUNCED_SECONDS, self._announcements)
             self._waited = time.monotonic() - began >= UNANNOUNCED_SECONDS

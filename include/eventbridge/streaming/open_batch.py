@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+import pyarrow as pa
+
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.segments import write_open_segment
 from eventbridge.errors import EventBridgeError, InfrastructureError
@@ -66,7 +68,6 @@ class StreamingBatch:
     pools: Mapping[str, PoolSlots] | None = None  # the current pools; None: unknown
     former: BatchClose | None = None
     on_large: Callable[[], None] | None = None
-    number: int = 0
     events: int = 0
     busy_seconds: float = 0.0  # time spent on events
     taken: TakenMessages = field(default_factory=TakenMessages)
@@ -103,15 +104,17 @@ class StreamingBatch:
 
     def record(self) -> bool:
         """Record the responses and how far the bus was read; False: another process has the batch now."""
-        begun, rows = time.monotonic(), self.targets.take()
-        number, self.number = self.number, self.number + 1  # if the record failed, it is unknown whether it took effect
-        kept = write_open_segment(self.runtime, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
-        self.targets.recorded()
-        self._cpu = 0.0 if rows.num_rows else self._cpu
-        self._responded += rows.num_rows
+        begun = time.monotonic()
+        kept = self.targets.engine.record(self._write_segment, everything=True)
         self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
         if not kept:
             log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
+        return kept
+
+    def _write_segment(self, number: int, rows: pa.Table) -> bool:
+        kept = write_open_segment(self.runtime, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
+        self._cpu = 0.0 if rows.num_rows else self._cpu
+        self._responded += rows.num_rows
         return kept
 
     def end(self) -> bool:
@@ -133,7 +136,7 @@ class StreamingBatch:
             self._end()
         except EventBridgeError as error:
             log.warning(
-                "batch %s: %d responses are not recorded: %s", self.batch.batch_id, self.targets.responses, error
+                "batch %s: %d responses are not recorded: %s", self.batch.batch_id, self.targets.engine.responses, error
             )
         finally:
             self.targets.close()
@@ -177,7 +180,7 @@ class StreamingBatch:
             now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
                 break
-            before, responses = self.events, self.targets.responses
+            before, responses = self.events, self.targets.engine.responses
             polls.begin()
             fresh, left = self._take_fresh(landing, source)
             if fresh:
@@ -196,7 +199,7 @@ class StreamingBatch:
                 on_large, self.on_large = self.on_large, None
                 on_large()
             polls.rest(self.events - before, 0.0 if self.targets.is_busy else now - arrived, left=left)
-            if self.events > before or self.targets.responses != responses:
+            if self.events > before or self.targets.engine.responses != responses:
                 self._cpu += time.thread_time() - mark
         return True
 
@@ -254,13 +257,13 @@ class StreamingBatch:
                 return False
             now = time.monotonic()
             if self._full and now - measured_at >= _SENDING_SECONDS / 2:
-                rate = (self._responded + self.targets.responses - responded) / (now - measured_at)
-                responded, measured_at = self._responded + self.targets.responses, now
+                rate = (self._responded + self.targets.engine.responses - responded) / (now - measured_at)
+                responded, measured_at = self._responded + self.targets.engine.responses, now
                 # A full batch means a burst; otherwise most of it would be left to the retries.
                 if rate >= _QUICK_RATE:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
-        responses_until = time.monotonic() + self.targets.timeout_seconds
+        responses_until = time.monotonic() + self.targets.engine.timeout_seconds
         while self._waits_until(responses_until):
             if not self._deliver_briefly():
                 return False
@@ -272,20 +275,20 @@ class StreamingBatch:
 
     def _deliver_briefly(self) -> bool:
         """Deliver for a moment; False: another process has the batch now."""
-        mark, responses = time.thread_time(), self.targets.responses
+        mark, responses = time.thread_time(), self.targets.engine.responses
         if self.lease.stop.is_set():
             self.targets.wind_down()
         self.targets.poll()
         if not self._segment_if_due():
             return False
-        self.targets.run_for(_RESPONSES_SECONDS)
-        if self.targets.responses != responses:
+        self.targets.engine.rest(_RESPONSES_SECONDS)
+        if self.targets.engine.responses != responses:
             self._cpu += time.thread_time() - mark
         return True
 
     def _segment_if_due(self) -> bool:
         settings, age = self.runtime.settings, time.monotonic() - self._begun_at
-        due = segment_is_due(age, self.targets.responses, settings.segment_interval, settings.segment_responses)
+        due = segment_is_due(age, self.targets.engine.responses, settings.segment_interval, settings.segment_responses)
         return self.record() if due else True
 
     def _last_segment(self) -> bool:

@@ -6,22 +6,15 @@ If a pool has fewer slots than targets, the targets take turns.
 from __future__ import annotations
 
 import logging
-import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
-from datetime import timedelta
-from functools import partial
 
-import pyarrow as pa
-
-from eventbridge.delivery.findings import TargetFindings
+from eventbridge.delivery.engine import TargetRuns
 from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.live import LiveQueue, can_be_live
 from eventbridge.delivery.outstanding import ReadPiece
-from eventbridge.delivery.plan import ChunkRuns
-from eventbridge.delivery.rows import OutcomeRows, outcome_table
-from eventbridge.delivery.run import NOTICE_SECONDS, TargetRun
+from eventbridge.delivery.run import TargetRun
 from eventbridge.delivery.threads import THREADS_AT_ONCE, Threads
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
@@ -34,7 +27,6 @@ from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.fields import HttpFields
-from eventbridge.targets.http.multi import HasFileno
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +40,7 @@ class TargetQueues:
     A target has one run at a time, even while the open batch `before` waits for its last responses, and takes turns if
     a pool has fewer slots than targets. Pieces offered meanwhile wait in its queue: a live run takes them, else the
     next run does. One thread at a time uses this; the loop `http` is shared by all batches, so that connections stay
-    open.
+    open. The `engine` has the runs and their outcomes.
     """
 
     def __init__(
@@ -61,9 +53,6 @@ class TargetQueues:
         turns: PoolTurns,
     ) -> None:
         self._runtime, self._batch, self._rules = runtime, batch, rules
-        self._stop = Stop()
-        self._out = OutcomeRows(runtime.settings.segment_responses)
-        self._unrecorded: list[pa.Table] = []  # taken from it and not recorded yet
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
@@ -71,26 +60,18 @@ class TargetQueues:
         self._leaving: set[Key] = set()  # of those, the ones whose slot other targets wait for
         self._turns = turns
         self._finishing = self._wound_down = False
-        self._threads = Threads("streaming", THREADS_AT_ONCE)
         self._loop = http
-        self._findings = TargetFindings(runtime, batch)
         self._before = before
-        self._closed = False
+        self.engine = TargetRuns(runtime, batch, Stop(), Threads("streaming", THREADS_AT_ONCE), http)
 
     def has(self, key: Key) -> bool:
         """Return whether a target still gets something from this batch; any thread may call it."""
-        return not self._closed and (key in self._runs or key in self._waiting)
+        return not self.engine.is_closed and (key in self._runs or key in self._waiting)
 
     @property
     def is_busy(self) -> bool:
         """Whether anything waits to be sent or for a response."""
         return bool(self._runs or self._waiting)
-
-    @property
-    def responses(self) -> int:
-        """The number of outcomes that wait to be recorded."""
-        kept: int = sum(table.num_rows for table in self._unrecorded)
-        return len(self._out) + kept
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
         """Put deliveries into the queues of their targets."""
@@ -115,14 +96,16 @@ class TargetQueues:
 
     def poll(self) -> None:
         """Begin runs for waiting deliveries of idle targets; waits for none."""
-        for key in [key for key, run in self._runs.items() if run.has_ended]:
-            run, live = self._runs.pop(key), self._live.pop(key, None)
+        for run in self.engine.take_ended():
+            key = run.report.rule, run.report.target
+            del self._runs[key]
+            live = self._live.pop(key, None)
             self._leaving.discard(key)
             self._keeping.discard(key)
-            self._end(run)
             if live and run.report.crashed is None and not self._wound_down:
                 self._waiting[key][:0] = iter(live.take, None)
-        if self._before is not None and self._before._closed:
+            self._end(run)
+        if self._before is not None and self._before.engine.is_closed:
             self._before = None
         others = self._before
         idle = [key for key in self._waiting if key not in self._runs and not (others and others.has(key))]
@@ -130,8 +113,7 @@ class TargetQueues:
             idle = self._round_robin(idle, others)
         if idle:
             self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
-        if self._findings.is_due:
-            self._findings.exchange(self._runs.values(), self._runs.values())
+        self.engine.poll()
 
     @property
     def has_waiting(self) -> bool:
@@ -140,61 +122,19 @@ class TargetQueues:
 
     def wind_down(self) -> None:
         """Start nothing more: unsent deliveries keep no outcome."""
-        if self._wound_down:
-            return
-        self._wound_down = True
-        self._waiting.clear()
-        for run in self._runs.values():
-            run.wind_down()
-        for live in self._live.values():
-            live.notified.set()
-        self._loop.notify([self._runs[key] for key in self._live])
-
-    @property
-    def timeout_seconds(self) -> float:
-        """Maximum time of a response to a request in flight."""
-        return max((run.settings.timeout_seconds for run in self._runs.values() if not run.has_ended), default=0.0)
-
-    def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Send and receive responses for `seconds`, or until a run has ended with work left: then True, and `poll` is
-        due.
-
-        No longer than until `watched` is readable.
-        """
-        return self._loop.run_for(seconds, watched)
-
-    def take(self) -> pa.Table:
-        """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until `recorded` is called."""
-        while self._out:
-            tables, rows = self._out.take()
-            self._unrecorded += [*tables, outcome_table(rows)]
-            self._findings.note_gone(rows)
-        self._findings.disable_gone()
-        return pa.concat_tables([outcome_table([]), *self._unrecorded])
-
-    def recorded(self) -> None:
-        """Forget the outcomes that were taken."""
-        self._unrecorded.clear()
+        if not self._wound_down:
+            self._wound_down = True
+            self._waiting.clear()
+            self.engine.wind_down()
 
     def close(self) -> None:
         """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their timeout has passed."""
-        if self._closed:
+        if self.engine.is_closed:
             return
         self._waiting.clear()
-        self._stop.set_at_once()
-        for live in self._live.values():
-            live.notified.set()
-        until = time.monotonic() + NOTICE_SECONDS
-        while self._runs and time.monotonic() < until:
-            for key in [key for key, run in self._runs.items() if run.has_ended]:
-                self._end(self._runs.pop(key))
-            if self._runs:
-                self._loop.run_for(0.01)
-        for run in self._runs.values():
-            run.record_in_flight()
-        if self._runs:
-            self._loop.drop(self._runs.values())
-        self._closed = True
+        self.engine.close()
+        for run in self.engine.take_ended():
+            self._end(run)
 
     def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
         """Return the targets whose turn it is; runs that these wait for end once they have sent what they have."""
@@ -208,30 +148,19 @@ class TargetQueues:
         return begun
 
     def _begin(self, read: list[ReadPiece]) -> None:
-        runtime = self._runtime
-        until = runtime.clock() + timedelta(seconds=runtime.settings.push_timeout)
         pieces = tuple(each.piece for each in read)
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
-        live = self._live_queues(read)
-        runs = ChunkRuns(runtime, self._batch, chunk, read, until, self._stop, self._out, live, judges_speed=False)
-        for run in runs.of({}):
+        runs = self.engine.plan(chunk, read, {}, self._live_queues(read))
+        for run in runs:
             run.progress.may_wait = bool  # a retry is left to the slow lane: it would block later deliveries
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
             if run.queue is not None:
                 self._live[key] = run.queue
-            if run.settings.uses_transfer_slot:
-                self._loop.add(run)
-            else:
-                if run.queue is not None:
+                if not run.settings.uses_transfer_slot:
                     self._keeping.add(key)
-                self._threads.add(partial(self._deliver, run))
-
-    def _deliver(self, run: TargetRun) -> None:
-        run.run()
-        if run.queue:
-            self._loop.wake()
+        self.engine.start(runs)
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
         """Return the pieces in queues, for targets that can have a live run."""

@@ -1,0 +1,266 @@
+"""The delivery engine: the runs of targets from their start to their end.
+
+It has two callers. A push starts the runs of its chunk at once; a streaming task starts those of an open batch as
+deliveries arrive. They decide when the work is over and where outcomes are recorded; everything else is the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Final
+
+import pyarrow as pa
+
+from eventbridge.delivery.admission import must_halt, must_wind_down
+from eventbridge.delivery.http_loop import HttpLoop
+from eventbridge.delivery.live import LiveQueue
+from eventbridge.delivery.outstanding import ReadPiece
+from eventbridge.delivery.plan import ChunkRuns
+from eventbridge.delivery.rows import OutcomeRow, OutcomeRows, outcome_table
+from eventbridge.delivery.run import TargetRun
+from eventbridge.delivery.segments import BestOutcome
+from eventbridge.delivery.threads import Job, Threads
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk
+from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
+from eventbridge.policy.breaker import pause_of
+from eventbridge.runtime.runtime import Runtime
+from eventbridge.runtime.stop import Stop
+from eventbridge.targets.http.multi import HasFileno
+
+#: How long a caller rests at most before it polls the runs.
+TICK_SECONDS: Final = 0.05
+#: How long a run that must stop has to notice, before its requests in flight are recorded as sent.
+NOTICE_SECONDS: Final = 1.0
+#: How often attempts are reported to the ledger, and what other processes report is read.
+_EXCHANGE_SECONDS = 1.0
+#: How long `close` rests before it checks again whether the runs have ended.
+_MOMENT_SECONDS = 0.01
+
+
+class TargetRuns:
+    """Runs the targets of a chunk or of an open batch, and collects their outcomes.
+
+    Http targets run in `loop` while the caller rests; without it they get a thread with a loop of their own. Other
+    targets block a thread: they run as jobs of `threads`, each made by `job_of`. One thread at a time uses this.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        batch: Batch,
+        stop: Stop,
+        threads: Threads,
+        loop: HttpLoop | None = None,
+        job_of: Callable[[TargetRun], Job] = lambda run: run.run,
+    ) -> None:
+        self._runtime, self._batch, self._stop = runtime, batch, stop
+        self._threads, self._loop, self._job_of = threads, loop, job_of
+        self._rows = OutcomeRows(runtime.settings.segment_responses)
+        self._unrecorded: list[pa.Table] = []  # taken from the rows and not recorded yet
+        self._segment_number = 0
+        self._runs: dict[TargetRun, None] = {}  # that were started and not returned by `take_ended`
+        self._in_progress: dict[TargetRun, None] = {}  # that began and had not ended at the last exchange
+        self._ended: deque[TargetRun] = deque()
+        self._loop_threads: list[threading.Thread] = []
+        self._open = 0
+        self._open_lock = threading.Lock()
+        self._polled_at = self._exchanged_at = time.monotonic()
+        self._gone: set[tuple[str, str]] = set()  # targets that responded with 410 and are not disabled yet
+        self.is_closed = False
+
+    def plan(
+        self,
+        chunk: Chunk,
+        read: Sequence[ReadPiece],
+        done: Mapping[bytes, BestOutcome],
+        live: Mapping[tuple[str, str], LiveQueue] | None = None,
+    ) -> list[TargetRun]:
+        """Return the runs for the deliveries in `read` that are not `done`; their budget begins now.
+
+        `live`: of an open batch, the targets with a queue, which may have a live run.
+        """
+        until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
+        return ChunkRuns(self._runtime, self._batch, chunk, read, until, self._stop, self._rows, live).of(done)
+
+    def start(self, runs: Sequence[TargetRun]) -> None:
+        """Start runs that were planned."""
+        self._runs.update(dict.fromkeys(runs))
+        with self._open_lock:
+            self._open += len(runs)
+        for run in runs:
+            run.on_begin, run.on_end = self._note_begin, self._note_end
+        self._threads.add_all([self._job_of(run) for run in runs if not run.settings.uses_transfer_slot])
+        http = [run for run in runs if run.settings.uses_transfer_slot]
+        if self._loop is None:
+            self._loop_threads += HttpLoop(http, self._threads).start()
+        else:
+            for run in http:
+                self._loop.add(run)
+
+    def _note_begin(self, run: TargetRun) -> None:
+        self._in_progress[run] = None
+
+    def _note_end(self, run: TargetRun) -> None:
+        self._ended.append(run)
+        with self._open_lock:
+            self._open -= 1
+            was_last = self._open == 0
+        if was_last:  # otherwise the caller would check thousands of runs each time one of them ends
+            self._rows.wake()
+        if run.queue and self._loop is not None:
+            self._loop.wake()  # deliveries are left for the target's next run
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a run has not ended."""
+        return self._open > 0
+
+    @property
+    def responses(self) -> int:
+        """The number of outcomes that wait to be recorded."""
+        kept: int = sum(table.num_rows for table in self._unrecorded)
+        return len(self._rows) + kept
+
+    @property
+    def timeout_seconds(self) -> float:
+        """Maximum time of a response to a request in flight."""
+        return max((run.settings.timeout_seconds for run in self._not_ended()), default=0.0)
+
+    def take_ended(self) -> Iterator[TargetRun]:
+        """Yield the runs that have ended since the last call."""
+        while self._ended:
+            run = self._ended.popleft()
+            del self._runs[run]
+            yield run
+
+    def rest(self, seconds: float, watched: HasFileno | None = None) -> bool:
+        """Let the runs work for `seconds`, or until the caller has something to do.
+
+        That is a full segment or the end of the last run, or, if this thread runs the loop, a run that has ended with
+        work left: only then it returns True. No longer than until `watched` is readable.
+        """
+        if self._loop is None:
+            self._rows.wait(seconds)
+            return False
+        return self._loop.run_for(seconds, watched)
+
+    def poll(self) -> None:
+        """Wake runs that wait for others, and exchange with the ledger what is known about targets, if that is due."""
+        now = time.monotonic()
+        if now - self._polled_at >= TICK_SECONDS:
+            self._polled_at = now
+            for run in list(self._in_progress):
+                run.progress.wake()
+        if now - self._exchanged_at >= _EXCHANGE_SECONDS:
+            self._exchange()
+
+    def _exchange(self) -> None:
+        """Report attempts to the ledger; apply to the runs what other processes found and operators set."""
+        ledger = self._runtime.ledger
+        begun = list(self._in_progress)
+        ended = [run for run in begun if run.has_ended]
+        tallies = [tally for run in begun if (tally := run.breaker.take()) is not None]
+        if tallies:
+            ledger.targets.record_attempts(tallies)
+        for run in ended:
+            del self._in_progress[run]
+        if at_work := self._not_ended():
+            statuses, overrides = ledger.targets.statuses(), ledger.overrides.in_effect()
+            for run in at_work:
+                self._apply(run, statuses.get((run.report.rule, run.report.target)), overrides)
+        self._exchanged_at = time.monotonic()
+
+    def _apply(self, run: TargetRun, status: TargetStatus | None, overrides: OperatorOverrides) -> None:
+        key = run.report.rule, run.report.target
+        run.pace.set_rate(overrides.rate(*key, run.settings.rate_of_file))
+        if overrides.hold_reason(*key):
+            run.halt()
+        if status is None:
+            return
+        now = self._runtime.clock()
+        if must_halt(status, follows_others=run.follows_others, now=now):
+            run.halt()
+        elif must_wind_down(status, self._batch, now):
+            run.wind_down()
+        if (pause := pause_of(status, now)) is not None:
+            run.pause.ask(pause)
+
+    def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
+        """Have `write` record the oldest outcomes as the segment of a number; return what it returns.
+
+        A segment has about as many as the setting says, or `everything`. If `write` fails, they are recorded by the
+        next call, under the next number: the failed one may have taken effect.
+        """
+        while self._rows:
+            tables, rows = self._rows.take()
+            self._unrecorded += [*tables, outcome_table(rows)]
+            self._note_gone(rows)
+            if not everything:
+                break
+        self._disable_gone()
+        number, self._segment_number = self._segment_number, self._segment_number + 1
+        kept = write(number, pa.concat_tables([outcome_table([]), *self._unrecorded]))
+        self._unrecorded.clear()
+        return kept
+
+    def _note_gone(self, rows: Iterable[OutcomeRow]) -> None:
+        self._gone.update((row.rule, row.target) for row in rows if row.reason == "target_gone")
+
+    def _disable_gone(self) -> None:
+        while self._gone:  # after an error, the next call disables the rest
+            key = next(iter(self._gone))
+            self._runtime.ledger.targets.set_status(*key, "disabled", "the target responded with 410")
+            self._gone.discard(key)
+
+    def wind_down(self) -> None:
+        """Send nothing more, and wait for the responses to requests in flight; other deliveries keep no outcome."""
+        runs = self._not_ended()
+        for run in runs:
+            run.wind_down()
+        self._notify(runs)
+
+    def close(self) -> None:
+        """Stop, and record requests in flight as sent: the target may have taken them.
+
+        Runs have a moment to notice; one that hangs in a call is abandoned.
+        """
+        if self.is_busy and not self.is_closed:
+            self._stop_runs()
+        self.is_closed = True  # only now: until then, these targets get nothing from elsewhere
+
+    def _stop_runs(self) -> None:
+        self._stop.set_at_once()
+        self._notify(self._not_ended())
+        until = time.monotonic() + NOTICE_SECONDS
+        while self.is_busy and time.monotonic() < until:
+            if self._loop is not None:
+                self._loop.run_for(_MOMENT_SECONDS)
+            else:
+                time.sleep(_MOMENT_SECONDS)
+        abandoned = self._not_ended()
+        for run in abandoned:
+            run.record_in_flight()
+        if self._loop is not None and abandoned:
+            self._loop.drop(abandoned)
+
+    def join(self, seconds: float) -> None:
+        """Wait up to `seconds` for the threads of the runs; one that still works then affects no other push."""
+        until = time.monotonic() + seconds
+        for thread in [*self._loop_threads, *self._threads.running()]:
+            thread.join(timeout=max(0.0, until - time.monotonic()))
+
+    def _not_ended(self) -> list[TargetRun]:
+        return [run for run in self._runs if not run.has_ended]
+
+    def _notify(self, runs: Sequence[TargetRun]) -> None:
+        """Wake live runs, which wait for deliveries."""
+        for run in runs:
+            if run.queue is not None:
+                run.queue.notified.set()
+        if self._loop is not None:
+            self._loop.notify(runs)
