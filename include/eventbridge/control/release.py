@@ -141,9 +141,9 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
     if len(fitting) == 1 and _mark(runtime, *fitting[0], SKIPPED):
         return fitting[0][1]
     on_hold = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())
-    said = f"It is on hold at: {on_hold}" if on_hold else "It is on hold at none; `eventbridge status` shows what waits"
+    here = f"It is on hold at: {on_hold}" if on_hold else "It is on hold at none; `eventbridge status` shows what waits"
     what = "several deliveries" if len(fitting) > 1 else "no delivery"
-    raise NotFoundError(f"the rule {rule!r} is on hold at {what} {delivery_id!r}. {said}.")
+    raise NotFoundError(f"the rule {rule!r} is on hold at {what} {delivery_id!r}. {here}.")
 
 
 def _mark(runtime: Runtime, pending_id: int, delivery: DeliveryOnHold, note: str) -> bool:

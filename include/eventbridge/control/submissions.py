@@ -133,8 +133,8 @@ def _result(submission: Submission, published: tuple[Partition, int] | int) -> P
     if not isinstance(published, int):
         return PublishResult(submission.event_id, *published)
     size = len(submission.body)
-    said = f"the event has {size:,} bytes, and the topic takes {published:,} with its key. Raise its max.message.bytes"
-    return PublishResult(submission.event_id, error=said, too_large=True)
+    error = f"the event has {size:,} bytes, and the topic takes {published:,} with its key. Raise its max.message.bytes"
+    return PublishResult(submission.event_id, error=error, too_large=True)
 
 
 def _with_id(number: int, body: bytes, name: str) -> bytes:

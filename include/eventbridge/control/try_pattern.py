@@ -96,5 +96,5 @@ def _tried(found: Rule, pattern: str, body: bytes, max_bytes: int, now: datetime
 
 
 def _characters(checked: Iterable[CheckedCondition]) -> int:
-    said = (each.finding for each in checked)
-    return sum(len(each.path) + len(each.condition) + len(each.message) + sum(map(len, each.values)) for each in said)
+    found = (each.finding for each in checked)
+    return sum(len(each.path) + len(each.condition) + len(each.message) + sum(map(len, each.values)) for each in found)

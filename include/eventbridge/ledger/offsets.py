@@ -136,5 +136,5 @@ def move_offset(connection: sa.Connection, group: str, moved: Range, now: dateti
             f"Group {group}, topic {partition.topic}, broker {partition.broker or '-'}, "
             f"partition {partition.partition_id}: the committed offset is not {moved.start}, "
             f"so it was not moved to {moved.end}. "
-            f"`eventbridge status` shows where it stands; nothing was committed."
+            f"`eventbridge status` shows its position; nothing was committed."
         )

@@ -31,9 +31,9 @@ def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
 def read_record(runtime: Runtime, check: QualityCheck) -> QualityRecord:
     """Return the result of a check; raises StoreError if its record is lost or damaged."""
     try:
-        said = json.loads(runtime.store.get(check.record))
-        require_known_format(check.record, said.pop("format", None))
-        return msgspec.convert(said, QualityRecord)
+        document = json.loads(runtime.store.get(check.record))
+        require_known_format(check.record, document.pop("format", None))
+        return msgspec.convert(document, QualityRecord)
     except (ValueError, msgspec.ValidationError) as error:
         raise StoreFileDamaged(f"{check.record!r} is not the record of a quality check: {error}") from error
 

@@ -204,8 +204,8 @@ class _ShareQueries:
     def _value(self, target: str, text: str | None) -> Value:
         as_json = is_json(self._columns[target])
         if text is not None and not as_json and (half := HALF.search(text)):
-            said = f"the text holds half of a surrogate pair (U+{ord(half[0]):04X}), which is not valid text"
-            return Value(None, failure=said)
+            message = f"the text holds half of a surrogate pair (U+{ord(half[0]):04X}), which is not valid text"
+            return Value(None, failure=message)
         return Value(text, as_json)
 
     def _run(self, group: Sequence[EventRow], where: str | None, values: dict[str, str]) -> list[list[Any]]:

@@ -31,10 +31,10 @@ def spark_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, grpc.RpcError, OSError) as error:
-        said = first_error(str(error))
-        if "authentication token" in said:
-            said += " Append ;token=T to the address; in Airflow it is the connection's password."
-        raise SparkError(f"{what}: {said}") from error
+        message = first_error(str(error))
+        if "authentication token" in message:
+            message += " Append ;token=T to the address; in Airflow it is the connection's password."
+        raise SparkError(f"{what}: {message}") from error
 
 
 def first_error(text: str) -> str:

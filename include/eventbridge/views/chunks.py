@@ -322,6 +322,6 @@ def _failures(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> I
         if file.path is not None:
             for row in reversed(read_table(runtime.store, file.path, columns=columns).to_pylist()):
                 if row["outcome"] != "delivered":
-                    said = row["error_class"] or (f"HTTP {row['code']}" if row["code"] else row["reason"])
+                    message = row["error_class"] or (f"HTTP {row['code']}" if row["code"] else row["reason"])
                     error = row["error"] if payloads or row["reason"] not in QUOTING_REASONS else None
-                    yield ": ".join(filter(None, [f"{row['rule']}/{row['target']}", said, error]))
+                    yield ": ".join(filter(None, [f"{row['rule']}/{row['target']}", message, error]))

@@ -92,13 +92,13 @@ def rule_change_page(
 
 
 def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
-    said = f"the rule {rule!r} has no history: no batch was planned with it"
+    message = f"the rule {rule!r} has no history: no batch was planned with it"
     with suppress(UserError):  # rule files with errors: a history can be read meanwhile
         rules = runtime.rule_set().rules
         if rule not in rules:
-            said = f"no rule file names a rule {rule!r}, and no batch was planned with one. "
-            said += suggest("Rules", rule, rules)
-    return NotFoundError(said)
+            message = f"no rule file names a rule {rule!r}, and no batch was planned with one. "
+            message += suggest("Rules", rule, rules)
+    return NotFoundError(message)
 
 
 def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:

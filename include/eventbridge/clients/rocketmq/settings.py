@@ -85,9 +85,9 @@ def as_bus_errors(servers: str, doing: str) -> Iterator[None]:
 
 def bus_error(servers: str, doing: str, error: RemotingError) -> BusError:
     """Return the BusError for a client's error; `doing` says what failed, such as `cannot read offsets`."""
-    said = " ".join(str(error).split())[:300].rstrip(". ")
+    reason = " ".join(str(error).split())[:300].rstrip(". ")
     remedy = _remedy(error)
-    return BusError(f"RocketMQ at {servers}: {doing}: {said}." + (f" {remedy}." if remedy else ""))
+    return BusError(f"RocketMQ at {servers}: {doing}: {reason}." + (f" {remedy}." if remedy else ""))
 
 
 def _remedy(error: RemotingError) -> str:

@@ -224,8 +224,8 @@ def _read_operator(name: Any, value: Any, here: Location) -> Condition | None:
 
 
 _ELSEWHERE = {
-    "$or": "The values of a leaf list are ORed already; $or stands beside keys and holds sub-patterns.",
-    "$not": "Use anything-but here; $not stands at the top of the pattern only.",
+    "$or": "The values of a leaf list are ORed already; $or is a key of an object and contains sub-patterns.",
+    "$not": "Use anything-but here; $not is allowed only at the top of the pattern.",
 }
 
 

@@ -64,7 +64,7 @@ def _read(
     raw: Any = source
     if isinstance(source, (str, bytes)):
         try:
-            parse_document(source)  # strict; then once more for the keys that stand twice
+            parse_document(source)  # strict; then once more for the duplicate keys
         except EventError as error:
             top.wrong(str(error), source, 'A pattern is one JSON object, as in {"type": ["order.placed"]}.')
             return And(()), None, top.errors
@@ -94,7 +94,7 @@ def _read_object(value: Mapping[Any, Any], path: Path, here: Location) -> tuple[
 def _refuse_repeated(value: Mapping[Any, Any], here: Location) -> None:
     for key in value.repeated if isinstance(value, _Repeating) else []:
         remedy = "Only the last would count; put the values into one list, or the conditions into all."
-        (here / key).wrong(f"the key {shown(key)} stands here twice", value[key], remedy)
+        (here / key).wrong(f"the key {shown(key)} appears twice", value[key], remedy)
 
 
 def _read_clauses(value: Mapping[Any, Any], path: Path, here: Location) -> tuple[Clause, ...]:
@@ -110,7 +110,7 @@ def _read_clauses(value: Mapping[Any, Any], path: Path, here: Location) -> tuple
             clauses += _read_or(inner, path, here / key)
         elif key == "$not":
             remedy = "Move it to the top of the pattern, or use anything-but in the leaf list."
-            (here / key).wrong("$not stands at the top of a pattern only", inner, remedy)
+            (here / key).wrong("$not is allowed only at the top of a pattern", inner, remedy)
         elif isinstance(inner, Mapping) and inner:
             clauses += _read_object(inner, (*path, str(key)), here / key)
         else:
@@ -126,7 +126,7 @@ def _read_field(value: Any, path: Path, here: Location) -> tuple[Field, ...]:
     elif isinstance(value, Mapping):
         here.wrong("an empty object", value, 'Write what shall be in it; for any value write [{"exists": true}].')
     elif path[-1] in READERS and len(path) > 1:
-        remedy = f"Operators stand in a list: {shown({path[-2]: [{path[-1]: value}]})}."
+        remedy = f"Operators are written in a list: {shown({path[-2]: [{path[-1]: value}]})}."
         here.wrong(f"the operator {path[-1]} is not in a list", value, remedy)
     else:
         here.wrong(f"{type_name(value)} where a list is expected", value, f"Write it as a list: [{shown(value)}].")

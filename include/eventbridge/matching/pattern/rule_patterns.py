@@ -65,7 +65,7 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
         remedy = (
             f'Did you mean "{meant}"?'
             if meant
-            else f'What is inside the data stands below it: "data": {{"{key}": ...}}.'
+            else f'Fields of the data are written below it: "data": {{"{key}": ...}}.'
         )
         here.wrong(f"{shown(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
     elif isinstance(value, Mapping) and value and key != "data":

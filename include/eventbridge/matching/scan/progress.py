@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 #: The time between two sentences about a compilation in progress, and between two looks at it, in seconds.
-_SAY_SECONDS = 10.0
+_REPORT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 
 
@@ -35,11 +35,11 @@ def telling_progress(say: Callable[[str], None], progress: CompileProgress = PRO
     ended = threading.Event()
 
     def watch() -> None:
-        said: float | None = None
+        reported_at: float | None = None
         while not ended.wait(_POLL_SECONDS):
             now = time.monotonic()
-            if len(progress.compiled) > before and (said is None or now - said >= _SAY_SECONDS):
-                said = now
+            if len(progress.compiled) > before and (reported_at is None or now - reported_at >= _REPORT_SECONDS):
+                reported_at = now
                 say(sentence(len(progress.compiled), progress.functions, now - begun))
 
     thread = threading.Thread(target=watch, name="compile-progress", daemon=True)
@@ -54,7 +54,7 @@ def telling_progress(say: Callable[[str], None], progress: CompileProgress = PRO
 
 
 def sentence(compiled: int, functions: int, seconds: float) -> str:
-    """Return what is said while functions are compiled."""
+    """Return the log line for the time while functions are compiled."""
     return (
         f"compiling the matcher, once for each installation: {compiled} of {functions} functions after {seconds:.0f} s"
     )

@@ -43,7 +43,7 @@ class TakenMessages:
         row.
         """
         taken = self._partitions.setdefault(partition, _Taken(start, start))
-        assert start == taken.end, "an open batch reads on where it stands"
+        assert start == taken.end, "an open batch continues at its position"
         taken.rows += rows
         taken.refused.update((rows[row][0], why) for row, why in refused.items())
         taken.end = end

@@ -128,19 +128,19 @@ class SqsQueue:
             response = call(QueueUrl=self._queue_url(), Entries=entries)
             for failed in response.get("Failed", ()):
                 if failed["Code"].rpartition(".")[2] not in _RAN_OUT:
-                    said = failed.get("Message", "")
-                    raise BusError(f"SQS at {self._endpoint}: a message of {self._name!r}: {failed['Code']} {said}")
+                    details = failed.get("Message", "")
+                    raise BusError(f"SQS at {self._endpoint}: a message of {self._name!r}: {failed['Code']} {details}")
 
     @contextmanager
     def _doing(self, what: str) -> Iterator[None]:
         try:
             yield
         except ClientError as error:
-            said = error.response.get("Error", {})
-            remedy = _REMEDIES.get(said.get("Code", ""), "")
+            details = error.response.get("Error", {})
+            remedy = _REMEDIES.get(details.get("Code", ""), "")
             raise BusError(
                 f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: "
-                + f"{said.get('Code')}: {said.get('Message')}. "
+                + f"{details.get('Code')}: {details.get('Message')}. "
                 + (f"{remedy}." if remedy else "")
             ) from None
         except NoCredentialsError:
@@ -178,9 +178,9 @@ def _headers(attributes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, obje
     return [
         {
             "name": _header(name),
-            "value": said["BinaryValue"] if "BinaryValue" in said else said.get("StringValue", "").encode(),
+            "value": given["BinaryValue"] if "BinaryValue" in given else given.get("StringValue", "").encode(),
         }
-        for name, said in attributes.items()
+        for name, given in attributes.items()
     ]
 
 

@@ -93,6 +93,6 @@ class Access:
         where = f"{client.origin} (token_url of connection {client.connection!r})"
         if response.code is None:
             raise TokenUnavailable(f"{where} gave no token: {response.error_class}: {response.error}")
-        said = why_refused(response.response_head, exchange.veiled)
+        reason = why_refused(response.response_head, exchange.veiled)
         remedy = " Check the connection's login and password." if response.code in (400, 401, 403) else ""
-        raise TokenUnavailable(f"{where} gave no token: HTTP {response.code}{f', {said}' if said else ''}.{remedy}")
+        raise TokenUnavailable(f"{where} gave no token: HTTP {response.code}{f', {reason}' if reason else ''}.{remedy}")

@@ -169,12 +169,12 @@ def origin_of(
 
 
 def _is_for_any_host(connection: Connection) -> bool:
-    said = str(connection.extra.get("any_host", False)).lower()  # a URI has text
-    if said not in ("true", "false"):
+    value = str(connection.extra.get("any_host", False)).lower()  # a URI has text
+    if value not in ("true", "false"):
         raise ConnectionUnusable(
             f"Connection {connection.id!r} has an extra `any_host` that is neither true nor false. Write one of them."
         )
-    return said == "true"
+    return value == "true"
 
 
 def _folded(host: str) -> str:

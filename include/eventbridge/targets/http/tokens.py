@@ -19,7 +19,7 @@ from eventbridge.targets.http.redaction import SecretForm, forms_of
 _MARGIN = timedelta(seconds=60)
 _MARGIN_SHARE = 0.2
 #: The assumed lifetime of a token without expires_in, which RFC 6749, 5.1, makes optional.
-_UNSAID_SECONDS = 300.0
+_DEFAULT_SECONDS = 300.0
 _LONGEST_SECONDS = 86_400.0
 
 #: The usual maximum length of a header line.
@@ -178,9 +178,9 @@ def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
     return ": ".join(" ".join(each.split())[:200] for each in texts)
 
 
-def _seconds(said: object) -> float:
+def _seconds(value: object) -> float:
     try:
-        seconds = float(said) if isinstance(said, int | float | str) else _UNSAID_SECONDS
+        seconds = float(value) if isinstance(value, int | float | str) else _DEFAULT_SECONDS
     except (ValueError, OverflowError):  # a whole number may have more digits than a float takes
-        seconds = _UNSAID_SECONDS
-    return min(seconds, _LONGEST_SECONDS) if seconds > 0 else _UNSAID_SECONDS
+        seconds = _DEFAULT_SECONDS
+    return min(seconds, _LONGEST_SECONDS) if seconds > 0 else _DEFAULT_SECONDS

@@ -122,8 +122,8 @@ class RocketmqTarget:
         reach("target.responded")
         if error is None:
             return index, Response(True, started_at, self._since(started_at))
-        said = " ".join(str(error).split())[:300]
-        return index, Response(False, started_at, self._since(started_at), error_class=error_class(error), error=said)
+        reason = " ".join(str(error).split())[:300]
+        return index, Response(False, started_at, self._since(started_at), error_class=error_class(error), error=reason)
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
         """Abandon the messages in flight, and yield their responses."""

@@ -89,11 +89,11 @@ def for_decimal(value: Node) -> Node:
     """Return what is cast to a decimal as a node that fails if it holds a number whose digits take too long."""
     if value.kind in ("number", "constant"):
         return value
-    said = (
+    message = (
         f"a number has more than {MAXIMUM_DIGITS} digits or an exponent below -9999, and a decimal of it may take too "
         "long: use left(x, 100), or a double"
     )
-    return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quoted(_SLOW_NUMBER)}", said)
+    return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quoted(_SLOW_NUMBER)}", message)
 
 
 def _got(name: str, arguments: list[Node]) -> list[Node]:
@@ -105,18 +105,18 @@ def _got(name: str, arguments: list[Node]) -> list[Node]:
 
 
 def _characters(value: Node) -> Node:
-    said = f"more than {MAXIMUM_REMOVED} characters to remove may take too long: use left(x, {MAXIMUM_REMOVED})"
-    return _unless(value, f"length(`__it`) > {MAXIMUM_REMOVED}", said)
+    message = f"more than {MAXIMUM_REMOVED} characters to remove may take too long: use left(x, {MAXIMUM_REMOVED})"
+    return _unless(value, f"length(`__it`) > {MAXIMUM_REMOVED}", message)
 
 
 def _hashed(value: Node, name: str) -> Node:
     if name not in _HASHED:
         return value
-    said = (
+    message = (
         f"the array has more than {MAXIMUM_HASHED} members, and {name} takes too long if their hashes are equal: use "
         f"slice(x, 1, {MAXIMUM_HASHED})"
     )
-    return _unless(value, f"size(`__it`) > {MAXIMUM_HASHED}", said)
+    return _unless(value, f"size(`__it`) > {MAXIMUM_HASHED}", message)
 
 
 class MemberTime(NamedTuple):
@@ -187,25 +187,25 @@ def like_limit(pattern: str) -> int:
 def _limited(value: Node, most: int) -> Node:
     if most >= NO_LIMIT:
         return value
-    said = f"the text has more than {most} characters, and the pattern may take too long: use left(x, {most})"
-    return _unless(value, f"length(`__it`) > {most}", said, str(most))
+    message = f"the text has more than {most} characters, and the pattern may take too long: use left(x, {most})"
+    return _unless(value, f"length(`__it`) > {most}", message, str(most))
 
 
 def _compared(value: Node, name: str, most: int) -> Node:
     what, remedy = ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {most})")
-    said = (
+    message = (
         f"the {what} has more than {most} members, and {name} compares each array, struct or binary value "
         f"with each other: use {remedy}, or compare texts or numbers"
     )
     nested = "typeof(`__it`) RLIKE '^(array|map)<(array|struct|binary)'"
-    return _unless(value, f"size(`__it`) > {most} AND {nested}", said)
+    return _unless(value, f"size(`__it`) > {most} AND {nested}", message)
 
 
-def _unless(value: Node, problem: str, said: str, longest: str | None = None) -> Node:
-    return _failing_if(value, problem, quoted(said), longest)
+def _unless(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
+    return _failing_if(value, problem, quoted(message), longest)
 
 
-def _failing_if(value: Node, problem: str, said: str, longest: str | None = None) -> Node:
+def _failing_if(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
     """Return a value that fails with a text of SQL; `longest` is the length of a text that a pattern is applied to."""
-    parts = ("transform(array(", value, f"), `__it` -> if({problem}, raise_error({said}), `__it`))[0]")
+    parts = ("transform(array(", value, f"), `__it` -> if({problem}, raise_error({message}), `__it`))[0]")
     return Node("limited", value.at, parts, longest)

@@ -40,7 +40,7 @@ def search_parts(name: str, arguments: list[Node]) -> tuple[str | Node, ...] | N
         return None
     fields = [f"`__it`.`__{at}`" for at in range(len(arguments))]
     text, wanted = (f"octet_length(CAST({fields[at]} AS STRING))" for at in (looked_in, looked_for))
-    said = ", ".join(
+    message = ", ".join(
         (
             quoted(f"{name} looks for a text of "),
             wanted,
@@ -53,7 +53,7 @@ def search_parts(name: str, arguments: list[Node]) -> tuple[str | Node, ...] | N
         )
     )
     problem = f"CAST({wanted} AS BIGINT) * ({text} - {wanted}) > {MAXIMUM_COMPARED}"
-    body = f"if({problem}, raise_error(concat({said})), {name}({', '.join(fields)}))"
+    body = f"if({problem}, raise_error(concat({message})), {name}({', '.join(fields)}))"
     named = [f", '__{at}', " for at in range(len(arguments))]
     parts: list[str | Node] = []
     for label, argument in zip(named, arguments, strict=True):

@@ -104,8 +104,8 @@ def why(
         found = find_delivery(runtime, delivery, search.wanted.since, search.wanted.until)
         search.unreadable += found.unreadable
         if found.event_id is None or not visibility.rule(found.rule or ""):
-            said = _not_found(event_id, bus, search) + _not_delivered(found)
-            raise (PartlySearched if search.unreadable else NotFoundError)(said)
+            message = _not_found(event_id, bus, search) + _not_delivered(found)
+            raise (PartlySearched if search.unreadable else NotFoundError)(message)
         result = why(runtime, found.event_id, bus=bus, since=since, until=until, max_unmatched=max_unmatched, rule=rule)
         return replace(result, notes=(note_of(delivery, found), *result.notes))
     asked = _RuleChoice(current, max_unmatched, rule)
@@ -378,8 +378,8 @@ def _rule_results(
 
 
 def _seen_condition(checked: CheckedCondition) -> SeenCondition:
-    said = checked.finding
-    return SeenCondition(checked.met, said.path, said.condition, said.values, said.message)
+    finding = checked.finding
+    return SeenCondition(checked.met, finding.path, finding.condition, finding.values, finding.message)
 
 
 def _compared(rule: Rule, current: Mapping[str, Rule] | None) -> RuleChange:

@@ -156,9 +156,9 @@ class Client:
     def greet(self, topic: str) -> None:
         """Check that all brokers of a topic can be reached, accept the credentials, and allow writing to the topic."""
         queues = self.queues(topic, to_write=True)
-        said = {"clientID": "eventbridge", "producerDataSet": [{"groupName": "eventbridge"}], "consumerDataSet": []}
+        beat = {"clientID": "eventbridge", "producerDataSet": [{"groupName": "eventbridge"}], "consumerDataSet": []}
         for broker in sorted({queue.broker for queue in queues}):
-            self.ask(self._addresses[broker], codes.HEARTBEAT, {}, body=json.dumps(said).encode())
+            self.ask(self._addresses[broker], codes.HEARTBEAT, {}, body=json.dumps(beat).encode())
 
     def ask_broker(
         self, queue: TopicQueue, code: int, fields: Mapping[str, object], accepted: Sequence[int] = (codes.SUCCESS,)

@@ -174,8 +174,8 @@ def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
 
 def _by_queue(text: str) -> dict[int, str]:
     """Return the value of each queue of the topic itself, from `0 queue value` separated by semicolons."""
-    said = (part.split(" ") for part in text.split(";") if part)
-    return {int(part[1]): part[2] for part in said if len(part) == 3 and part[0] == "0"}
+    parts = (part.split(" ") for part in text.split(";") if part)
+    return {int(part[1]): part[2] for part in parts if len(part) == 3 and part[0] == "0"}
 
 
 def _extended(receipt: str, response: ResponseFrame) -> str:

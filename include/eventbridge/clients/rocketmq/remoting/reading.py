@@ -30,7 +30,7 @@ _NO_END: Final = 1 << 62
 
 _BUSY_SECONDS: Final = 0.02
 #: How often a broker must report a gap at an offset before it is accepted.
-_TIMES_SAID: Final = 5
+_GAP_REPORTS: Final = 5
 
 
 class PullResult(NamedTuple):
@@ -52,7 +52,7 @@ class _Slice:
     next: int
     end: int
     found: list[PullResult] = field(default_factory=list)
-    said: int = 0
+    reports: int = 0
 
 
 @dataclass
@@ -68,8 +68,8 @@ class _ConfirmedGaps:
     def believes(self, part: _Slice, goes_on_at: int) -> bool:
         """Return whether the reported gap of a slice before `goes_on_at` is accepted."""
         if goes_on_at > self.believed_until:
-            part.said += 1
-            if part.said < _TIMES_SAID:
+            part.reports += 1
+            if part.reports < _GAP_REPORTS:
                 return False
             self.believed_until = goes_on_at
         return True
@@ -205,6 +205,6 @@ def _take(part: _Slice, response: ResponseFrame, address: str, holes: _Confirmed
     if not came_further or (response.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
         time.sleep(_BUSY_SECONDS)  # otherwise an empty response would be requested forever
         return False
-    part.said = 0
+    part.reports = 0
     part.next = goes_on_at
     return True
