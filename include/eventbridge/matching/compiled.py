@@ -44,14 +44,14 @@ ByPath: TypeAlias = dict[Path, list[Leaf]]
 
 @dataclass(frozen=True, slots=True)
 class CompiledField:
-    """A leaf list: the leaf at `path` passes one of the tests, or there is none and that is allowed."""
+    """A leaf list: the leaf at `path` passes one of the tests, or no leaf exists and that is allowed."""
 
     path: Path
     tests: tuple[Accept, ...]
     can_be_absent: bool
 
     def holds(self, by_path: ByPath) -> bool:
-        """Return whether the field is met by any leaf, wherever in arrays it lies, or by there being none."""
+        """Return whether any leaf meets the field, inside arrays or not, or whether a missing leaf does."""
         found = by_path.get(self.path)
         if found is None:
             return self.can_be_absent
@@ -64,7 +64,7 @@ class CompiledField:
         return False
 
     def demand(self, by_path: ByPath) -> Demand:
-        """Return which leaves may be chosen, or must not be left over, for the field to be met."""
+        """Return what the field demands: leaves of which one is chosen, or leaves that must not remain."""
         found = by_path.get(self.path, ())
         positions = frozenset(leaf.position for leaf in found if self._accepts(leaf))
         if not self.can_be_absent:
@@ -83,12 +83,12 @@ class CompiledField:
 
 @dataclass(frozen=True, slots=True)
 class CompiledAnd:
-    """Every part is met, with leaves consistent with one another."""
+    """Every part is met, with leaves that are consistent with each other."""
 
     parts: tuple[CompiledField | CompiledOr, ...]
 
     def holds(self, by_path: ByPath) -> bool:
-        """Return whether every part is met, whatever the arrays."""
+        """Return whether every part is met if array consistency is ignored."""
         for part in self.parts:  # noqa: SIM110 - a generator would cost as much as a part
             if not part.holds(by_path):
                 return False
@@ -106,7 +106,7 @@ class CompiledOr:
     alternatives: tuple[CompiledAnd, ...]
 
     def holds(self, by_path: ByPath) -> bool:
-        """Return whether an alternative is met, whatever the arrays."""
+        """Return whether an alternative is met if array consistency is ignored."""
         return any(alternative.holds(by_path) for alternative in self.alternatives)
 
     def demand(self, by_path: ByPath) -> Demand:
@@ -116,7 +116,7 @@ class CompiledOr:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
-    """What must be met, and what must not."""
+    """The conditions that must be met, and those that must not."""
 
     where: CompiledAnd
     unless: CompiledAnd | None

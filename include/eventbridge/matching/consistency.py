@@ -15,7 +15,7 @@ from eventbridge.matching.pattern.nodes import Path, Scalar
 from eventbridge.processes import check_cancelled
 
 ArrayPosition: TypeAlias = tuple[tuple[int, int], ...]
-"""The (array, element) pairs a leaf lies in, outermost first. An array is one occurrence in the event, numbered.
+"""The (array, element) pairs that contain a leaf, outermost first. An array is one occurrence in the event, numbered.
 
 A scalar that is itself an element adds no pair: it conflicts with nothing.
 """
@@ -30,14 +30,14 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves of one event by path; `nested`: whether any is in an element of an array."""
+    """All leaves of one event by path; `nested` says whether an array element contains any of them."""
 
     by_path: dict[Path, list[Leaf]]
     nested: bool
 
 
 def flatten(document: Document) -> Leaves:
-    """Return the leaves of an event as `parse_document` gives it; once for an event, for any number of rules."""
+    """Return the leaves of an event that `parse_document` parsed; one call per event serves all rules."""
     by_path: dict[Path, list[Leaf]] = {}
     arrays = count()
     _collect(document, (), (), by_path, arrays)
@@ -87,7 +87,7 @@ class LeafExcluded:
 
 @dataclass(frozen=True, slots=True)
 class AllOf:
-    """All of these."""
+    """All of these demands must be met."""
 
     parts: tuple[Demand, ...]
 
@@ -150,7 +150,10 @@ def can_be_met(demand: Demand) -> bool:
 
 
 def can_leaves_be_met(demand: Demand) -> bool:
-    """Return whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
+    """Return whether the required leaves alone can be chosen.
+
+    This is an upper bound, and exact if no array contains an `exists: false`.
+    """
     check_cancelled()
     demand = without_lacks(demand)
     if demand in (MET, UNMET):
@@ -165,7 +168,8 @@ def _wants_can_be_met(parts: list[Demand]) -> bool:
 
 
 def _lacks_can_be_met(parts: list[Demand]) -> bool:
-    """Settle an array that a lack lies in: no leaf is chosen from it, or one is, which rules out its other elements."""
+    """Decide an array that contains an excluded leaf: either no leaf is chosen from it, or one is, which excludes its
+    other elements."""
     array = next(position[0][0] for part in parts for found in _lacks(part) for position in found.positions)
     if can_be_met(every(_without(part, array) for part in parts)):
         return True
@@ -196,7 +200,8 @@ def _wants_from(demand: Demand, array: int) -> bool:
 
 
 def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
-    """Return what is left to demand once a leaf in this or that element is chosen, and in one not mentioned.
+    """Return the remaining demand for each element from which a leaf may be chosen, and for an element that is not
+    mentioned.
 
     One pass for all elements: an event may have an array of a hundred thousand.
     """
@@ -220,7 +225,7 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
 
 
 def _without(demand: Demand, array: int) -> Demand:
-    """Return what is left to demand if no leaf is chosen from the array: a lack in it is not met."""
+    """Return the remaining demand if no leaf is chosen from the array: an excluded leaf in it is not met."""
     if isinstance(demand, AllOf):
         return every(_without(part, array) for part in demand.parts)
     if isinstance(demand, AnyOf):
@@ -232,7 +237,7 @@ def _without(demand: Demand, array: int) -> Demand:
 
 
 def without_lacks(demand: Demand) -> Demand:
-    """Return what the wants alone demand, simplified."""
+    """Return the demand of the required leaves alone, simplified."""
     if isinstance(demand, AllOf):
         return every(without_lacks(part) for part in demand.parts)
     if isinstance(demand, AnyOf):

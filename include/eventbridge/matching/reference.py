@@ -52,7 +52,7 @@ def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | byt
 
 
 def matches_leaves(pattern: Pattern, leaves: Leaves) -> bool:
-    """Return whether a pattern matches the event that `leaves` were flattened from: for many patterns on one event."""
+    """Return whether a pattern matches the event with these `leaves`; it serves many patterns on one event."""
     compiled = compile_pattern(pattern)
     if not _met(compiled.where, leaves):
         return False
@@ -112,7 +112,7 @@ class CheckedCondition:
 def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
     """Return the result of each condition of a pattern for an event, met or failed.
 
-    Of alternatives, the met ones are returned or, if there are none, why each fails. The time is linear in the pattern
+    For alternatives it returns those that are met or, if none is, why each fails. The time is linear in the pattern
     where the event has no arrays of objects.
     """
     event = _Event(flatten(document))
@@ -143,14 +143,14 @@ class _Event:
 
     @cached_property
     def above(self) -> frozenset[Path]:
-        """The paths of the objects in which leaves lie, and of the leaves."""
+        """The paths of the leaves, and of the objects that contain them."""
         paths = self.leaves.by_path
         return frozenset(path[:length] for path in paths for length in range(len(path) + 1))
 
 
 @dataclass(frozen=True)
 class _JudgedClause:
-    """A clause, what it demands of the event, the wants in that, and the list that the clause is written as."""
+    """A clause, its demand, the required leaves of that demand, and the list that the clause is written as."""
 
     clause: Clause
     demand: Demand
@@ -162,7 +162,7 @@ class _JudgedClause:
 
 @dataclass(frozen=True)
 class _JudgedAnd:
-    """A sub-pattern, its clauses judged; `possible`: it could be met, whatever `exists: false` rules out."""
+    """A sub-pattern with its judged clauses; `possible`: it could be met if `exists: false` is ignored."""
 
     clauses: tuple[_JudgedClause, ...]
     demand: Demand
@@ -221,7 +221,8 @@ def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
 
 
 def _explain_and(where: _JudgedAnd, event: _Event) -> list[UnmetCondition]:
-    """Return the clauses that fail whatever the others choose; if none does, that they do not go together."""
+    """Return the clauses that fail for every choice of leaves; if no clause does, return that they conflict with each
+    other."""
     failed = [judged for judged in where.clauses if not judged.possible]
     if failed:
         return [finding for judged in failed for finding in _explain_clause(judged, event)]

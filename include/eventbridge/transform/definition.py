@@ -30,8 +30,8 @@ FIELDS: Final = ("form", "value", "template", "steps", "missing")
 def transform_errors(definition: object) -> list[TransformError]:
     """Return every error of a transform as a rule file has it, each with its JSON path below the transform.
 
-    `definition` is the mapping of fields: form, value, template, steps, missing. None stands for a field that is not
-    there, except in `value`, where it is JSON's null.
+    `definition` is the mapping of fields: form, value, template, steps, missing. None means that a field is missing,
+    except in `value`, where it is JSON's null.
     """
     if not isinstance(definition, Mapping):
         return [error_at("$", "a transform is a mapping", definition, "Write form: ORIGINAL, or another form")]
@@ -203,8 +203,8 @@ _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
 def unused_names(names: Iterable[str], text: str, template: Template) -> Iterator[TransformError]:
     """Yield an error for each name that has no placeholder `${name}` in the template, in the order of `names`.
 
-    A name that stands in the template as another template language writes it, such as `<name>` or `{{name}}`, is
-    reported there.
+    If the template contains the name as another template language writes it, such as `<name>` or `{{name}}`, the error
+    names that position.
     """
     inserted = {placeholder.name for placeholder in template.placeholders()}
     return (_unused(name, text) for name in names if name not in inserted)

@@ -43,7 +43,7 @@ class PartRenderer:
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the part as JSON; raises TransformFailed if it must be there and is not."""
+        """Return the part as JSON; raises TransformFailed if it is required and missing."""
         value = self._path.find(event.document)
         if value is MISSING:
             if self._missing_is_error:
@@ -106,7 +106,7 @@ class TemplateRenderer:
                 raise TransformFailed(
                     f"a value contains half of a surrogate pair ({half}), which a text cannot contain"
                 ) from None
-            # Only strings of JSON can hold it, where it may be escaped: what stands between them is ASCII.
+            # Only strings of JSON can contain it, perhaps escaped: the text between them is ASCII.
             return Rendered(escape_halves(text).encode(), JSON)
 
 
@@ -163,7 +163,7 @@ def arrival_text(arrived_at: datetime) -> str:
     return arrived_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-#: How a value that is not null is written in each context.
+#: Writes a value that is not null, by context.
 WRITERS: Final[dict[PlaceholderContext, Callable[[Any], str]]] = {
     "value": _as_value,
     "string": _in_string,

@@ -61,7 +61,7 @@ class Path:
     steps: tuple[str | int, ...]
 
     def find(self, document: JsonValue) -> JsonValue | MissingValue:
-        """Return the value the path leads to in an event's document, MISSING if there is none."""
+        """Return the value at the path in an event's document, or MISSING."""
         value = document
         for step in self.steps:
             if type(step) is str:
@@ -174,7 +174,7 @@ def _error(text: str, position: int, message: str, remedy: str, where: str) -> T
 
 
 def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]:
-    """Return what each name under a template's `value` stands for, a Path or a constant, and the errors."""
+    """Return the meaning of each name under a template's `value`, a Path or a constant, and the errors."""
     if value is None:
         return {}, []
     if not isinstance(value, Mapping):
@@ -196,9 +196,9 @@ def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]
 
 
 def source(value: object, where: str) -> Path | Any:
-    """Return what one value stands for; raises TransformError at `where`.
+    """Return the meaning of one value; raises TransformError at `where`.
 
-    Text that begins with `$` is a path; `$$` at the beginning stands for a `$` of a constant.
+    Text that begins with `$` is a path; `$$` at the beginning means a constant that begins with `$`.
     """
     if isinstance(value, str) and value.startswith("$$"):
         return value[1:]
@@ -229,7 +229,7 @@ def _name_problem(name: object) -> tuple[str, object, str] | None:
 
 #: The maximum length of a key; the key of a longer value, such as an object, is a hash of it.
 _MAX_KEY_LENGTH: Final = 200
-#: A path whose value differs for every event: no delivery would ever wait for another.
+#: A path whose value differs for every event: as a key it would order nothing.
 _UNIQUE: Final = ("id",)
 
 

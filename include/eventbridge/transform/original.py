@@ -16,7 +16,7 @@ JSON: Final = "application/json"
 STRUCTURED: Final = "application/cloudevents+json"
 BYTES: Final = "application/octet-stream"
 
-# HTTP binding, section 3.1.3.2: what is printable ASCII stays, but for space, double quote and percent.
+# HTTP binding, section 3.1.3.2: printable ASCII stays, except space, double quote and percent.
 _ENCODED = re.compile(r"[^!#$&-~]")
 
 
@@ -29,10 +29,10 @@ class StructuredRenderer:
 
 
 class DataRenderer:
-    """The data alone: as JSON, as the text or as the bytes that `datacontenttype` says it is."""
+    """The data alone: as JSON, text or bytes, depending on `datacontenttype`."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the data; raises TransformFailed where it is not what `datacontenttype` says.
+        """Return the data; raises TransformFailed if it does not agree with `datacontenttype`.
 
         Without `datacontenttype` data is JSON and bytes are octets; an event without either has no content type.
         """
@@ -53,7 +53,7 @@ class BinaryRenderer:
     """The data alone as the body, and every other attribute as a header `ce-<name>`, percent-encoded."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return data and headers; raises TransformFailed where the data is not what `datacontenttype` says."""
+        """Return data and headers; raises TransformFailed if the data does not agree with `datacontenttype`."""
         payload, media_type, _ = DataRenderer().render(event, scope)
         headers = {
             f"ce-{name}": _percent_encoded(value if isinstance(value, str) else write_document(value))

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol
 from eventbridge.errors import BudgetSpent, TransformFailed
 from eventbridge.event.cloudevent import Event
 
-#: The most that a transform may make of an event; an event that is sent as it is has the limit of events.
+#: The maximum size of a transform's output; an event that is sent unchanged has the limit of events.
 MAXIMUM_BYTES: Final = 8 << 20
 
 
@@ -32,7 +32,7 @@ class Scope(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """The output for the target: body, its media type ("": none), further headers (None: there are none)."""
+    """The output for the target: body, its media type ("": none), further headers (None: no headers)."""
 
     payload: bytes
     content_type: str
@@ -40,17 +40,17 @@ class Rendered(NamedTuple):
 
 
 class Renderer(Protocol):
-    """A transform made ready for one target of one rule; keeps nothing between events, so threads may share it."""
+    """The compiled transform of one target of one rule; it keeps no state between events, so threads may share it."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return what the target gets of the event; raises TransformFailed, which says what is in the way.
+        """Return the output for the target; raises TransformFailed with the reason.
 
         Raises BudgetSpent, with nothing evaluated, if the scope's budget is used up.
         """
 
 
 class SizeLimitedRenderer:
-    """What another renderer makes, if it is not too large."""
+    """The output of another renderer, unless it is too large."""
 
     def __init__(self, inner: Renderer) -> None:
         self._inner = inner
@@ -66,7 +66,7 @@ class SizeLimitedRenderer:
 class Budget:
     """Counts CPU seconds; one per rule and batch, or per share of a batch that one worker routes.
 
-    Nothing is evaluated once it is spent; the evaluation that spends it is finished, which takes at most a second more.
+    Once it is spent, nothing more is evaluated; the current evaluation finishes, which takes at most a second more.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -74,7 +74,7 @@ class Budget:
         self.spent_seconds = 0.0
 
     def require(self) -> None:
-        """Raise BudgetSpent if nothing is left."""
+        """Raise BudgetSpent if the budget is spent."""
         if self.spent_seconds >= self.seconds:
             raise BudgetSpent(f"the CPU budget of {self.seconds:g} s is spent")
 

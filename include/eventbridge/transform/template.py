@@ -12,7 +12,7 @@ from eventbridge.errors import TransformError
 from eventbridge.event.json_document import json_fault, write_document
 from eventbridge.transform.error import NAME
 
-#: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.
+#: The context of a placeholder: a value of JSON, the inside of a JSON string, or text that is not JSON.
 PlaceholderContext = Literal["value", "string", "text"]
 
 # A quote or escaped quote, of JSON; or what a placeholder or its escape begins with.
@@ -42,7 +42,7 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Literals and placeholders in turn; `is_json` says that any values whatever make the output JSON."""
+    """Literals and placeholders in turn; if `is_json`, the output is JSON for any values."""
 
     parts: tuple[str | Placeholder, ...]
     is_json: bool
@@ -64,14 +64,14 @@ class _RawPlaceholder:
 
     @property
     def probe(self) -> str:
-        """What stands in for it, at its length, while the template is checked for being JSON."""
+        """The text that replaces it, with the same length, while the template is checked for JSON."""
         return _braces(self.default or "").ljust(self.length, "x") if self.in_string else "null".ljust(self.length)
 
 
 def parse_template(text: str, where: str = "$") -> tuple[Template, list[TransformError]]:
     """Return the template that `text` spells, and what is wrong with it, with `where` as the path.
 
-    It is JSON if it is JSON text with a placeholder wherever a value may stand, or within strings; else it is text.
+    It is JSON if it is JSON text whose placeholders are values or inside strings; otherwise it is text.
     """
     raw, errors = _scan(text, where)
     # An escape is as long here as it is written, so that the decoder's line and column are those of the template.

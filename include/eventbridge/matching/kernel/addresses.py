@@ -1,6 +1,6 @@
 """IP addresses in their strict spelling, as `eventbridge.matching.pattern.address` reads them, on one line of 128 bits.
 
-IPv4 addresses lie on the line where IPv6 has its IPv4-mapped ones, which count as their IPv4 address anyway.
+An IPv4 address has the number of its IPv4-mapped IPv6 address, because both count as the same address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eventbridge.matching.scan.memory import byte_at
 from eventbridge.matching.scan.strings import hex_value
 
 MAPPED: Final = 0xFFFF << 32
-"""What an IPv4 address is added to."""
+"""The number to which an IPv4 address is added."""
 
 _POINT, _COLON = ord("."), ord(":")
 _NONE = np.uint64(0)
@@ -65,7 +65,7 @@ def _parse_six(text: int, position: int, length: int) -> Any:
     """Groups of up to four digits between colons; `::` once, for one or more groups of zeros; perhaps IPv4 last."""
     stop = position + length
     high, low, groups = _NONE, _NONE, 0
-    gap = -1  # how many groups stand before the ::
+    gap = -1  # the number of groups before the ::
     index = position
     if byte_at(text, index) == _COLON:
         if length < 2 or byte_at(text, index + 1) != _COLON:
@@ -113,8 +113,8 @@ def _parse_six(text: int, position: int, length: int) -> Any:
 
 @compiled
 def _spread(high: Any, low: Any, groups: int, gap: int) -> Any:
-    """Put the zeros that `::` stands for behind the first `gap` of `groups` groups."""
-    behind = 16 * (groups - gap)  # bits that stay where they are
+    """Insert the zeros of `::` after the first `gap` of `groups` groups."""
+    behind = 16 * (groups - gap)  # bits that do not move
     tail_high, tail_low = _shifted_right(high, low, behind)  # what stood before the ::
     if behind < 64:
         low &= (np.uint64(1) << np.uint64(behind)) - np.uint64(1)

@@ -1,7 +1,7 @@
-"""A pattern as branches: alternatives, each a plain AND of leaf lists, of which any one that holds decides.
+"""A pattern as branches: the pattern matches if one of these alternatives holds, each a plain AND of leaf lists.
 
-`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can decide. A branch of the
-part below `$not` is negative: the rule does not match where it holds.
+`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can decide. A branch of the part
+below `$not` is negative: if it holds, the rule does not match.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from eventbridge.matching.kernel.conditions import LeafListEffect, effect_of
 from eventbridge.matching.pattern.nodes import And, AnythingBut, Exists, Field, Path, Pattern
 
 MAXIMUM_BRANCHES: Final = 64
-"""A pattern with more alternatives than this becomes one branch that lets too much through and is checked again."""
+"""A pattern with more alternatives than this becomes one branch that accepts too many events, whose matches are checked
+again."""
 
 
 @dataclass(eq=False, slots=True)
 class Branch:
-    """One AND of leaf lists; with `uncertain` the reference matcher has the last word where it holds.
+    """One AND of leaf lists; if an `uncertain` branch holds, the reference matcher decides.
 
-    `may_conflict`: two of the leaf lists can lie in one array, as they share the first key of their paths.
+    `may_conflict`: one array can contain two of the leaf lists, because their paths share the first key.
     """
 
     effects: tuple[LeafListEffect, ...]
@@ -41,7 +42,7 @@ class NumberedBranch(NamedTuple):
 def branches_of(pattern: Pattern, effects: dict[Field, LeafListEffect]) -> list[Branch]:
     """Return the branches of a pattern; where it has too many alternatives, one that is uncertain.
 
-    Equal leaf lists share one effect: those known are in `effects`, and new ones are put there.
+    Equal leaf lists share one effect; `effects` holds the known ones and gets the new ones.
     """
     where = _alternatives(pattern.where)
     unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
@@ -70,7 +71,7 @@ def _known(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEffect
 
 
 def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
-    """Return the ANDs of which one must hold; None if there are too many."""
+    """Return the ANDs of which at least one must hold; None if there are too many."""
     found: list[tuple[Field, ...]] = [()]
     for clause in where.clauses:
         if isinstance(clause, Field):
@@ -107,7 +108,7 @@ def is_leaf_required(field: Field) -> bool:
 
 
 NO_ANCHOR: Final = -1
-"""The anchor of a branch that no leaf need meet, and of all where there are no anchors."""
+"""The anchor of a branch that needs no leaf, and of every branch if anchors are not used."""
 
 
 class OrderedBranch(NamedTuple):
@@ -120,7 +121,7 @@ class OrderedBranch(NamedTuple):
 
 def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[OrderedBranch]:
     """Return the branches in an order that puts like ones together, with anchors if wanted."""
-    # Most leaf lists stand in many branches, and those share one effect.
+    # Most leaf lists are part of many branches, which share one effect.
     effects = Counter(effect for _, branch in branches for effect in branch.effects)
     variety: defaultdict[tuple[Path, type], set[str]] = defaultdict(set)
     for effect in effects:
@@ -146,7 +147,7 @@ def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[Order
         return min(wanting, key=lambda number: (let_through[branch.effects[number].path], number))
 
     def key(one: OrderedBranch) -> str:
-        # One text, not a list of pairs: Python's garbage collector counts lists and pairs, and looks at all there are.
+        # This is one text instead of a list of pairs, because Python's garbage collector visits every list and pair.
         asked = [name_of[effect] for effect in one.branch.effects]
         first = [] if one.anchor == NO_ANCHOR else [asked[one.anchor]]
         return "\n".join(first + sorted(asked))

@@ -57,7 +57,7 @@ _BLOCK = np.uint64((1 << AT_ONCE) - 1)
 
 @inlined
 def gather_all(tables: int, event_tables: int) -> Any:
-    """Write where each column's row begins; return how many columns there are."""
+    """Write where each column's row begins; return the number of columns."""
     paths, offsets = int64_at(tables, t.COLUMN_PATH), int64_at(tables, t.COLUMN_OFFSET)
     current, addresses = int64_at(event_tables, PATH_CURRENT), int64_at(event_tables, COLUMN_ADDRESS)
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
@@ -72,7 +72,7 @@ def gather_all(tables: int, event_tables: int) -> Any:
 def gather_present(tables: int, event_tables: int, present: int) -> Any:
     """Do the same for the columns of paths with a leaf only, and write the candidates; return how many columns it are.
 
-    A branch without a leaf at its anchor is none; nor is one that the leaves at its anchor rule out.
+    A branch is no candidate if it has no leaf at its anchor, or if the leaves at its anchor exclude it.
     """
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     summary_words = int64_at(tables, t.SUMMARY_WORDS)
@@ -106,7 +106,7 @@ def gather_present(tables: int, event_tables: int, present: int) -> Any:
 
 @inlined
 def _begin_candidates(row: int, summary_words: int, candidates: int) -> None:
-    """Begin with the branches of a row; words that its summary leaves out are not written, and never read."""
+    """Begin with the branches of a row; words that its summary omits are neither written nor read."""
     for summary_word in range(summary_words):
         busy = word_at(row, summary_word)
         put_word(candidates, summary_word, busy)
@@ -140,16 +140,17 @@ def _collector(*, chained: bool) -> Any:
         count: int,
         nested: bool,
     ) -> Any:
-        """Write the rules of the branches of a row that all columns let through; return their number, -1: no room.
+        """Write the rules of the branches of a row that all columns accept; return their number, or -1 if there is no
+        room.
 
-        Rules with more to be said are among the touched ones.
+        Rules that need a further check are recorded as touched.
         """
         summary_words = int64_at(tables, t.SUMMARY_WORDS)
         singles, addresses, left = columns, int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, LEFT)
         if chained:
             singles, addresses = _part(event_tables, columns), int64_at(event_tables, SINGLE_ADDRESS)
         for block in range(0, 64 * summary_words, AT_ONCE):
-            # 1. Which of the next words can have something left?
+            # 1. Which of the next words can have remaining bits?
             if block & 63 == 0:
                 busy = word_at(first_row, block >> 6)
                 for column in range(singles):
@@ -159,7 +160,7 @@ def _collector(*, chained: bool) -> Any:
             some = busy >> np.uint64(block & 63) & _BLOCK
             if some == _ZERO:
                 continue
-            # 2. What have they left?
+            # 2. Which bits remain in them?
             word = summary_words + block
             some &= and_rows(first_row, addresses, singles, word, left)
             if chained and some != _ZERO:
@@ -230,7 +231,8 @@ def _or_chain(tables: int, event_tables: int, link: int, offset: int, word: int)
 def _survivors(
     tables: int, event_tables: int, stamp: int, word: int, bits: Any, rules: int, room: int, count: int, nested: bool
 ) -> Any:
-    """Write the rules of the branches whose bits are left in a word; those with more to be said are only touched."""
+    """Write the rules of the branches whose bits remain in a word; rules that need a further check are only recorded as
+    touched."""
     branch_rules, flags = int64_at(tables, t.BRANCH_RULE), int64_at(tables, t.BRANCH_FLAGS)
     if count + 64 > room:
         return -1
@@ -278,7 +280,7 @@ def _look_closer(
 
 @compiled
 def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
-    """Return whether every path at which a branch wants a leaf has one."""
+    """Return whether every path at which a branch requires a leaf has one."""
     firsts, leaves = int64_at(tables, t.BRANCH_FIELDS_FIRST), int64_at(event_tables, PATH_FIRST_LEAF)
     paths, can_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
     for field in range(int32_at(firsts, branch), int32_at(firsts, branch + 1)):
@@ -312,7 +314,8 @@ _MAX_FIELDS: Final = 63  # a bit each in a word, which are shifted by one more a
 
 @compiled
 def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
-    """Return whether leaves meet the fields of a branch without two of them in different elements of one array."""
+    """Return whether leaves meet the fields of a branch such that no two of them are in different elements of one
+    array."""
     if int64_at(event_tables, JOINED_LEAVES) != 0:
         return HAND_BACK
     paths, offsets = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_OFFSET)
@@ -359,7 +362,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
 
 @compiled
 def _met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bool:
-    """Return whether a leaf, wherever it lies, meets a field."""
+    """Return whether a leaf, inside arrays or not, meets a field."""
     path = int32_at(int64_at(tables, t.FIELD_PATH), field)
     offset = int32_at(int64_at(tables, t.FIELD_OFFSET), field)
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)
@@ -372,7 +375,8 @@ def _met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bo
 
 @compiled
 def _array_of(tables: int, event_tables: int, path: int, offset: int, branch: int) -> Any:
-    """Return the array whose elements hold the leaves that meet a field; FREE if one is in none, else _SEVERAL."""
+    """Return the array whose elements contain the leaves that meet a field; FREE if one is in no array, else
+    _SEVERAL."""
     array = -1
     known = False
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)

@@ -23,14 +23,14 @@ from eventbridge.matching.scan.memory import int32_at, int64_at, load64, low_byt
 from eventbridge.matching.scan.strings import unescape
 
 NO_ROOM: Final = -1
-"""There is no room for another class: clear, and begin the event again."""
+"""There is no room for another class: drop all classes, and begin the event again."""
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 @compiled
 def class_of_key(tables: int, path: int, kind: int, size: int) -> Any:
-    """Return the row of the class whose key was written, made now if it is new; NO_ROOM if there is none for it."""
+    """Return the row of the class whose key was written, and create it if it is new; NO_ROOM if no row is free."""
     key = int64_at(tables, t.KEY)
     value = np.uint64(size)
     for index in range(size):
@@ -157,7 +157,7 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
 
 @compiled
 def _complete_conjunctions(tables: int, path: int, row: int, atom_count: int, stamp: int) -> None:
-    """Set the bits of every `all` whose atoms are all there and whose `anything-but`s are unbroken."""
+    """Set the bits of every `all` whose atoms are all present and whose `anything-but` conditions hold."""
     atoms, touched = int64_at(tables, t.ATOMS), int64_at(tables, t.TOUCHED)
     stamps, seen = int64_at(tables, t.CONJUNCTION_STAMP), int64_at(tables, t.CONJUNCTION_SEEN)
     firsts, conjunctions = int64_at(tables, t.ATOM_CONJUNCTIONS_FIRST), int64_at(tables, t.ATOM_CONJUNCTIONS)
@@ -224,7 +224,7 @@ _MIX_ONE, _MIX_TWO = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(0xC2B2_AE3D_27D
 _MIX_THREE, _MIX_FOUR = np.uint64(0x1656_67B1_9E37_79F9), np.uint64(0x85EB_CA77_C2B2_AE63)
 
 _PAYS_NOT: Final = -32
-"""The score of a path, hits less misses, below which values are not looked for; the 64 below it count values."""
+"""The score of a path (hits minus misses) below which values are not looked up; the 64 scores below it count values."""
 
 
 @inlined
@@ -310,7 +310,7 @@ def class_by_lookups(
     plain: int,
     folded: int,
 ) -> Any:
-    """Return what `class_of` does, without a look at the values seen lately."""
+    """Return what `class_of` does, without looking up recent values."""
     key = int64_at(tables, t.KEY)
     put_int32(key, 0, path * 8 + kind)
     size = 1

@@ -33,7 +33,7 @@ from eventbridge.matching.pattern.nodes import (
 
 
 class Conditions:
-    """All conditions, entered leaf list by leaf list; equal ones are kept once.
+    """All conditions, added leaf list by leaf list; equal ones are stored once.
 
     A *position* is a bit in the rows of a path: column x bits from one row to the next + branch. `denials` are
     `anything-but`s by the atoms that break them, `conjunctions` are `all`s by their atoms and denials.
@@ -160,7 +160,7 @@ Denial: TypeAlias = frozenset[Name]
 """An `anything-but`, by what breaks it."""
 
 Conjunction: TypeAlias = tuple[frozenset[Name], frozenset[Denial]]
-"""An `all`: the atoms that it wants, and its denials."""
+"""An `all`: the atoms that it requires, and its denials."""
 
 NO_CONJUNCTION: Final[Conjunction] = frozenset(), frozenset()
 """An `all` that any leaf meets."""
@@ -174,11 +174,11 @@ _RANGE, _HALF_LINE, _NO_TEXT = 0.05, 0.4, 0.5
 
 @dataclass(eq=False, slots=True)
 class LeafListEffect:
-    """What a leaf list does: `atoms` and `conjunctions` set its bit, one of the `denials` that is broken takes it away.
+    """The effect of a leaf list: `atoms` and `conjunctions` set its bit, and a violated one of the `denials` clears it.
 
-    `present`: any leaf sets the bit, according to the tables. `uncertain`: the tables let too much through, the
-    reference matcher has the last word. `text` is the same for equal lists. `certain_share` and `varied` are what
-    `order.py` guesses from which share of events meets the list.
+    `present`: any leaf sets the bit, according to the tables. `uncertain`: the tables accept too many leaves, so the
+    reference matcher decides. `text` is the same for equal lists. `certain_share` and `varied` are what `order.py`
+    guesses from which share of events meets the list.
     """
 
     path: Path
@@ -250,7 +250,7 @@ def _text_of(condition: Condition) -> str:
 
 
 def _share_of(condition: Condition) -> float:
-    """Guess the share of events that meet a condition; 0 if it is one of how many there are of its kind."""
+    """Estimate the share of events that meet a condition."""
     match condition:
         case Numeric(bounds):
             return _RANGE if len(bounds) == 2 else _HALF_LINE
@@ -260,7 +260,7 @@ def _share_of(condition: Condition) -> float:
 
 
 def conjunction_of(condition: All) -> Conjunction | None:
-    """Return the names that an `all` wants and its denials; None if one of them has no name."""
+    """Return the names that an `all` requires and its denials; None if one of them has no name."""
     atoms: set[Name] = set()
     denials: set[Denial] = set()
     waiting = list(condition.conditions)
@@ -282,7 +282,7 @@ def conjunction_of(condition: All) -> Conjunction | None:
 
 
 def denial_of(negation: AnythingBut) -> Denial | None:
-    """Return what breaks an `anything-but`; None if that holds a number whose exponent is too long."""
+    """Return the names that violate an `anything-but`; None if it contains a number whose exponent is too long."""
     names = [name_of(inner) for inner in negation.none_of]
     return None if None in names else frozenset(name for name in names if name is not None)
 

@@ -1,4 +1,4 @@
-"""Strings that are looked up as a whole, by their beginning or by their end."""
+"""Looks up strings as a whole, by prefix or by suffix."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eventbridge.matching.scan.memory import address_of, byte_at, int32_at, int6
 
 @compiled
 def find_whole(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return the entry of an owner that equals a text, -1 if there is none."""
+    """Return the entry of an owner that equals a text, or -1."""
     return _find(tables, owner, text, position, length, hash_whole(text, position, length))
 
 
 @compiled
 def find_beginning(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return an owner's longest entry that a text begins with, -1 if there is none."""
+    """Return an owner's longest entry that is a prefix of a text, or -1."""
     firsts, lengths = int64_at(tables, t.LENGTHS_FIRST), int64_at(tables, t.LENGTHS)
     found, done, value = -1, 0, SEED
     for index in range(int32_at(firsts, owner), int32_at(firsts, owner + 1)):
@@ -40,7 +40,7 @@ def find_beginning(tables: int, owner: int, text: int, position: int, length: in
 
 @compiled
 def find_end(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return an owner's longest entry that a text ends with, -1 if there is none."""
+    """Return an owner's longest entry that is a suffix of a text, or -1."""
     firsts, lengths = int64_at(tables, t.LENGTHS_FIRST), int64_at(tables, t.LENGTHS)
     found, done, value = -1, 0, SEED
     stop = position + length
@@ -74,7 +74,7 @@ def _find(tables: int, owner: int, text: int, position: int, length: int, value:
 
 
 def put_entries(tables: t.Tables, conditions: Conditions) -> None:
-    """Lay out the strings that are looked up, and which look-ups each path needs."""
+    """Build the tables of the strings to look up, and of the look-ups that each path needs."""
     paths = len(conditions.by_path)
     found = [(name[1] * paths + path, name[2], atom) for path, name, atom in conditions.of_kind("entry")]
     owners = np.array([owner for owner, _, _ in found], np.int32)

@@ -38,15 +38,15 @@ from eventbridge.matching.scan.words import AT_ONCE
     PRESENT_PATHS,
     SINGLE_ADDRESS,  # per column whose path has one class: where its row begins
     CHAINED_COLUMNS,  # the columns whose path has several classes
-    LEFT,  # the words at hand that the AND has left
+    LEFT,  # the current words after the AND
     JOINED,  # those of the rows of a chain
     TOUCHED_COUNT,
-    JOINED_LEAVES,  # 1 if the rows of each path's leaves were joined: which of them did what is not known; else 0
+    JOINED_LEAVES,  # 1 if the rows of each path's leaves were joined (the effect of each is then unknown), else 0
 ) = range(EVENT_TABLE_COUNT := 27)
 
 
 class EventTables:
-    """What `judge` knows of the event at hand, laid out once and used for every event."""
+    """The state of `judge` for the current event, allocated once and used for every event."""
 
     def __init__(self, tables: t.Tables, rules: int) -> None:
         paths, columns = tables.number(t.PATHS), tables.number(t.COLUMNS)
@@ -76,7 +76,7 @@ class EventTables:
         self._put(PRESENT_PATHS, np.zeros(paths + 1, np.int32))
 
     def make_room(self, leaves: Leaves, longest_event: int) -> None:
-        """See to it that there is room for these leaves and for the text of the longest event."""
+        """Allocate room for these leaves and for the text of the longest event."""
         if self._arrays.get(LEAF_ARRAY) is not leaves.array:
             room = len(leaves.node)
             paths = len(self._arrays[PATH_CHAIN])
@@ -90,7 +90,7 @@ class EventTables:
             self._make_text_room(2 * longest_event + 4096)
 
     def give_back(self, kept: int) -> None:
-        """Give back the room for the text of an event, if it is for more than `kept` bytes."""
+        """Release the room for the text of an event if it exceeds `kept` bytes."""
         if self._text_room > kept:
             self._make_text_room(0)
 
@@ -107,17 +107,17 @@ class EventTables:
 
 
 BLOCK_EVENTS: Final = 1024
-"""Events scanned and judged at a time: their leaves and their text stay in the processor's cache."""
+"""The number of events that are scanned and judged at a time: their leaves and text stay in the processor's cache."""
 
 BLOCK_BYTES: Final = 2 << 20
 """Text of a block, but for an event that alone has more: what is noted of a block is bounded with it."""
 
 _LEAVES_PER_EVENT: Final = 16
 _RULES_PER_EVENT: Final = 64
-"""Room to begin with; where a block needs more, room is doubled until it does."""
+"""The initial room; if a block needs more, the room is doubled until it suffices."""
 
 KEPT: Final = 8
-"""Room so many times as large as to begin with stays from call to call; more is given back."""
+"""Room of up to this many times the initial size is kept between calls; more is released."""
 
 
 class BlockBuffers:
@@ -144,7 +144,7 @@ class BlockBuffers:
         return _RULES_PER_EVENT * BLOCK_EVENTS + self._max_matches
 
     def grow_leaves(self) -> None:
-        """Make room for twice the leaves, and keep those that are there."""
+        """Double the room for leaves, and keep the existing ones."""
         self.leaves = Leaves(*[np.concatenate([array, np.empty_like(array)]) for array in self.leaves])
 
     def grow(self, matches: int, handed: int) -> None:

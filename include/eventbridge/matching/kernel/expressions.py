@@ -1,4 +1,4 @@
-"""Regular expressions by RE2 itself: those of a path in few sets, each string looked up once and remembered."""
+"""Matches regular expressions with RE2: a few sets per path, and one look-up per distinct string."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SET_SIZE: Final = 64
 """Expressions in one RE2 set."""
 
 REMEMBERED: Final = 10_000
-"""Strings of a path whose results are kept; when there are more, all are forgotten."""
+"""The number of strings per path whose results are cached; beyond it, the cache of the path is cleared."""
 
 _LONGEST_REMEMBERED: Final = 1_000
 # A set that runs out of memory responds with "none" and only logs it. RE2's automaton drops its states and continues as

@@ -1,15 +1,16 @@
-"""From the classes of an event's leaves to the rules it matches: one AND over rows of bits, then a look at survivors.
+"""Computes the rules that an event matches from the classes of its leaves: one AND over rows of bits, then a check of
+the candidates.
 
 Every column has one row for the event: that of the class of its leaf, or of having none. A branch holds if its bit is
-set in the rows of all columns. The AND goes over the summaries first, 64 words at a time, and touches only words in
+set in the row of every column. The AND goes over the summaries first, 64 words at a time, and touches only words in
 which every row has something; columns are sorted so that the most selective ones come first.
 
 Where arrays give a path several leaves, the column's row is the OR of theirs: a leaf list is met if any leaf meets it.
-That lets through a branch whose fields are met in different elements of one array, so branches that can be in that
-case (`BRANCH_MAY_CONFLICT`) are checked element by element when the event has leaves in elements of arrays.
+The OR also accepts a branch whose fields are met in different elements of one array. So branches with that risk
+(`BRANCH_MAY_CONFLICT`) are checked element by element if the event has leaves in array elements.
 
-Invariants: what a rule gets depends on its own bits alone; what the compiled code cannot decide is handed back, event
-and rule, never guessed.
+Invariants: the result of a rule depends on its own bits alone; the compiled code hands back each pair of event and rule
+that it cannot decide, and never guesses.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from eventbridge.matching.scan.memory import int32_at, int64_at, prefetch, put_i
 _PREFETCHED: Final = 2048  # bytes of a row: 16,000 branches
 
 _JOINED: Final = 2
-"""Attempts at an event for whose classes there is no room, before the rows of its leaves are joined."""
+"""Attempts at an event whose classes do not fit, before the rows of its leaves are joined."""
 
 ALL_RULES: Final = -1
 """Handed back for every rule: the event itself is beyond the compiled code."""
@@ -84,7 +85,7 @@ def judge(
     anchored, candidates = int64_at(tables, t.ANCHORED) != 0, int64_at(event_tables, CANDIDATES)
     row_bytes = min(8 * stride, _PREFETCHED)
     if anchored:
-        row_bytes = 8 * int64_at(tables, t.SUMMARY_WORDS)  # of long rows few words are looked at
+        row_bytes = 8 * int64_at(tables, t.SUMMARY_WORDS)  # only a few words of a long row are examined
     output, room = rules.ctypes.data, rules.shape[0]
     back_output, back_room = handed.ctypes.data, handed.shape[0]
     count = offsets[first_event]
@@ -140,7 +141,7 @@ def judge(
                     result = row
                     break
                 put_int32(leaf_rows, leaf, row)
-                # With many rules the rows are more than caches hold: let them come while further leaves are looked up.
+                # With many rules the rows exceed the caches: prefetch them while further leaves are looked up.
                 for line in range(rows + 8 * row * stride, rows + 8 * row * stride + row_bytes, 64):
                     prefetch(line)
                 chained = _note_leaf(event_tables, path, leaf, row, stamp, present, chained)
@@ -191,7 +192,7 @@ def judge(
 
 @inlined
 def _note_leaf(event_tables: int, path: int, leaf: int, row: int, stamp: int, present: int, chained: int) -> Any:
-    """Add a leaf to those of its path; return how many further classes there are, as -1 - n if it is the first leaf."""
+    """Add a leaf to those of its path; return the number n of further classes, as -1 - n for the first leaf."""
     firsts, nexts = int64_at(event_tables, PATH_FIRST_LEAF), int64_at(event_tables, LEAF_NEXT)
     stamps = int64_at(event_tables, ROW_STAMP)
     first = int32_at(firsts, path)
@@ -256,9 +257,9 @@ def join_leaves(
     regexes: int,
     stamp: int,
 ) -> Any:
-    """Note the leaves `first` to `last` (excluded) of an event; return how many paths have one.
+    """Record the leaves `first` to `last` (excluded) of an event; return the number of paths that have one.
 
-    NO_ROOM if not even the rows of the columns and one class have room.
+    NO_ROOM if even the rows of the columns and one class do not fit.
     """
     counters = int64_at(tables, t.COUNTERS)
     kept = int64_at(counters, t.COUNTER_FIXED_ROWS) + int64_at(tables, t.COLUMNS)
@@ -307,7 +308,7 @@ def join_leaves(
 
 @compiled
 def _clear_behind(tables: int, kept: int) -> None:
-    """Drop all classes and use the rows from number `kept` on only."""
+    """Drop all classes, and use only the rows from number `kept` on."""
     clear(tables)
     put_word(int64_at(tables, t.COUNTERS), t.COUNTER_ROWS, np.uint64(kept))
 

@@ -1,9 +1,9 @@
 """Ordered values as a line cut at the points that the rules name; ranges of it are found by stabbing.
 
-n points cut a line into 2n + 1 intervals: below the first point, the point itself, between it and the next, and so
-on. A range covers some of them in a row and lies in a segment tree, in at most two nodes a level. The ranges that
-hold a value are those at the nodes on the way from the value's interval up to the root: the cost is that of the way
-and of the ranges found, however many ranges there are.
+n points cut a line into 2n + 1 intervals: below the first point, the point itself, between it and the next, and so on.
+A range covers consecutive intervals, and a segment tree stores it in at most two nodes per level. The ranges that
+contain a value are those at the nodes between the value's interval and the root. So the cost depends on the depth of
+the tree and on the ranges found, not on the number of ranges.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eventbridge.matching.scan.numbers import NEAR, compare, normal_form, simple
 
 @compiled
 def number_interval(tables: int, line: int, text: int, position: int, length: int, room: int) -> Any:
-    """Return the interval in which a number lies, by exact decimal value.
+    """Return the interval that contains a number, by exact decimal value.
 
     Most numbers have few digits, and so have the points: then the nearest doubles are as good as the decimals.
     `room` is for `length` digits.
@@ -74,7 +74,7 @@ def number_interval(tables: int, line: int, text: int, position: int, length: in
 
 @compiled
 def address_interval(tables: int, line: int, upper: Any, lower: Any) -> Any:
-    """Return the interval in which an address of 128 bits lies."""
+    """Return the interval that contains an address of 128 bits."""
     first = int32_at(int64_at(tables, t.LINE_POINTS_FIRST), line)
     stop = int32_at(int64_at(tables, t.LINE_POINTS_FIRST), line + 1)
     uppers, lowers = int64_at(tables, t.POINT_HIGH), int64_at(tables, t.POINT_LOW)
@@ -93,7 +93,7 @@ def address_interval(tables: int, line: int, upper: Any, lower: Any) -> Any:
 
 @compiled
 def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
-    """Write the atoms of the ranges that hold an interval behind `count` others; return the new count."""
+    """Append the atoms of the ranges that contain an interval to `count` others; return the new count."""
     firsts, items = int64_at(tables, t.SEGMENT_ATOMS_FIRST), int64_at(tables, t.SEGMENT_ATOMS)
     points = int64_at(tables, t.LINE_POINTS_FIRST)
     intervals = 2 * (int32_at(points, line + 1) - int32_at(points, line)) + 1
@@ -110,7 +110,7 @@ def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
 
 @compiled
 def cover(intervals: int, low: Any, high: Any, atom: Any, nodes: Any, atoms: Any) -> int:
-    """Return how many nodes of a segment tree hold the given ranges, and write (node, atom) for each.
+    """Write (node, atom) for each node of a segment tree that stores one of the given ranges; return their number.
 
     `low` and `high` are the first and the last interval of each range. With empty `nodes` it only counts.
     """
@@ -178,7 +178,7 @@ _Point: TypeAlias = tuple[float, bool, int, int, bytes, int]
 #: As a tuple it is compared without Python code.
 _ORDER: Final = attrgetter("order")
 
-#: Points of rule sets that are known: a change keeps most of them.
+#: The known points of rule sets: a changed rule set shares most of them.
 _KNOWN_POINTS: Final = 16_384
 
 

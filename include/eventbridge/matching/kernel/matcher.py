@@ -1,4 +1,4 @@
-"""The compiled matcher as Python sees it: rules in, Arrow arrays of events in, rule numbers out."""
+"""The Python interface of the compiled matcher: it takes rules and Arrow arrays of events, and returns rule numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eventbridge.processes import check_cancelled
 
 
 class Matches(NamedTuple):
-    """What a block of events matched.
+    """The matches of a block of events.
 
     The rules of event i are `rules[offsets[i]:offsets[i + 1]]`, numbers in the sequence that was compiled, each once,
     in no particular order. `malformed` are the numbers of the events that are not one strict JSON object: they match
@@ -85,7 +85,7 @@ class Matcher:
         self._cut_off = False
 
     def _restore(self) -> None:
-        """Make again what a call that another thread was in when this process was forked left in disorder."""
+        """Rebuild the tables if another thread was inside a call when this process was forked."""
         clear(self._tables.address)
         self._begin()
 
@@ -98,12 +98,12 @@ class Matcher:
 
     @property
     def clears(self) -> int:
-        """How often the table of classes was full and dropped."""
+        """The number of times that the table of classes was full and dropped."""
         return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLEARS])
 
     @property
     def classes(self) -> int:
-        """How many classes of leaves are known now."""
+        """The number of classes of leaves that are known now."""
         return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLASSES])
 
     def match(self, events: pa.Array | pa.ChunkedArray) -> Matches:
@@ -202,7 +202,7 @@ class Matcher:
         return offsets, rooms.rules[: offsets[count]].copy(), rooms.handed[: handed_count[0]].copy()
 
     def _look_up_expressions(self, block: Texts, leaf_count: int) -> tuple[npt.NDArray[np.int32], ...]:
-        """Return, per leaf, where its regular expressions' atoms begin and how many there are, and the atoms."""
+        """Return the atoms of regular expressions, and for each leaf where its atoms begin and how many it has."""
         leaves = self._rooms.leaves
         firsts, counts = np.zeros(leaf_count, np.int32), np.zeros(leaf_count, np.int32)
         atoms: list[int] = []
@@ -225,7 +225,7 @@ class Matcher:
         malformed: npt.NDArray[np.int64],
         pairs: npt.NDArray[np.int64],
     ) -> Matches:
-        """Add what the reference matcher says of the pairs that were handed back."""
+        """Add the reference matcher's results for the pairs that were handed back."""
         more_events, more_rules = [], []
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         events_asked, begins = np.unique(pairs[:, 0], return_index=True)

@@ -1,4 +1,4 @@
-"""From patterns to tables: every primitive test becomes an atom, every branch a bit, every path its look-ups."""
+"""Compiles patterns to tables: a primitive test becomes an atom, a branch becomes a bit, a path gets its look-ups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY_INTEGERS: Final = 1 << 20
 """Room for the keys of all classes: 4 MiB, 16 integers for each of the rows that are kept."""
 
 MEMORY_ENTRIES: Final = 4096
-"""Short values remembered with their class; a power of two. 256 KiB: more would not stay in the processor's cache."""
+"""Short values that are cached with their class; a power of two. 256 KiB: more would not fit the processor's cache."""
 
 FEW_PATHS: Final = 128
 """Up to so many paths an event's AND goes over all columns; with more, branches have anchors. Where it is faster was
@@ -40,7 +40,7 @@ _Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Program(NamedTuple):
-    """A rule set compiled: its tables, the paths it wants, and per path the regular expressions with their atoms."""
+    """A compiled rule set: its tables, its paths, and per path the regular expressions with their atoms."""
 
     tables: t.Tables
     paths: list[Path]
@@ -59,7 +59,7 @@ def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_p
 
 
 class _Fields(NamedTuple):
-    """Every leaf list of every branch, branch after branch: one array each of what there is to know of it."""
+    """All leaf lists of all branches, in order of branches: one array for each of their properties."""
 
     bit: _Integers
     path: _Integers
@@ -141,7 +141,7 @@ class _Compiler:
         tables.put(t.FIELD_MAY_BE_ABSENT, fields.can_be_absent.astype(np.uint8))
 
     def _put_columns(self, fields: _Fields) -> None:
-        """Lay out the columns of all paths, and the rows that are there from the start."""
+        """Build the columns of all paths, and the rows that exist from the start."""
         tables, paths = self.tables, len(self.paths)
         widths = np.zeros(paths + 1, np.int64)
         np.maximum.at(widths, fields.path, fields.offset + 1)
@@ -150,7 +150,7 @@ class _Compiler:
         columns = int(widths.sum())
         without_list = len(self.branches) - np.bincount(column, minlength=columns)
         paths_of = np.repeat(np.arange(paths + 1), widths)
-        order = np.lexsort((paths_of, without_list))  # what has the fewest branches without a leaf list comes first
+        order = np.lexsort((paths_of, without_list))  # columns with the fewest branches without a leaf list come first
         tables.put_number(t.COLUMNS, columns)
         tables.put(t.COLUMN_PATH, paths_of[order].astype(np.int32))
         tables.put(t.COLUMN_OFFSET, (np.arange(columns) - first_column[paths_of])[order].astype(np.int32))

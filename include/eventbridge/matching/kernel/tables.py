@@ -34,7 +34,7 @@ PATH_LACKING = next(_names)  # the class of a leaf in an array that may not be o
 PATH_NUMBERS = next(_names)  # the path's line of numbers, -1
 PATH_ADDRESSES = next(_names)  # the path's line of addresses, -1
 PATH_ROOT = next(_names)  # the position of the start state of the path's automaton
-PATH_ALWAYS_FIRST = next(_names)  # into ALWAYS: the `all` conditions that want no atom
+PATH_ALWAYS_FIRST = next(_names)  # into ALWAYS: the `all` conditions that require no atom
 ALWAYS = next(_names)
 
 # --- columns, most selective first -------------------------------------------------------------------------------
@@ -72,7 +72,7 @@ LENGTHS = next(_names)
 # --- lines: numbers, addresses -----------------------------------------------------------------------------------
 LINE_POINTS_FIRST = next(_names)  # per line, into the POINT_ tables
 POINT_DOUBLE = next(_names)
-POINT_SIMPLE = next(_names)  # byte: whether the double says all
+POINT_SIMPLE = next(_names)  # byte: whether the double alone decides
 POINT_SIGN = next(_names)
 POINT_POWER = next(_names)
 POINT_START = next(_names)  # into POINT_DIGITS
@@ -116,7 +116,7 @@ ATOM_CONJUNCTIONS_FIRST = next(_names)  # into ATOM_CONJUNCTIONS: the `all` it i
 ATOM_CONJUNCTIONS = next(_names)
 DENIAL_BITS_FIRST = next(_names)
 DENIAL_BITS = next(_names)
-CONJUNCTION_NEED = next(_names)  # atoms that an `all` wants
+CONJUNCTION_NEED = next(_names)  # atoms that an `all` requires
 CONJUNCTION_DENIALS_FIRST = next(_names)
 CONJUNCTION_DENIALS = next(_names)
 CONJUNCTION_BITS_FIRST = next(_names)
@@ -137,7 +137,7 @@ CONJUNCTION_STAMP = next(_names)
 CONJUNCTION_SEEN = next(_names)
 TEXT_STAMP = next(_names)
 MEMORY_MASK = next(_names)
-MEMORY = next(_names)  # short values seen lately: MEMORY_WORDS words each, see class_of
+MEMORY = next(_names)  # recent short values: MEMORY_WORDS words each, see class_of
 MEMORY_SCORE = next(_names)  # per path: whether remembering pays
 KEY = next(_names)  # room for the key of one class
 ATOMS = next(_names)  # room for the atoms that one leaf meets
@@ -156,7 +156,7 @@ BRANCH_SIMPLE = 1  # the only branch of its rule, certain and positive
 BRANCH_NEGATIVE = 2
 BRANCH_UNCERTAIN = 4
 BRANCH_MAY_CONFLICT = 8
-BRANCH_WANTS_MORE = 16  # a leaf at its anchor is not all it wants
+BRANCH_WANTS_MORE = 16  # it requires more than a leaf at its anchor
 
 ROW_OF_ALL, ROW_WITHOUT_ANCHOR = 0, 1  # rows that every rule set has: of all branches, of those without an anchor
 

@@ -28,12 +28,12 @@ STATES_AND_COLUMNS: Final = 1 << 31
 """An automaton has fewer moves than this: 32 bits hold their positions, and the sign of the number is a mark."""
 
 SIGN_BYTES: Final = 12
-"""How much of a part the automaton looks for: its table has a row for each of these bytes of each sign."""
+"""The number of bytes of a part that the automaton searches for: its table has a row for each of them."""
 
 
 @compiled
 def find_texts(tables: int, path: int, text: int, position: int, length: int, key: int, size: int) -> Any:
-    """Write the atoms of the text conditions that a text meets behind `size` others into a key; return the new size."""
+    """Append the atoms of the text conditions that a text meets to the `size` others in a key; return the new size."""
     classes, moves = int64_at(tables, t.BYTE_CLASS), int64_at(tables, t.MOVES)
     counters = int64_at(tables, t.COUNTERS)
     stamp = int64_at(counters, t.COUNTER_STAMP) + 1
@@ -120,7 +120,7 @@ def _holds(tables: int, condition: int, text: int, position: int, length: int) -
 
 @compiled
 def _search(tables: int, start: int, size: int, text: int, position: int, stop: int) -> Any:
-    """Return the position behind the first occurrence of a part, -1 if there is none (Knuth, Morris and Pratt)."""
+    """Return the position after the first occurrence of a part, or -1 (Knuth, Morris and Pratt)."""
     parts, failures = int64_at(tables, t.PART_BYTES), int64_at(tables, t.PART_FAILURES)
     fitting = 0
     while position < stop:

@@ -22,7 +22,7 @@ class Block:
     prefix: int
 
     def holds(self, address: tuple[int, int]) -> bool:
-        """Return whether a (width, value) of `parse_address` lies in the block."""
+        """Return whether the block contains a (width, value) of `parse_address`."""
         width, value = address
         return width == self.width and value >> (width - self.mask) == self.prefix
 

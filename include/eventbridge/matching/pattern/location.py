@@ -38,7 +38,8 @@ class Location:
         return Location((*self.steps, step), self.errors, self.expressions)
 
     def wrong(self, message: str, value: object, remedy: str) -> None:
-        """Add an error about `value`, which stands here; `remedy` is a sentence that says what to write."""
+        """Add an error about `value`, which is at this position; `remedy` is a sentence that tells the user what to
+        write."""
         self.errors.append(PatternError(message, path=json_path(self.steps), value=value, remedy=remedy))
 
 
@@ -140,7 +141,7 @@ _MEANT = {
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known operator that `word` most likely stands for, by meaning first and then by spelling."""
+    """Return the known operator that `word` most likely means, compared by meaning first and then by spelling."""
     names = list(known)
     spelled = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in word).strip("-")
     spelled = spelled.replace("_", "-").replace(" ", "-")

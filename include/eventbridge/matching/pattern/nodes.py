@@ -69,7 +69,7 @@ class Wildcard:
 
 @dataclass(frozen=True, slots=True)
 class Contains:
-    """The leaf is a string that holds `text` somewhere."""
+    """The leaf is a string that contains `text`."""
 
     text: str
 
@@ -83,14 +83,14 @@ class Regex:
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """The leaf is a number for which every one of the one or two comparisons holds, by exact decimal value."""
+    """The leaf is a number that meets all of the one or two comparisons, by exact decimal value."""
 
     bounds: tuple[tuple[Comparison, Number], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """There is a leaf (`there`), null included, or there is none."""
+    """A leaf exists (`there`), null included, or no leaf exists."""
 
     there: bool
 
@@ -141,7 +141,7 @@ class Field:
 
     @property
     def can_be_absent(self) -> bool:
-        """Whether the list holds `{"exists": false}`, so that having no leaf meets it too."""
+        """Whether the list contains `{"exists": false}`, so that a missing leaf meets it too."""
         return Exists(False) in self.conditions
 
 
@@ -154,7 +154,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """At least one of two or more sub-patterns holds; `path` is the object in which `$or` stands.
+    """At least one of two or more sub-patterns holds; `path` is the object that contains `$or`.
 
     The paths of the fields below are absolute, like everywhere.
     """

@@ -30,7 +30,7 @@ _End = TypeVar("_End", Prefix, Suffix)
 
 
 def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
-    """Return the reader of a `prefix` or `suffix`, whose text may stand below `equals-ignore-case`."""
+    """Return the reader of a `prefix` or `suffix`, whose text may be below `equals-ignore-case`."""
     name = make.__name__.lower()
 
     def read(value: Any, here: Location) -> _End | None:
@@ -61,7 +61,7 @@ def read_contains(value: Any, here: Location) -> Contains | None:
 
 
 def read_wildcard(value: Any, here: Location) -> Wildcard | None:
-    """Read a text in which * stands for any run of characters; None, with an error at `here`, if it is invalid."""
+    """Read a text in which * matches any run of characters; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"wildcard": "text*"}')
     if text is None:
         return None

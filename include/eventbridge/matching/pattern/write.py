@@ -44,7 +44,7 @@ def write_clauses(where: And, below: Path = ()) -> Document:
 def join_clauses(clauses: Iterable[tuple[Clause, list[Any]]], below: Path = ()) -> Document:
     """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands.
 
-    Each clause comes with the list that it is written as: its conditions, or the alternatives of `$or`.
+    Each clause is paired with the list that it is written as: its conditions, or the alternatives of `$or`.
     """
     written: dict[str, Any] = {}
     for clause, values in clauses:

@@ -141,7 +141,7 @@ def _is_reference(text: int, position: int, size: int, absolute: bool) -> bool:
         if _KINDS[byte_at(text, position)] & _LETTER == 0:
             return False
         path = colon + 1
-        # A path may have them; behind `//` they would say who, or at which port.
+        # A path may contain them; after `//` they would mean a user or a port.
         others = not (path + 1 < stop and byte_at(text, path) == _SLASH and byte_at(text, path + 1) == _SLASH)
     elif absolute:
         return False
@@ -177,7 +177,7 @@ def _is_time(text: int, position: int, size: int) -> Any:
     if byte_at(text, position + 16) != COLON or not _all_of(text, position, 4, _DIGIT):
         return False
     month, day = _two_digits(text, position + 5), _two_digits(text, position + 8)
-    # The 29th of February is left to others: they know in which years there is one.
+    # The 29th of February is handed back, because only the Python code checks for leap years.
     longest = 28 if month == 2 else 30 + ((month + (month >> 3)) & 1)
     if month < 1 or month > 12 or day < 1 or day > longest:
         return False

@@ -1,11 +1,12 @@
 """Compilation of our functions, and the cache of compiled code.
 
-Numba keeps compiled functions on disk beside their source, and takes one from there if that one file is unchanged.
-But a function holds those it calls: one from an unchanged file could run with what it called before an upgrade. So
-what is kept is stamped with all our sources that hold compiled functions: whichever changes, all are compiled again.
+Numba stores compiled functions on disk beside their source, and reuses one if that one source file is unchanged. But a
+compiled function contains those that it calls: one from an unchanged file could contain a callee from before an
+upgrade. So the stamp covers all our sources with compiled functions: if one of them changes, all functions are compiled
+again.
 
-Numba looks in one folder, the first that this user may write to. Another user may have installed the package, so
-what was compiled then is looked up too, where it lies beside the sources.
+Numba looks only into the first folder that this user may write to. Another user may have installed the package, so code
+that was compiled then, beside the sources, is looked up too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _PACKAGES: Final = ("matching/scan", "matching/kernel", "transform/kernel")
 
 
 def compiled(function: Function) -> Function:
-    """Return the function compiled: kept on disk, without the GIL, without a check for division by zero."""
+    """Return the compiled function: cached on disk, without the GIL, without a check for division by zero."""
     return _compile(function)
 
 
@@ -44,7 +45,7 @@ def inlined(function: Function) -> Function:
 def _compile(function: Function, **options: Any) -> Function:
     try:
         dispatcher: Any = njit(cache=True, nogil=True, error_model="numpy", **options)(function)
-    except RuntimeError as error:  # what Numba says of it: no locator available
+    except RuntimeError as error:  # Numba's message: no locator available
         raise InfrastructureError(
             "Compiled code can be kept neither beside the package's sources nor in this user's cache folder: "
             "set NUMBA_CACHE_DIR to a folder that this user can write to."
@@ -77,7 +78,7 @@ class _KeptCode:
         PROGRESS.compiled.add(self._name)
 
     def load(self, key: object) -> Any:
-        """Return what is kept for a signature and processor, None if nothing is."""
+        """Return the stored code for a signature and processor, or None."""
         kept = None
         with suppress(*_OF_ANOTHER_VERSION):
             kept = self._own.load(key)
@@ -89,7 +90,7 @@ class _KeptCode:
 
 @cache
 def sources_stamp() -> str:
-    """Return a hash of all sources that hold compiled functions."""
+    """Return a hash of all sources with compiled functions."""
     root = Path(__file__).parents[2]
     digest = hashlib.blake2b(digest_size=16)
     for package in _PACKAGES:

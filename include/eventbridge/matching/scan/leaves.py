@@ -1,12 +1,12 @@
-"""The walk over an event: validates its JSON and records the requested leaves.
+"""Walks over an event: validates its JSON and records the requested leaves.
 
 The scanner walks from token to token of the event's outline (`scan.outline`) with a stack of open objects and arrays.
-Each stands at a node of the path tree, or at `NOWHERE`, where nothing is requested: then its text is only validated.
-What is noted of a leaf is where its text lies, never a copy. Arrays are transparent: an element stands at the node of
-its array.
+Each value is at a node of the path tree, or at `NOWHERE` if nothing is requested: then its text is only validated. A
+leaf is recorded as a range of the text, never as a copy. Arrays are transparent: an element is at the node of its
+array.
 
-Invariants: a leaf is noted only inside the text of its own event; the leaves of a malformed event are taken back; of
-duplicate keys the leaves of the last one stay. The scanner reads at most `PADDING` bytes behind the end of an event.
+Invariants: a recorded leaf is inside the text of its own event; the leaves of a malformed event are removed; for
+duplicate keys, the leaves of the last one remain. The scanner reads at most `PADDING` bytes behind the end of an event.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from eventbridge.matching.scan.values import (
     skip_value,
 )
 
-# What a leaf is.
+# The kinds of leaves.
 NULL: Final = 0
 TRUE: Final = 1
 FALSE: Final = 2
 NUMBER: Final = 3
 STRING: Final = 4
-ESCAPED: Final = 5  # a string whose text holds escapes
+ESCAPED: Final = 5  # a string with escapes
 
-# Where a leaf lies in arrays: in none (or only as a scalar element), in an element of one, deeper.
+# The position of a leaf in arrays: in none (or only as a scalar element), in an element of one, or deeper.
 FREE: Final = -1
 DEEP: Final = -2
 
-# What the scanner says of an event.
+# The scanner's result for an event.
 MALFORMED: Final = 0
 FLAT: Final = 1  # every noted leaf is FREE
 NESTED: Final = 2
@@ -60,7 +60,7 @@ _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 
 
 class Leaves(NamedTuple):
-    """The noted leaves of a block of events, event after event in the order of their text.
+    """The recorded leaves of a block of events, in the order of their text.
 
     `node` is the leaf's node in the path tree, -1 for one that a later duplicate key has replaced. A string's
     `position` and `length` are those of its content, without the quotes. `array` is FREE, DEEP or the number of the
@@ -76,7 +76,7 @@ class Leaves(NamedTuple):
 
 
 def room_for_leaves(count: int) -> Leaves:
-    """Return room for so many leaves."""
+    """Return room for this many leaves."""
     integers = [np.empty(count, np.int32) for _ in range(4)]
     kinds, positions = np.empty(count, np.uint8), np.empty(count, np.int64)
     return Leaves(integers[0], kinds, positions, integers[1], integers[2], integers[3])
@@ -86,10 +86,10 @@ def room_for_leaves(count: int) -> Leaves:
 def scan(
     text: int, start: Any, end: Any, tree: Any, leaves: Any, first_leaf: Any, status: Any, first_event: int
 ) -> Any:
-    """Check events and note their leaves, from `first_event` on; return the first event that was not done.
+    """Check events and record their leaves, from `first_event` on; return the first event that was not processed.
 
-    That is the number of events, or less if `leaves` has no more room: call again with more. Of event i
-    `first_leaf[i]:first_leaf[i + 1]` are its leaves, and `status[i]` is MALFORMED, FLAT or NESTED.
+    That is the number of events, or less if `leaves` has no more room: call again with more.
+    `first_leaf[i]:first_leaf[i + 1]` are the leaves of event i, and `status[i]` is MALFORMED, FLAT or NESTED.
     """
     frames_room = np.empty(8 * MAXIMUM_DEPTH, np.int64)
     frames = frames_room.ctypes.data
@@ -129,7 +129,7 @@ def scan(
                 walking = True
                 token = 1
         while walking:
-            # 1. A key, or the element that the array is at: which node does the value stand at?
+            # 1. A key, or the current element of the array: at which node is the value?
             if token >= token_count:
                 break
             below = node
@@ -196,7 +196,7 @@ def scan(
                         arrays += 1
                     if byte_at(text, int64_at(tokens, token)) != byte + 2:  # "{" and "}", "[" and "]" are two apart
                         continue
-                    below = NOWHERE  # closed below as if it stood behind a value
+                    below = NOWHERE  # closed below as if it followed a value
             else:
                 length = plain_length(text, content, int64_at(tokens, token))
                 if length == 0:

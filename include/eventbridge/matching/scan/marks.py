@@ -1,6 +1,6 @@
 """Tests of 32 or 64 bytes at once from any position of a text; the result has one bit for each.
 
-LLVM makes of each a few instructions, whatever the width of the machine's vectors is.
+LLVM compiles each to a few instructions for any vector width.
 """
 
 from __future__ import annotations
@@ -91,10 +91,10 @@ hexadecimal_marks = _marks(32, _is_hexadecimal)
 """(address, index): of 32 bytes, the hexadecimal digits."""
 
 escape_letters = _marks(64, _is_escape_letter)
-"""(address, index): of 64 bytes, those that RFC 8259 knows behind a backslash."""
+"""(address, index): of 64 bytes, those that RFC 8259 allows after a backslash."""
 
 letters_u = _marks(64, lambda builder, block: _is(builder, block, "u"))
-"""(address, index): of 64 bytes, those behind whose backslash four hexadecimal digits stand."""
+"""(address, index): of 64 bytes, those whose backslash is followed by four hexadecimal digits."""
 
 quotes = _marks(64, lambda builder, block: _is(builder, block, '"'))
 """(address, index): of 64 bytes, the quotes."""

@@ -33,7 +33,7 @@ BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), i
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
-    """Return where a contiguous array's memory begins; it is the caller's duty to keep the array alive."""
+    """Return the address of a contiguous array's memory; the caller must keep the array alive."""
     assert array.flags.c_contiguous, "compiled code walks the memory in a straight line"
     return int(pa.py_buffer(array).address)  # a fifth of the time of `array.ctypes.data`: 30 are asked for an event
 

@@ -37,7 +37,7 @@ _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
 @inlined
 def quick_number_end(text: int, position: int, stop: int) -> Any:
-    """Return what `number_end` does, of most numbers in one look: of those it may see what lies behind `stop`."""
+    """Return what `number_end` does, in one step for most numbers; it may read bytes after `stop`."""
     first = position
     if byte_at(text, position) == _MINUS:
         first += 1
@@ -58,7 +58,7 @@ def quick_number_end(text: int, position: int, stop: int) -> Any:
 
 @compiled
 def number_end(text: int, position: int, stop: int) -> int:
-    """Return the position behind the number that begins at `position`, -1 if none of RFC 8259 does.
+    """Return the position after the number that begins at `position`, or -1 if RFC 8259 allows none there.
 
     Digits from `stop` on are not looked at, so that a text that ends in a number is not left: only the one byte at it.
     """

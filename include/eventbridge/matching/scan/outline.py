@@ -4,9 +4,9 @@ r"""The outline of an event: the positions of its tokens, found 64 bytes at a ti
     ^^  ^^^    ^^ ^ ^^ ^^ ^ ^   ^^      brackets, braces, commas, colons, both quotes of a string, and the first bytes
                                         of numbers and words
 
-To walk a text byte by byte, each step waits for the one before it: where a string begins is known once the last has
-ended. Here a block is a handful of words of 64 bits, a bit for each byte, and blocks follow each other with next to
-nothing between them; what walks the event then (`leaves.scan`) goes from token to token. The bits:
+In a walk byte by byte, each step waits for the previous one: the begin of a string is known only once the last one has
+ended. Here a block is a few words of 64 bits, one bit per byte, and blocks hardly depend on each other; the walk over
+the event (`leaves.scan`) then goes from token to token. The bits:
 
 1. `escaped`: bytes behind a backslash that is not escaped itself.
 2. `string`: from each opening quote up to its closing one, the xor of all quotes before (Langdale and Lemire, "Parsing
@@ -14,7 +14,7 @@ nothing between them; what walks the event then (`leaves.scan`) goes from token 
 3. `running`: what is neither structural, space, quote nor in a string belongs to a number or word; its first byte is
    a token.
 
-What needs no walk is checked here: UTF-8, control characters, escapes, that every string is closed.
+Checks that need no walk are made here: UTF-8, control characters, escapes, and that every string is closed.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def _from_odd_to_even(marks: Any) -> Any:
 
 @inlined
 def _are_escapes(text: int, block: int, escaped: Any) -> bool:
-    """Return whether RFC 8259 knows what the escaped bytes of a block stand for."""
+    """Return whether RFC 8259 allows the escaped bytes of a block."""
     if escaped & ~escape_letters(text, block) != _ZERO:
         return False
     escaped &= letters_u(text, block)

@@ -1,11 +1,11 @@
 """Locates the values of definite paths in one pass over an event, for any number of paths.
 
 Unlike the leaves of a pattern a part is one value, whole objects and arrays included, and arrays are not transparent.
-The pass walks only into what some path leads through, and skips the rest. It does not check: an event that the
-scanner, or the strict parser, has not accepted must not come here.
+The pass walks only into what some path leads through, and skips the rest. It does not validate: call it only for an
+event that the scanner or the strict parser has accepted.
 
-A path that counts from the end of an array is cut there: the array is noted as a part of its own, and once the event
-is done each such tail is walked from the element that it turns out to mean.
+A path that counts from the end of an array is cut there: the array is recorded as a separate part, and after the event
+each such tail is walked from the element that the path means.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from eventbridge.matching.scan.values import (
     value_end,
 )
 
-# What a part is, besides the kinds of leaves.
+# The kinds of parts, besides those of leaves.
 OBJECT: Final = 6
 ARRAY: Final = 7
 MISSING: Final = 8
@@ -56,7 +56,7 @@ _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 
 
 class PartPaths(NamedTuple):
-    """Paths made ready: part i is what path i leads to; parts from `asked` on are arrays that tails begin in."""
+    """Prepared paths: part i is the value at path i; parts from `asked` on are the arrays in which tails begin."""
 
     tree: PathTree
     tails: npt.NDArray[np.int64]  # per tail: part of its array, number of the element, node to continue from
@@ -65,7 +65,7 @@ class PartPaths(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of events: row i, column p is part p of the i-th event. A string lies without its quotes."""
+    """The parts of events: row i, column p is part p of the i-th event. The range of a string excludes its quotes."""
 
     kind: npt.NDArray[np.uint8]
     position: npt.NDArray[np.int64]
@@ -101,7 +101,7 @@ def part_paths(paths: Sequence[Sequence[Step]]) -> PartPaths:
     for array, _, _ in cuts:
         all_paths.setdefault(array, len(all_paths))
     tree = path_tree(list(all_paths))
-    # A shorter cut comes first: what a tail begins in may lie in an earlier one.
+    # Shorter cuts come first, because a tail may begin inside an earlier one.
     cuts = sorted(dict.fromkeys(cuts), key=lambda cut: len(cut[0]))
     tails = [(all_paths[array], step, _node_of(tree, path)) for array, step, path in cuts]
     return PartPaths(tree, np.array(tails, np.int64).reshape(len(tails), 3), asked, len(all_paths))
@@ -161,7 +161,7 @@ def _find_parts(
 def _walk(
     text: int, position: int, stop: int, root: int, tree: Any, parts: Any, row: int, slot: int, room: Any
 ) -> None:
-    """Note the parts of the value at `position`, which stands at node `root`."""
+    """Record the parts of the value at `position`, which is at node `root`."""
     # Of each open object and array: its node, where it begins, and the element it is at, -1 for an object.
     node_of, begin_of, element_of = room.stack, room.stack + 8 * _STACK, room.stack + 16 * _STACK
     visited, key_text = room.visited, room.key_text
@@ -183,7 +183,7 @@ def _walk(
             position, kind = _end_and_kind(text, begin, stop)
             _note(tree, node, parts, row, kind, begin, position)
             position = _behind(text, position, element_of, depth)
-        # 2. What comes next, until a value that is wanted: the end of what is open, or another member or element.
+        # 2. The next token until a requested value: the end of an open object or array, or another member or element.
         found = False
         while depth >= 0 and not found:
             byte = byte_at(text, position)
@@ -217,7 +217,7 @@ def _walk(
 
 @compiled
 def _behind(text: int, position: int, element_of: int, depth: int) -> int:
-    """Return where the next member, element or closing bracket is behind a value of an open object or array."""
+    """Return the position of the next member, element or closing bracket after a value of an open object or array."""
     if depth < 0:
         return position
     position = skip_space(text, position)
@@ -270,7 +270,7 @@ def _element(text: int, array: int, stop: int, wanted: int) -> Any:
 
 @compiled
 def _end_and_kind(text: int, position: int, stop: int) -> Any:
-    """Return the position behind the value that begins at `position` of strict JSON, and its kind."""
+    """Return the position after the value of strict JSON that begins at `position`, and its kind."""
     byte = byte_at(text, position)
     if byte == QUOTE:
         end = quick_string_end(text, position + 1)

@@ -29,7 +29,7 @@ PROGRESS = CompileProgress()
 def telling_progress(say: Callable[[str], None], progress: CompileProgress = PROGRESS) -> Iterator[None]:
     """Say every 10 s how far the compilation is, if the body compiles, and at its end how long it took.
 
-    The body of an installation whose code is kept on disk says nothing. `say` is called from another thread.
+    If the code is already on disk, nothing is reported. `say` is called from another thread.
     """
     begun, before = time.monotonic(), len(progress.compiled)
     ended = threading.Event()

@@ -1,8 +1,8 @@
 """Recognises texts that are certainly CloudEvents, and locates their id, source and type, block by block.
 
-What is recognised here `event.cloudevent.parse_event` accepts, with the same names; it decides about the rest, as it
-does of `event.recognise`. JSON is checked whole (`scan.outline`, `scan.values`). Of attributes only plain forms are
-known: no escapes, ASCII, a source or dataschema of letters, digits and what is common, no number, no null.
+`event.cloudevent.parse_event` accepts every text that is recognised here, with the same names, and decides about all
+others, as for `event.recognise`. JSON is checked whole (`scan.outline`, `scan.values`). Only plain attributes are
+recognised: ASCII without escapes, a source or dataschema of letters, digits and common characters, no number, no null.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from eventbridge.matching.scan.values import (
     skip_value,
 )
 
-#: What every event has: a bit for each.
+#: The required attributes of every event, one bit each.
 _NEEDED: Final = 1 << ID | 1 << SOURCE | 1 << TYPE | 1 << VERSION
 
 _NINE = ord("9")
@@ -52,7 +52,7 @@ _EXTENSIONS: Final = 16
 class RecognisedTexts(NamedTuple):
     """Of text i: whether it is surely an event, and where its names lie in the buffer, by the columns ID, SOURCE, TYPE.
 
-    Of a text that is not recognised names have no length.
+    The names of a text that is not recognised have no length.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -61,7 +61,7 @@ class RecognisedTexts(NamedTuple):
 
 
 def recognise_texts(texts: Texts, max_bytes: int) -> RecognisedTexts:
-    """Return which texts are surely events of at most `max_bytes` bytes.
+    """Return which texts are certainly events of at most `max_bytes` bytes.
 
     `PADDING` bytes of any value must be readable behind the last text (`scan.texts.TextBuffer`).
     """
@@ -89,7 +89,7 @@ def _recognise(text: int, start: Any, end: Any, max_bytes: int, sure: Any, begin
 
 @compiled
 def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
-    """Return whether a name is one of so many names that came before it."""
+    """Return whether a name is one of the names before it."""
     for index in range(count):
         if names[index, 1] == size:
             known, same = names[index, 0], 0
@@ -102,7 +102,10 @@ def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
 
 @compiled
 def _is_sure(text: int, first: int, stop: int, tokens: int, names: Any, begin: Any, length: Any) -> bool:
-    """Return whether a text is surely an event; note where its names lie. `names` is room for those of extensions."""
+    """Return whether a text is certainly an event, and record the ranges of its names.
+
+    `names` is room for those of extensions.
+    """
     count, first_escape, last_escape = outline(text, first, stop, tokens)
     if count < 2 or byte_at(text, int64_at(tokens, 0)) != OPEN_OBJECT:
         return False

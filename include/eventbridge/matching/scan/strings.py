@@ -27,7 +27,7 @@ def has_escape(text: int, position: int, end: int) -> Any:
 
 @compiled
 def unescaped(letter: int) -> int:
-    """Return the byte that an escape of one letter stands for, 0 for what is no such escape."""
+    """Return the byte that an escape of one letter means, or 0 if it is no such escape."""
     if letter == 0x22 or letter == 0x5C or letter == 0x2F:  # " \ /
         return letter
     if letter == 0x62:  # b

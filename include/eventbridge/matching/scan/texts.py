@@ -70,9 +70,9 @@ class TextBuffer:
         return len(self._buffer)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:
-        """Return texts number `first` to `last` (excluded), which must lie side by side in their buffer.
+        """Return texts number `first` to `last` (excluded), which must be adjacent in their buffer.
 
-        `PADDING` bytes of any value can be read behind the last one. What is returned is valid until the next call.
+        `PADDING` bytes of any value can be read behind the last one. The result is valid until the next call.
         """
         begin, end = (int(texts.start[first]), int(texts.end[last - 1])) if first < last else (0, 0)
         if end + PADDING <= len(texts.buffer):
@@ -87,7 +87,7 @@ class TextBuffer:
 def side_by_side(
     buffer: npt.NDArray[np.uint8], begin: npt.NDArray[np.int64], length: npt.NDArray[np.int64]
 ) -> pa.StringArray:
-    """Return the pieces of a buffer, each UTF-8, as an array of strings; 31 bytes behind each must be readable."""
+    """Return the pieces of a buffer, each UTF-8, as an array of strings; 31 bytes after each must be readable."""
     ends = np.zeros(len(length) + 1, np.int32)
     np.cumsum(length, out=ends[1:])
     content = np.empty(int(ends[-1]) + PADDING, np.uint8)

@@ -20,8 +20,8 @@ _LISTED: Final = 8
 class PathTree(NamedTuple):
     """Node 0 is the event; an edge is a key that leads from a node to the next one.
 
-    Nodes are numbered so that what lies below node n is n + 1 to `last[n]`. Edges of a node stand side by side from
-    `first_edge[n]`; `path[n]` is the index of the path that ends there, -1 if none does.
+    Nodes are numbered so that the nodes below node n are n + 1 to `last[n]`. The edges of a node are adjacent from
+    `first_edge[n]` on; `path[n]` is the index of the path that ends there, or -1.
     """
 
     first_edge: npt.NDArray[np.int32]
@@ -160,7 +160,7 @@ def _slot_of(word: Any, text: int, position: int, length: int) -> Any:
 
 @inlined
 def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> Any:
-    """Return the edge by which the key of so many bytes at a position leaves a node, -1 if it is not requested.
+    """Return the edge of a node for the key with this position and length, or -1 if the key is not requested.
 
     `tree` is a `TreeTables`.
     """
@@ -169,7 +169,7 @@ def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> An
 
 @inlined
 def find_index(tree: Any, node: int, index: int) -> Any:
-    """Return the edge by which an element leaves an array's node, -1 if it is not requested; as `find_edge`."""
+    """Return the edge of an array's node for an element, or -1 if the element is not requested; see `find_edge`."""
     return _find(tree, node, np.uint64(index << 8 | _INDEX_MARK), 0, 0, 8)
 
 

@@ -1,6 +1,6 @@
 """JSON values from token to token: numbers and words, and the skipping of values.
 
-Those are checked as strictly as the others, but nothing of them is noted.
+They are checked as strictly as requested values, but not recorded.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 @compiled
 def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> Any:
-    """Return the number of the token behind the object or array that begins at `token`, -1 if it is not JSON.
+    """Return the number of the token after the object or array that begins at `token`, or -1 if it is not JSON.
 
-    Of the outline at `tokens` there are `count` tokens; `depth` is how many objects and arrays the value lies in. What
+    The outline at `tokens` has `count` tokens; `depth` is the number of objects and arrays that contain the value. What
     is open is one bit each: 1 for an array.
     """
     base = depth
@@ -82,13 +82,13 @@ def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> An
 
 @inlined
 def _is_key(text: int, tokens: int, token: int) -> Any:
-    """Return whether a string and a colon stand at `token`."""
+    """Return whether a string and a colon begin at `token`."""
     return byte_at(text, int64_at(tokens, token)) == QUOTE and byte_at(text, int64_at(tokens, token + 2)) == COLON
 
 
 @inlined
 def plain_length(text: int, position: int, following: int) -> Any:
-    """Return the length of the number or word at `position`, 0 if there is none up to the token `following`."""
+    """Return the length of the number or word at `position`, or 0 if none ends before the token `following`."""
     if byte_at(text, position) <= _NINE:
         end = quick_number_end(text, position, following)
     else:
@@ -101,7 +101,7 @@ def plain_length(text: int, position: int, following: int) -> Any:
 
 @compiled
 def word_length(text: int, position: int) -> Any:
-    """Return the length of the word null, true or false at `position`, 0 if there is none."""
+    """Return the length of the word null, true or false at `position`, or 0."""
     first, second, third = byte_at(text, position), byte_at(text, position + 1), byte_at(text, position + 2)
     fourth = byte_at(text, position + 3)
     if first == 116 and second == 114 and third == 117 and fourth == 101:
@@ -115,7 +115,7 @@ def word_length(text: int, position: int) -> Any:
 
 @compiled
 def value_end(text: int, position: int, stop: int) -> Any:
-    """Return the position behind the object or array that begins at `position`."""
+    """Return the position after the object or array that begins at `position`."""
     depth = 0
     while position < stop:
         byte = byte_at(text, position)

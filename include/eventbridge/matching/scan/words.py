@@ -24,7 +24,7 @@ _WORDS = ir.VectorType(_WORD, AT_ONCE)
 def and_rows(typing: Any, row: Any, addresses: Any, count: Any, index: Any, into: Any) -> Any:
     """AND words number `index` and following of many rows and write them to `into`; return a bit for each not 0.
 
-    The rows are that at address `row` and those whose `count` addresses stand side by side at `addresses`.
+    The rows are the one at address `row` and those at the `count` adjacent addresses in `addresses`.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

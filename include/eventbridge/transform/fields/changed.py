@@ -89,7 +89,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """`cast`, `mask`, `hash` and `flatten`: the value replaced by what a function makes of it; null stays null."""
+    """`cast`, `mask`, `hash` and `flatten`: replaces the value by the result of a function; null stays null."""
 
     path: Path
     function: Callable[[JsonValue], JsonValue]
@@ -165,7 +165,7 @@ Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"
 class Draft:
     """A document that is copied where it is written to, and nowhere else.
 
-    Invariant: a container is written to only if it is in `_own`, which holds on to it, so that no id is used again.
+    Invariant: a container is changed only if it is in `_own`, which keeps it alive, so that no id is reused.
     """
 
     def __init__(self, document: Document) -> None:
@@ -179,18 +179,18 @@ class Draft:
         return value
 
     def find(self, path: Path) -> JsonValue | MissingValue:
-        """Return the value a path leads to, MISSING if there is none."""
+        """Return the value at a path, or MISSING."""
         return path.find(self.document)
 
     def put(self, path: Path, value: JsonValue) -> None:
-        """Write a value where the path leads, making the objects on the way that are not there.
+        """Write a value at the path, and create missing objects on the way.
 
-        A list takes an element more only right behind its last; TransformFailed says what else is in the way.
+        A list accepts a new element only right after its last one; any other obstacle raises TransformFailed.
         """
         self._write(self._parent(path), path.steps[-1], path, value)
 
     def remove(self, path: Path) -> JsonValue:
-        """Take out the value of a path that leads to one; the elements behind it move up."""
+        """Remove and return the value at a path that has one; the elements after it move up."""
         parent = self._parent(path)
         last = path.steps[-1]
         if isinstance(parent, dict):
@@ -265,9 +265,9 @@ def copied(value: JsonValue) -> JsonValue:
 
 
 def size_of(value: JsonValue, room: int) -> int:
-    """Return about how many bytes a value has as JSON, escapes left out.
+    """Return the approximate size of a value as JSON, without escapes.
 
-    Raises TransformFailed for one of more than `room`, as soon as that is known, and for one that nests too deep.
+    Raises TransformFailed as soon as the size exceeds `room`, and for a value that is nested too deep.
     """
     size, depth = 0, 0
     level: list[JsonValue] = [value]

@@ -90,7 +90,7 @@ def shown(value: JsonValue) -> str:
             return type_name(value)
 
 
-#: What `to` may be; null stays null whatever it is.
+#: The possible values of `to`; null always stays null.
 TYPES: Final[dict[str, Callable[[JsonValue], JsonValue]]] = {
     "string": to_string,
     "integer": to_integer,
@@ -137,7 +137,8 @@ class Flatten:
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """SHA-256 of `salt` and the value's text behind it, in UTF-8; no key: no secret may stand in a rule file."""
+    """SHA-256 of `salt` followed by the value's text, in UTF-8; there is no key, because a rule file must not contain a
+    secret."""
 
     salt: str
 

@@ -41,7 +41,7 @@ class Options:
         return member(self._where, name) if self._given.get(name) is not None else self._where
 
     def paths(self) -> list[Path]:
-        """Return the paths that `path` holds: one, or a list of at least one."""
+        """Return the paths in `path`: one, or a list of at least one."""
         value = self._given.get("path")
         if not isinstance(value, list | tuple):
             return [self.path("path")]
@@ -65,7 +65,7 @@ class Options:
             return NO_PATH
 
     def value(self) -> Path | JsonValue:
-        """Return what `value` stands for, which must be given and may be null."""
+        """Return the meaning of `value`, which is required and may be null."""
         if "value" not in self._given:
             self.add(self._where, f"{self._operation} needs a value", None, "Write value: a constant or a path")
             return None
@@ -77,7 +77,7 @@ class Options:
         return found
 
     def text(self, name: str, default: str | None, check: Callable[[str], bool], what: str) -> str:
-        """Return a text that passes a check, `what` says which; without a default it must be given."""
+        """Return a text that passes a check, which `what` describes; without a default it is required."""
         value = self._given.get(name)
         if value is None and default is None:
             self.add(self._where, f"{self._operation} needs {name}", None, f"Write {name}: and {what}")
@@ -122,9 +122,9 @@ _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 
 
 def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], list[TransformError]]:
-    """Return the steps that a rule file's `steps` holds, and every error with its JSON path below the transform.
+    """Return the steps of a rule file's `steps`, and every error with its JSON path below the transform.
 
-    `missing_is_error` is what holds for steps that do not say `missing` themselves.
+    `missing_is_error` applies to steps without a `missing` of their own.
     """
     if not isinstance(value, list | tuple) or not value:
         where = "$" if value is None else "$.steps"

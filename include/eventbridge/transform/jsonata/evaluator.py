@@ -1,7 +1,7 @@
 """The process that evaluates JSONata expressions: reads requests from one pipe, writes responses to another.
 
-Started by `eventbridge.transform.jsonata.process`. Its limits are the kernel's: whatever an expression does (endless
-loops, ranges, strings that double, regular expressions that backtrack), this process ends, and no other is hurt.
+Started by `eventbridge.transform.jsonata.process`. The kernel enforces its limits: if an expression loops endlessly,
+builds large ranges or strings, or backtracks in a regular expression, this process ends and no other is affected.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from eventbridge.transform.jsonata.limits import (
     VALUE,
 )
 
-#: Expressions that are kept parsed.
+#: The number of parsed expressions that are cached.
 _MAXIMUM_KEPT = 1_000
-#: An integer of more digits is kept as text only: Python refuses to make one, and would take long.
+#: An integer of more digits is kept as text only: Python refuses to convert it, and would take long.
 _LONGEST_INTEGER = 300
 
 
@@ -42,7 +42,7 @@ class _OutOfTime(BaseException):
 
 
 class _ExactNumber(float):
-    """A number that remembers how it was written: what an expression only passes on keeps its digits."""
+    """A number with its original text: a number that an expression only passes on keeps its digits."""
 
     text: str
 
@@ -67,7 +67,7 @@ def main() -> None:
         responses.write(RESPONSE.pack(status, time.process_time() - before, len(payload)) + payload)
         responses.flush()
         if status == EXHAUSTED:
-            return  # what it has taken may not come back
+            return  # memory that it has taken may not be released
 
 
 def _request(pipe: BinaryIO) -> list[bytes] | None:
@@ -113,7 +113,7 @@ def _limited() -> Iterator[None]:
 
 
 def _limit(what: int, value: int) -> None:
-    """Set a limit of the kernel, or leave it to the lower one that is there."""
+    """Set a limit of the kernel, or keep an existing lower one."""
     hard = resource.getrlimit(what)[1]
     resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
@@ -130,11 +130,13 @@ def _evaluate(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
         expression = expressions[text] = jsonata.Jsonata(text)
         expression.set_output_convert_nulls(False)  # null is a value, undefined is None
         expression.set_validate_input(False)
-    jsonata.Jsonata.CURRENT.jsonata = expression  # what $now and $eval look at: else the one parsed last
+    jsonata.Jsonata.CURRENT.jsonata = (
+        expression  # for $now and $eval: otherwise they use the one parsed last
+    )
     document = json.loads(event, parse_float=_ExactNumber, parse_int=_integer)
     if b"null" in event:
         document = _with_nulls(document)
-    # bindings of its own: a variable assigned at the top would else be there for the next event
+    # separate bindings: otherwise a variable assigned at the top would exist for the next event
     return expression.evaluate(document, {"eb": json.loads(scope)})
 
 

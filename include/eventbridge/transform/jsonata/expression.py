@@ -27,7 +27,7 @@ def expression_error(text: str, where: str) -> TransformError | None:
         parse_expression(text)
     except RecursionError:
         return error_at(where, "the expression is nested too deep", text, "Put parts of it into variables: $x := ...")
-    except Exception as error:  # the library's own, and whatever its parser stumbles over
+    except Exception as error:  # the library's own errors, and any error inside its parser
         return error_at(where, f"the expression is wrong{_line_and_column(text, error)}: {_what(error)}", text, _REMEDY)
     return None
 
@@ -59,7 +59,7 @@ def _recursion_limit_kept() -> Iterator[None]:
 
 def _line_and_column(text: str, error: Exception) -> str:
     """Return line and column of the token at which the parser stopped; the parser reports its end."""
-    # of "expected x, got y" the library keeps x in `current` and y in `expected`
+    # for "expected x, got y" the library keeps x in `current` and y in `expected`
     end, token = getattr(error, "location", None), getattr(error, "expected", None) or getattr(error, "current", None)
     if not isinstance(end, int) or not 0 <= end <= len(text):
         return ""

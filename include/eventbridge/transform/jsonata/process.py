@@ -20,7 +20,7 @@ from eventbridge.transform.fill import JSON
 from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE, UNDEFINED, VALUE
 from eventbridge.transform.rendered import Rendered, Scope
 
-#: Until when a response must be there, by the clock: many times what its CPU time takes on a busy machine.
+#: The time limit of a response by the clock: many times its CPU time on a busy machine.
 RESPONSE_SECONDS: Final = 120.0
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.jsonata.evaluator import main; main()"
@@ -35,7 +35,7 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """A process that evaluates, started when it is first asked; threads take turns."""
+    """A process that evaluates expressions; it starts at the first request, and serves one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -67,7 +67,7 @@ class Evaluator:
         """Leave the process to the parent that started it: called in a fork, which must not write to its pipes."""
         process, self._process, self._lock = self._process, None, threading.Lock()
         if process is not None:
-            process.returncode = 0  # not ours to wait for
+            process.returncode = 0  # not a child of this process
             _drop(process)
 
     def _ask(self, request: bytes) -> Evaluation | None:
@@ -119,7 +119,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _read(pipe: int, length: int) -> bytes | None:
-    """Return `length` bytes, None if the pipe ends before; raises InfrastructureError if nothing comes."""
+    """Return `length` bytes, None if the pipe ends before; raises InfrastructureError after a timeout."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     found = bytearray()

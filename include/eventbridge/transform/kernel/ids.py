@@ -48,7 +48,7 @@ _SIGMA = np.array(
 
 @compiled
 def digest16(text: int, length: int, state: int) -> None:
-    """Leave the digest of `length` bytes in the first two words at `state`, which has room for 8.
+    """Write the digest of `length` bytes to the first two words at `state`, which has room for 8.
 
     The bytes behind the text, up to the end of its last block of 128, are set to 0.
     """
@@ -209,7 +209,7 @@ def _identities(text: int, begin: Any, length: Any, message: int, state: int, id
 
 @compiled
 def _put_number(into: int, number: int) -> int:
-    """Write a number in decimal digits from the beginning on; return the position behind them."""
+    """Write a number in decimal digits; return the position after them."""
     size, left = 1, number // 10
     while left > 0:
         size += 1

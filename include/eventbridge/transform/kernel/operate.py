@@ -25,7 +25,7 @@ from eventbridge.transform.kernel.program import (
 from eventbridge.transform.kernel.write import hex_digit, write_as_text, write_in_string, write_value
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 
-# What became of a delivery; above 0: failure number n - 1.
+# The result of a delivery; above 0: failure number n - 1.
 RENDERED: Final = 0
 HANDED_BACK: Final = -1
 
@@ -72,7 +72,7 @@ def render_deliveries(
         stop = int64_at(tables.first_operation, target + 1)
         while row < stop and outcome == RENDERED:
             most = _most(tables, row, delivery)
-            if written - begin + most > MAXIMUM_BYTES:  # perhaps too large: the renderer knows
+            if written - begin + most > MAXIMUM_BYTES:  # perhaps too large: the renderer decides
                 outcome = HANDED_BACK
             elif written + most > size:
                 return delivery
@@ -99,7 +99,7 @@ def _part(tables: Any, row: int, delivery: int) -> Any:
 
 @compiled
 def _most(tables: Any, row: int, delivery: int) -> Any:
-    """Return the most bytes that an operation may write."""
+    """Return the maximum number of bytes that an operation may write."""
     code = _field(tables, row, 0)
     if code == PART:
         length = int32_at(tables.part_length, _part(tables, row, delivery))
@@ -114,7 +114,7 @@ def _most(tables: Any, row: int, delivery: int) -> Any:
 
 @compiled
 def _operate(tables: Any, row: int, delivery: int, out: int, written: int, room: Any) -> Any:
-    """Carry out one operation; return the position behind what it wrote, and what becomes of the delivery."""
+    """Execute one operation; return the position after its output, and the result of the delivery."""
     code = _field(tables, row, 0)
     if code == LITERAL:
         return _put_text(tables, row, 2, out, written), RENDERED

@@ -18,22 +18,22 @@ from eventbridge.transform.jsonpath import Path, parse_path, sources
 from eventbridge.transform.original import STRUCTURED
 from eventbridge.transform.template import Placeholder, PlaceholderContext, parse_template
 
-# What an operation does.
+# The kinds of operations.
 LITERAL: Final = 0  # write `text`
-PART: Final = 1  # write the part at `path`; `text` where it is null, `missing` where it is not there
+PART: Final = 1  # write the part at `path`; `text` if it is null, `missing` if it does not exist
 BODY: Final = 2  # write the event's own bytes
 DELIVERY_ID: Final = 3
 ARRIVAL: Final = 4
-ABSENT: Final = 5  # hand back if there is a part at `path`
-JSON_TYPE: Final = 6  # hand back if the part at `path` is there, not null, and not the text `text`
+ABSENT: Final = 5  # hand back if the part at `path` exists
+JSON_TYPE: Final = 6  # hand back if the part at `path` exists, is not null, and is not the text `text`
 HAND_BACK: Final = 7
-PRESENT: Final = 8  # hand back if there is no part at `path`
+PRESENT: Final = 8  # hand back if the part at `path` does not exist
 
 CONTEXTS: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text": 2}
 
 
 class Operation(NamedTuple):
-    """One step of a program; `failure` is why a delivery fails whose part is not there, None: it does not."""
+    """One step of a program; `failure` is the reason why a delivery without the part fails, None: it does not fail."""
 
     code: int
     text: bytes = b""
@@ -52,7 +52,7 @@ class Program:
 
 
 def paths_in(operations: Sequence[Operation]) -> list[tuple[Step, ...]]:
-    """Return the distinct paths that operations look at."""
+    """Return the distinct paths that operations use."""
     return list(dict.fromkeys(each.path for each in operations if each.path is not None))
 
 
@@ -67,7 +67,7 @@ class _Definition(Protocol):
     def missing(self) -> str | None: ...
 
 
-#: What a renderer alone can do, as a program.
+#: The program that hands every delivery back to the renderer.
 BY_RENDERER: Final = Program((Operation(HAND_BACK),), "")
 
 
@@ -97,7 +97,7 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
 
 
 def _data() -> Program:
-    """The data of an event that says nothing else than that it is JSON."""
+    """The data of an event whose `datacontenttype` is JSON or missing."""
     data, base64, media_type = ("data",), ("data_base64",), ("datacontenttype",)
     is_plain = (
         Operation(ABSENT, path=base64),
@@ -158,7 +158,7 @@ def _joined(operations: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 GROUP_PATHS: Final = 256
-"""Paths that one group of programs looks at: the parts of 10,000 events then take 33 MB."""
+"""The maximum number of paths that one group of programs uses: the parts of 10,000 events then take 33 MB."""
 
 FIELDS: Final = 8
 """Numbers per operation: code, context, text's start and length, missing's start and length, part, failure (or 0)."""
@@ -184,7 +184,7 @@ class Group(NamedTuple):
 
 
 def groups_of(programs: Sequence[Program]) -> tuple[list[Group], list[str]]:
-    """Return the programs in groups, in their order, and the failures: what an operation's failure n + 1 says."""
+    """Return the programs in groups, in their order, and the failures: an operation's failure n + 1 is number n."""
     # Targets of many rules do the same: what is the same is laid out once, and copied.
     kinds: dict[tuple[Operation, ...], int] = {}
     kind_of = [kinds.setdefault(program.operations, len(kinds)) for program in programs]
@@ -233,7 +233,7 @@ def _group(
 def _rows(
     operations: Sequence[Operation], texts: bytearray, paths: dict[tuple[Step, ...], int], failures: dict[str, int]
 ) -> npt.NDArray[np.int64]:
-    """Return the rows of one program; puts what it writes behind `texts`, new failures behind `failures`."""
+    """Return the rows of one program; appends its output to `texts`, and new failures to `failures`."""
     rows = []
     for each in operations:
         failure = 0 if each.failure is None else failures.setdefault(each.failure, len(failures)) + 1

@@ -38,7 +38,7 @@ class Deliveries(NamedTuple):
 
 
 class Payloads(NamedTuple):
-    """What was rendered of deliveries `first` to `last` (excluded).
+    """The payloads of deliveries `first` to `last` (excluded).
 
     `status` is per delivery RENDERED, HANDED_BACK or the number of its failure, from 1; without RENDERED the payload
     is empty.
@@ -59,7 +59,7 @@ class Events:
 
 
 class Renderers:
-    """The programs of all targets of a rule set, made ready; keeps nothing between calls."""
+    """The compiled programs of all targets of a rule set; it keeps no state between calls."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._groups, self.failures = groups_of(programs)
@@ -116,7 +116,7 @@ class _KeptBuffers:
         )  # fmt: skip
 
     def run(self, first: int, last: int, room: int) -> Payloads:
-        """Render what fits into `room` bytes from delivery `first` on."""
+        """Render as many deliveries from `first` on as fit into `room` bytes."""
         count = min(last - first, max(1, room // 16))
         out = np.empty(room + _SLACK, np.uint8)
         offsets, status = np.zeros(count + 1, np.int32), np.zeros(count, np.int32)

@@ -1,9 +1,8 @@
 """Parts of an event written as `eventbridge.event.json_document.write_document` writes their values.
 
-Strings keep no escape that they can do without; objects and arrays lose their white space; numbers keep their text.
-Every function writes at `written` and returns the position behind what it wrote, `HANDED_BACK` if only the Python
-renderer knows what to write. None writes more than twice the bytes of the part, plus 2; up to 31 bytes behind that
-are touched.
+Strings lose unnecessary escapes; objects and arrays lose their white space; numbers keep their text. Every function
+writes at `written` and returns the position after its output, or `HANDED_BACK` if the Python renderer must write it.
+None writes more than twice the bytes of the part, plus 2; up to 31 bytes after that are touched.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _MIXER = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 class WriteBuffers(NamedTuple):
-    """Addresses of what writing needs room for: `text` and `compact` for the bytes of the longest part and 64 more."""
+    """The addresses of work buffers: `text` and `compact` have room for the longest part and 64 bytes more."""
 
     text: int
     compact: int
@@ -52,7 +51,7 @@ class WriteBuffers(NamedTuple):
 
 @compiled
 def write_value(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a part as a JSON value; `room` is a `WriteBuffers` whose `text` holds the part's length."""
+    """Write a part as a JSON value; `room` is a `WriteBuffers` whose `text` has room for the part."""
     if kind == STRING or kind == ESCAPED:
         return _write_quoted(kind, text, position, length, into, written, room)
     if kind == OBJECT or kind == ARRAY:
@@ -62,7 +61,7 @@ def write_value(kind: int, text: int, position: int, length: int, into: int, wri
 
 @compiled
 def write_in_string(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a part as it stands inside a JSON string: a string's content, any other value's JSON, escaped."""
+    """Write a part as it appears inside a JSON string: a string's content, or any other value's JSON, escaped."""
     if kind == STRING or kind == ESCAPED:
         return write_string(kind, text, position, length, into, written, room)
     if kind == OBJECT or kind == ARRAY:

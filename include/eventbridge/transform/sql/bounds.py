@@ -30,12 +30,12 @@ PATTERNS: Final = {
     "str_to_map": (1, 2),
     "try_parse_url": (2,),
 }
-#: What Java may read as one part of a format, up to the letter that ends it, and the numbers in it.
+#: Text that Java may read as one part of a format, up to its final letter, and the numbers in it.
 _SPECIFIER: Final = re.compile(r"%[^a-zA-Z%]*")
 _NUMBERS: Final = re.compile(r"\d+")
 _CAPITALS: Final = re.compile(r"%[^a-zA-Z%]*S")
 
-#: Where lambdas stand among the arguments of a function.
+#: The positions of lambdas among the arguments of a function.
 _LAMBDAS: Final = {
     **dict.fromkeys(("aggregate", "map_zip_with", "reduce", "zip_with"), (2, 3)),
     **dict.fromkeys(("array_sort", "exists", "filter", "forall", "map_filter", "transform"), (1,)),

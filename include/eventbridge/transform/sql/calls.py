@@ -14,7 +14,7 @@ from eventbridge.transform.sql.run_time_limits import for_call
 from eventbridge.transform.sql.searches import search_parts
 from eventbridge.transform.sql.tree import Node, between
 
-#: The columns that an expression sees: CloudEvents' attributes as text, and what else an event holds.
+#: The columns that an expression can use: CloudEvents' attributes as text, and the other parts of an event.
 COLUMNS: Final = (
     "id",
     "source",
@@ -51,7 +51,7 @@ class Calls(Reader):
         raise NotImplementedError
 
     def atom(self) -> Node:
-        """Return what stands between two operators, without the members and casts behind it."""
+        """Return the operand between two operators, without the members and casts after it."""
         token = self._peek()
         if token.kind == "word":
             return self._word(token)

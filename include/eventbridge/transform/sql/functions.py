@@ -1,15 +1,15 @@
 """The functions of Spark SQL that an expression may call, and the limits of their arguments.
 
 A function is on the list if its result depends on its arguments alone, it reads and writes nothing else, and the size
-of its result is bounded by its arguments or by `bounds`. That leaves out calls of Java, files, sessions and users,
-random numbers, clocks, aggregates and generators of rows, XML, encryption, and functions that fail on purpose.
+of its result is bounded by its arguments or by `bounds`. This excludes calls of Java, files, sessions and users, random
+numbers, clocks, aggregates and generators of rows, XML, encryption, and functions that fail on purpose.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Functions by the numbers of arguments that they take: `2`, `1-3`, or `1-` where there is no most.
+#: Functions with the numbers of arguments that they take: `2`, `1-3`, or `1-` for no maximum.
 _TEXTS: Final = """
     ascii/1 base64/1 bit_length/1 btrim/1-2 char/1 char_length/1 character_length/1 chr/1 concat/1-
     concat_ws/1- contains/2 crc32/1 decode/2- encode/2 endswith/2 find_in_set/2 format_number/2 format_string/1-
@@ -76,7 +76,7 @@ FUNCTIONS: Final = _read(_TEXTS, _NUMBERS, _TIMES, _CONDITIONS, _DOCUMENTS, _COL
 
 #: Functions that return a number, or an interval if they are given one.
 ARITHMETIC: Final = words("abs negative positive try_add try_divide try_mod try_multiply try_subtract")
-#: Functions that return one number, truth value, date or timestamp, whatever they are given.
+#: Functions that always return one number, truth value, date or timestamp.
 OF_ONE_NUMBER: Final = (
     frozenset(_read(_NUMBERS, _TIMES))
     - ARITHMETIC

@@ -49,7 +49,7 @@ ONE: Final = Growth(1)
 
 
 class Size(NamedTuple):
-    """How large a value may be.
+    """The maximum size of a value.
 
     `text` counts bytes of text in UTF-8 and the names of fields; `numbers` counts values of a fixed size, which take
     NUMBER characters when they are written; `items` counts the members of arrays, maps and structs at every depth.
@@ -85,14 +85,14 @@ def text(length: Growth | int) -> Size:
     return Size(Growth(length) if isinstance(length, int) else length)
 
 
-#: The most that a call may make.
+#: The maximum that a call may make.
 MAXIMUM_COUNT: Final = 1_000
-#: Which argument says how many are made.
+#: The argument that determines how many are made.
 COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
 
 
 def made(call: Node) -> int:
-    """Return how many a call makes at most that has passed `bounds`."""
+    """Return the maximum number that a call makes once it has passed `bounds`."""
     name = str(call.value)
     many = items(call.children) if name == "sequence" else most(call.children[COUNTS[name]], name)
     return max(1, many or 1)
@@ -149,7 +149,7 @@ _CHARACTER: Final = 4
 _LONG: Final = 100
 _WIDTH: Final = 1_500
 
-#: How many times as large a text may be as the arguments that a function writes it from.
+#: The maximum size of a text as a multiple of the arguments from which a function writes it.
 _TIMES: Final = {
     "base64": 2,
     "date_format": 32,
@@ -170,7 +170,7 @@ _TIMES: Final = {
     "upper": 3,
     "url_encode": 3,
 }
-#: How many characters a function's result has at most, whatever its arguments are.
+#: The maximum number of characters in a function's result, for any arguments.
 _AT_MOST: Final = {
     "bin": 64,
     "char": _CHARACTER,
@@ -319,14 +319,14 @@ def _of_lambdas(name: str, arguments: Sequence[Node], sizes: Sizes, known: Mappi
     given = total(sizes)
     lambdas = [each for each in arguments if each.kind == "lambda"]
     if name in ("aggregate", "reduce", "exists", "forall") or name in _CHOOSE:
-        # what is made for one member is gone at the next one; what aggregate carries along has a fixed size
+        # the value for one member is dropped at the next one; the accumulator of aggregate has a fixed size
         made_of = [_body(each, known, given.plus(_SMALL)) for each in lambdas]
         if name in ("exists", "forall"):
             return _SMALL
         return made_of[-1].plus(given) if name in ("aggregate", "reduce") and made_of else given
     found = given if name in _KEEP else Size()
     for each in lambdas:
-        # what is made of a member alone grows as all members together; the rest is made once for each member
+        # values made from a member alone grow like all members together; the rest is made once for each member
         found = found.plus(_body(each, known, given)).plus(_body(each, known, _SMALL).times(given.items.plus(ONE)))
     return found.plus(Size(items=given.items)) if lambdas else given
 
@@ -343,7 +343,7 @@ def _replaced(call: Node, sizes: Sizes) -> Size:
     if call.value == "replace" and found and put is not None:
         length = len(found.encode("utf-8", "surrogatepass"))
         each = Growth(max(1, -(-len(put.encode("utf-8", "surrogatepass")) // length)))
-    # groups that capture hold no more than the match: `patterns` refuses them inside a look-around
+    # capturing groups contain no more than the match: `patterns` refuses them inside a look-around
     return text(sizes[0].written().plus(ONE).times(each))
 
 
@@ -396,7 +396,7 @@ def _struct(call: Node, sizes: Sizes) -> Size:
 
 
 def _name(field: Node) -> int:
-    """Return how long the name is that a struct's field gets from what stands in it."""
+    """Return the length of the name that a struct's field gets from its expression."""
     named = field.kind in ("named", "member", "column", "parameter") and field.value is not None
     return len(str(field.value).encode()) if named else AROUND
 

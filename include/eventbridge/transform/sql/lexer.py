@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 
 class SqlError(Exception):
-    """An expression is refused; `problem` names the position, `remedy` says what to write instead."""
+    """An expression is refused; `problem` names the position, and `remedy` what to write instead."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}. {remedy}")
@@ -51,7 +51,7 @@ _ESCAPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: `text` as it is written, `value` what a name or a text in quotes holds, `at` its position."""
+    """A token: `text` is its source text, `value` the content of a name or a text in quotes, `at` its position."""
 
     kind: str
     text: str

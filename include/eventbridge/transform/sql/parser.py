@@ -1,7 +1,7 @@
 """Reads an SQL expression into a tree, by Spark's own order of precedence and from an explicit list of parts.
 
-What is not on the list is refused with its position. The text that goes to Spark is written from the tree with brackets
-around every operator, so that Spark cannot read it in another way: see `tree.Node.written`.
+Anything that is not on the list is refused with its position. The text that goes to Spark is written from the tree with
+brackets around every operator, so that Spark cannot read it in another way: see `tree.Node.written`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from eventbridge.transform.sql.types import TypeReader
 from eventbridge.transform.sql.work import with_limits
 
 MAXIMUM_CHARACTERS: Final = 10_000
-#: How many % of LIKE may stand before the last character: see `pattern_cost.LEAST_TEXT`.
+#: The maximum number of % of LIKE before the last character: see `pattern_cost.LEAST_TEXT`.
 _MAX_WILDCARDS: Final = 3
 
-#: Left-associative operators, from the weakest; a word stands for itself.
+#: Left-associative operators, from the weakest to the strongest.
 _LEVELS: Final = (
     ("=", "==", "<>", "!=", "<", "<=", ">", ">=", "<=>"),
     ("|",),
@@ -32,14 +32,14 @@ _LEVELS: Final = (
     ("+", "-", "||"),
     ("*", "/", "%", "div"),
 )
-#: What may follow an operand, and operands that none but a cast may follow.
+#: The symbols that may follow an operand, and operands that only a cast may follow.
 _BEHIND: Final = frozenset({"::", "[", ".", ":"})
 _LITERALS: Final = frozenset({"bytes", "constant", "interval", "number", "text", "time"})
 _FIELD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]*")
 
 
 class Parser(Calls):
-    """Reads one expression; raises SqlError for whatever is not on the list."""
+    """Reads one expression; raises SqlError for anything that is not on the list."""
 
     def whole(self) -> Node:
         """Return the tree of the whole text."""
@@ -255,7 +255,7 @@ class Parser(Calls):
 
 
 def parse_sql(text: str) -> Node:
-    """Return the tree of an expression; raises SqlError with the position of whatever is not allowed in one."""
+    """Return the tree of an expression; raises SqlError with the position of anything that is not allowed."""
     if len(text) > MAXIMUM_CHARACTERS:
         problem = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
         raise SqlError(problem, "Shorten it")
@@ -263,7 +263,7 @@ def parse_sql(text: str) -> Node:
 
 
 def expression_problem(text: str) -> tuple[str, str] | None:
-    """Return what is wrong with an expression, and the remedy; None if nothing is that can be seen without Spark."""
+    """Return the error in an expression and its remedy; None if no error is found without Spark."""
     try:
         parse_sql(text)
     except SqlError as error:

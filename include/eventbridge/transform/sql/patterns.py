@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MAXIMUM_PATTERN: Final = 1_000
-#: How many parts without an upper bound a pattern may have, so that the check of a pattern is quick.
+#: The maximum number of unbounded parts in a pattern, so that the check of a pattern is quick.
 MAXIMUM_UNBOUNDED: Final = 20
-#: In how many ways the parts with an upper bound may be tried together: `?`, `{1,3}` and `a|b` multiply.
+#: The maximum number of combinations of the bounded parts: `?`, `{1,3}` and `a|b` multiply.
 MAXIMUM_WAYS: Final = 100_000
 
 _PIECE: Final = re.compile(
@@ -36,7 +36,7 @@ class _Group:
 
 
 class _Pattern:
-    """The pieces of a pattern, the groups that are open behind the last one, and what is known of both."""
+    """The pieces of a pattern, the groups that are open after the last one, and their properties."""
 
     def __init__(self, pattern: str) -> None:
         self.pieces: list[Piece] = []
@@ -142,14 +142,14 @@ def _ways(repeat: str) -> int:
     return max(1, int(bounds[2]) - int(bounds[1]) + 1) if bounds else 1
 
 
-#: The tries that one pattern may need for one text. Java 17 takes 1 to 10 ns for each: at most about a second.
+#: The maximum number of tries of one pattern for one text. Java 17 takes 1 to 10 ns for each: at most about a second.
 MAXIMUM_TRIES: Final = 100_000_000
 #: A pattern that may be applied to shorter texts only is refused.
 LEAST_TEXT: Final = 500
-#: Texts of more characters are not made: an event has at most a few MiB.
+#: No text has more characters: an event has at most a few MiB.
 NO_LIMIT: Final = 16_000_000
 
-#: Characters below 256 by their number; `_OTHER` stands for every other one.
+#: Characters below 256 by their number; `_OTHER` represents all others.
 _OTHER: Final = 256
 _ALL: Final = frozenset(range(_OTHER + 1))
 _DIGITS: Final = frozenset(map(ord, "0123456789"))
@@ -219,7 +219,7 @@ class _Shape:
         return after if after is not None and after.kind == "repeat" else None
 
     def is_anchored(self) -> bool:
-        """Whether a match can begin at the first character alone."""
+        """Whether a match can begin only at the first character."""
         top = next((group for group in self.groups.values() if group.start < 0), None)
         first = next((at for at, each in enumerate(self.pieces) if each.text[-1] != ")" or each.kind != "open"), None)
         if first is None or top is None or top.choice or self.repeat(first):
@@ -262,7 +262,7 @@ class _Shape:
         return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
 
     def _behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
-        """Return where a match may continue behind a piece; None if a repetition of these signs may end within it."""
+        """Return where a match may continue after a piece; None if a repetition of these signs may end within it."""
         piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
         behind = [at + (2 if repeat else 1)]
         repeats = repeat is not None and repeat.text[0] != "?"
@@ -295,7 +295,7 @@ def longest_text(pieces: Sequence[Piece], ways: int) -> int:
     `ways` is the number of ways in which the pattern's bounded repetitions and choices can be combined.
     """
     shape = _Shape(pieces)
-    looks: Counter[int] = Counter()  # Java never goes back into a look-around: their tries add up, and do not multiply
+    looks: Counter[int] = Counter()  # Java never backtracks into a look-around: the tries add up, and do not multiply
     found = []
     for at in (at for at, piece in enumerate(pieces) if piece.has_no_end):
         look = shape.look_around(at)

@@ -50,9 +50,9 @@ _DECIMALS: Final = {
     "make_dt_interval": 3,
     "make_interval": 6,
 }
-#: Which argument holds the characters that a function removes: it looks at each of them for each one of the text.
+#: The argument with the characters that a function removes: it compares each of them with each character of the text.
 _REMOVED: Final = {"btrim": 1, "ltrim": 0, "rtrim": 0, "trim": 0}
-#: The most of these characters.
+#: The maximum number of these characters.
 MAXIMUM_REMOVED: Final = 100
 #: The column with the size of the event, in bytes.
 EVENT_SIZE: Final = "__size"
@@ -75,7 +75,7 @@ def for_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
     if name in _REMOVED and len(arguments) > 1:
         return [_characters(each) if at == _REMOVED[name] else each for at, each in enumerate(arguments)]
     texts = [arguments[at].literal_text() or "" for at in PATTERNS.get(name, ()) if at < len(arguments)]
-    if name in ("parse_url", "try_parse_url"):  # Spark looks for the key by a pattern of its own
+    if name in ("parse_url", "try_parse_url"):  # Spark searches for the key with its own pattern
         texts = [f"(&|^){text}=([^&]*)" for text in texts]
     return [for_patterns(arguments[0], texts), *arguments[1:]] if texts else arguments
 
@@ -86,7 +86,7 @@ def for_patterns(value: Node, patterns: Sequence[str]) -> Node:
 
 
 def for_decimal(value: Node) -> Node:
-    """Return what is cast to a decimal as a node that fails if it holds a number whose digits take too long."""
+    """Return the operand of a cast to a decimal as a node that fails for a number whose digits take too long."""
     if value.kind in ("number", "constant"):
         return value
     message = (
@@ -120,7 +120,7 @@ def _hashed(value: Node, name: str) -> Node:
 
 
 class MemberTime(NamedTuple):
-    """How many nanoseconds the lambdas of a call take, as polynomials in a size.
+    """The time of a call's lambdas in nanoseconds, as polynomials in a size.
 
     `each` is for a member, in the size of what they `read`, a text of SQL; `together` is for all members, in the size
     of the event; `most` is the limit.

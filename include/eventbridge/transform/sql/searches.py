@@ -11,7 +11,7 @@ from typing import Final
 from eventbridge.transform.sql.lexer import quoted
 from eventbridge.transform.sql.tree import Node
 
-#: Functions that look for one text in another: which argument they look in, and which one they look for.
+#: Functions that search for one text in another: the argument to search in, and the argument to search for.
 SEARCHES: Final = {
     "contains": (0, 1),
     "instr": (0, 1),

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 class Node:
     """A part of an expression.
 
-    `parts` are texts of our own and the nodes between them, in the order in which they are written. `value` is what a
-    literal holds, or the lower-case name of a column, function, type or operator; `at` is the position in the text.
+    `parts` are texts of our own and the nodes between them, in the order in which they are written. `value` is the
+    value of a literal, or the lower-case name of a column, function, type or operator; `at` is the position in the
+    text.
     """
 
     kind: str

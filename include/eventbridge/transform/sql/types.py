@@ -16,7 +16,7 @@ _SIMPLE: Final = words(
 _DECIMAL: Final = frozenset({"dec", "decimal", "numeric"})
 _DEEPEST: Final = 8
 
-#: Types whose values may be of any size, and those whose values have one size, whatever they hold.
+#: Types whose values may have any size, and types whose values have a fixed size.
 OF_TEXT: Final = frozenset({"binary", "string", "variant"})
 OF_FIXED_SIZE: Final = (_SIMPLE | _DECIMAL) - OF_TEXT
 
@@ -30,7 +30,7 @@ class TypeReader:
         self.at = at
 
     def read(self, depth: int = 0) -> str:
-        """Return the type as Spark reads it, and move behind it; raises SqlError."""
+        """Return the type as Spark reads it, and move past it; raises SqlError."""
         token = self._next()
         name = token.word
         if depth > _DEEPEST:

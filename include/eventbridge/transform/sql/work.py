@@ -40,8 +40,8 @@ _LONG_SORTED: Final = 2
 _COPIED: Final = 64
 #: The cost of each pair of members if a sender chose all members to have the same hash.
 _SAME_HASH: Final = 1
-#: How many bytes Java compares in a nanosecond while it searches for a text in another one; `split_part` makes a
-#: pattern of it, which takes longer.
+#: The number of bytes that Java compares in a nanosecond while it searches for a text in another one; `split_part`
+#: makes a pattern of it, which takes longer.
 _SEARCHED_BYTES: Final = 4
 _SPLIT_BYTES: Final = 1
 _SMALL: Final = Size(numbers=ONE)
@@ -163,7 +163,7 @@ class _Meter:
             self.limits[id(call)] = MemberTime(each, bounded, self._share, _read(call, growing))
         if not growing:
             return time
-        # What grows with the members of the lambda around this one is, for all of them, what the limit allows at most.
+        # A value that grows with the members of the enclosing lambda is, for all members together, at most the limit.
         alone = {**known, **dict.fromkeys(growing, _SMALL)}
         arrays = [self.measure(child, alone, frozenset())[0] for child in call.children if child.kind != "lambda"]
         return members.times(self._times(call, total(arrays), alone, frozenset())[0]).plus(together).plus(finish)
@@ -217,14 +217,14 @@ def _at(time: Growth, n: int) -> int:
 
 
 def _small(name: str, names: Sequence[str]) -> Sequence[str]:
-    """Return which values of a lambda have a fixed size whatever its array holds: accumulators and indexes."""
+    """Return the values of a lambda that have a fixed size for any array: accumulators and indexes."""
     if name in ("aggregate", "reduce"):
         return names[:1]
     return names[1:] if name in ("filter", "transform") else ()
 
 
 def _own(node: Node, sizes: Sequence[Size], size: Size, growing: frozenset[str]) -> Growth:
-    """Return the time that a node takes beside its children."""
+    """Return the time that a node takes, without its children."""
     if not node.children:
         return _LEAF.of(size)
     around = total(sizes).plus(size)
@@ -281,7 +281,7 @@ def _of_tries(length: Growth, tries: int, *, grows: bool) -> Growth:
 
 
 def _grows(node: Node, growing: frozenset[str]) -> bool:
-    """Whether a value is made of what stands for all members of an array."""
+    """Whether a value is made from a name that represents all members of an array."""
     return node.value in growing if node.kind == "parameter" else any(_grows(each, growing) for each in node.children)
 
 
