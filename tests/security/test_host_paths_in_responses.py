@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
+from fastapi import Response
 from fastapi.routing import APIRoute
 
 from eventbridge.api.app import create_app
@@ -106,6 +109,74 @@ def test_no_response_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
     with Server(made) as server, clients(server) as client:
         assert reported(server, client) == {}
         assert client.get("/dead-letters").json()["unreadable"] != []
+
+
+def linked(folder: Path) -> Installation:
+    """Return an installation whose file target `log` is behind a link, and failed for an event."""
+    made = Relative(folder)
+    (folder / "log.jsonl").symlink_to(folder / "elsewhere.jsonl")
+    (folder / "orders.jsonl").write_text(json.dumps(order(1, data={"text": "no number"})))
+    made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+    made.deliver("orders")
+    return made
+
+
+def posted(client: httpx.Client, target: str, **fields: str) -> httpx.Response:
+    """Return the response to the form that tries a target."""
+    path = f"/page/targets/numbers/{target}/try"
+    (key,) = set(re.findall(r'name="key" value="([0-9a-f]+)"', client.get(path).text))
+    return client.post(path, data={"key": str(key), **fields}, headers=OWN)
+
+
+def test_no_response_names_the_folder_of_a_target_that_fails(tmp_path: Path) -> None:
+    """Its error holds the path: in every list, and in the responses and pages that try the target."""
+    event = json.dumps(order(2))
+    with Server(linked(tmp_path)) as server, clients(server) as client:
+        found = reported(server, client)
+        tried = [
+            client.post("/targets/numbers/log/check"),
+            client.post("/targets/numbers/log/send", json={"event": json.loads(event)}),
+            posted(client, "log", do="check"),
+            posted(client, "log", body=event),
+        ]
+
+    assert found == {}
+    assert {each.status_code for each in tried} == {200}
+    assert not any(str(tmp_path) in each.text for each in tried)
+    assert all("is a link, but file targets follow no links" in each.text for each in tried)
+    assert "EVENTBRIDGE_FILE_TARGET_FOLDERS/log.jsonl" in tried[0].text
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/problem+json", "text/html", "text/plain", "x/new"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "POST", "DELETE", "PATCH"])
+def test_a_new_route_hides_the_folders(kind: str, method: str, tmp_path: Path) -> None:
+    """No route has to remember it, whatever its method, its status and its kind of text."""
+    written = str(tmp_path / "home" / "x")
+    with Installation(tmp_path).opened() as runtime:
+        app = create_app(runtime)
+        app.state.runtime = runtime  # as a server does when it starts
+
+        def shown() -> Response:
+            return Response(f"at {written}, file://{written}: {quote(written, safe='')}", 418, {}, kind)
+
+        async def called() -> httpx.Response:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(app=app), base_url="http://x") as client:
+                return await client.request(method, "/new")
+
+        app.add_api_route("/new", shown, methods=[method])
+        response = asyncio.run(called())
+
+    assert response.status_code == 418
+    assert response.text == "at EVENTBRIDGE_HOME/x, EVENTBRIDGE_HOME/x: EVENTBRIDGE_HOME%2Fx"
+
+
+def test_a_form_keeps_the_text_that_is_sent_again(tmp_path: Path) -> None:
+    """An event with a path of the installation is shown as it was pasted: what is sent again is the same event."""
+    pasted = json.dumps(order(2, data={"file": f"{tmp_path}/home/files/x.jsonl"}))
+    with Server(installed(tmp_path)) as server, clients(server) as client:
+        response = posted(client, "crm", body=pasted)
+
+    assert f"{tmp_path}/home/files/x.jsonl" in response.text.partition("<textarea")[2].partition("</textarea>")[0]
 
 
 def test_errors_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from eventbridge.api import documents, hooks, lists, metrics, operations, publis
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import CallPools
+from eventbridge.api.host_paths import HostPaths
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.middleware import BodyLimit, HeadAsGet, SafeHeaders
 from eventbridge.api.page import backtests, batches, pages, redrives
@@ -121,6 +122,7 @@ def _application(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]
         redirect_slashes=False,  # behind a proxy that terminates TLS, a redirect would name http://
     )
     app.state.pools = CallPools()
+    app.add_middleware(HostPaths)
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
     app.add_middleware(SafeHeaders)

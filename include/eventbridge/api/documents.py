@@ -11,7 +11,6 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader, visible_to_caller
 from eventbridge.api.call_pools import asks_buses, reads_store
-from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.payloads import (
     can_see_payloads,
     visible_dead_letter,
@@ -300,13 +299,12 @@ def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
 
 def document_response(request: Request, find: Callable[[Runtime], Any]) -> Response:
     """Return the result of `find` as JSON; see `run_for_caller`."""
-    return json_response(request, run_for_caller(request, find))
+    return json_response(run_for_caller(request, find))
 
 
-def json_response(request: Request, found: Any) -> Response:
+def json_response(found: Any) -> Response:
     """Return a result as a JSON response."""
-    text = response_without_host_paths(request, write_document(plain(found)))
-    return Response(text, media_type="application/json")
+    return Response(write_document(plain(found)), media_type="application/json")
 
 
 def _following(found: DeadLetterPage) -> dict[str, Any]:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
-from fastapi import Request
+from markupsafe import escape
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.runtime import Runtime
 
-#: Routes that show the text of rules, with paths as their author wrote them.
+#: Routes whose response, unless it is an error, shows the text of rules, with paths as their author wrote them.
 _OF_RULES: Final = frozenset(
     {
         *("/rules", "/rules/{rule}", "/rules/{rule}/versions", "/rule-changes"),
@@ -22,23 +28,63 @@ _OF_RULES: Final = frozenset(
 )
 
 
-def without_host_paths(request: Request, text: str) -> str:
-    """Return a text without the paths of the installation's folders.
+#: What a page shows in order to be sent again stays as its author wrote it.
+_FORM_TEXT: Final = re.compile(r"(<textarea[^>]*>.*?</textarea>)", re.DOTALL)
+#: Responses that hold only our own words.
+_STATIC: Final = ("text/css", "text/javascript")
+#: A larger body is searched in a thread.
+_LARGE: Final = 64 * 1024
 
-    Rule files are named relative to their folder, other files by the setting of their folder.
+
+class HostPaths:
+    """Replaces the paths of the installation's folders in every response, whatever its route, method or status.
+
+    Rule files are named relative to their folder, other files by the setting of their folder. The text of rules, and
+    what a form holds, stay unchanged.
     """
-    runtime: Runtime | None = getattr(request.app.state, "runtime", None)
-    return text if runtime is None else _Paths.of(runtime.settings).hidden(text)
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle a call."""
+        begin: Message | None = None
+        body = bytearray()
+
+        async def send_without_paths(message: Message) -> None:
+            nonlocal begin
+            if message["type"] == "http.response.start" and not _is_exempt(scope, message):
+                begin = message
+                return
+            if begin is None or message["type"] != "http.response.body":
+                await send(message)
+                return
+            body.extend(message.get("body", b""))
+            if message.get("more_body", False):
+                return
+            content = await _hidden(scope, bytes(body), is_page=_type(begin).startswith("text/html"))
+            MutableHeaders(scope=begin)["content-length"] = str(len(content))
+            await send(begin)
+            await send({"type": "http.response.body", "body": content})
+
+        await self._app(scope, receive, send_without_paths if scope["type"] == "http" else send)
 
 
-def response_without_host_paths(request: Request, text: str) -> str:
-    """Return the text of a response to a read call without those paths.
+def _is_exempt(scope: Scope, begin: Message) -> bool:
+    is_of_rules = getattr(scope.get("route"), "path", "") in _OF_RULES and begin["status"] == HTTPStatus.OK
+    return is_of_rules or _type(begin).startswith(_STATIC)
 
-    Text that the caller sent, and the text of rules, stay unchanged.
-    """
-    if request.method not in ("GET", "HEAD") or getattr(request.scope.get("route"), "path", "") in _OF_RULES:
-        return text
-    return without_host_paths(request, text)
+
+def _type(begin: Message) -> str:
+    return Headers(raw=begin["headers"]).get("content-type", "")
+
+
+async def _hidden(scope: Scope, body: bytes, *, is_page: bool) -> bytes:
+    runtime: Runtime | None = getattr(scope["app"].state, "runtime", None)
+    if runtime is None:
+        return body
+    hidden = partial(_Paths.of(runtime.settings).hidden, body, is_page=is_page)
+    return await asyncio.to_thread(hidden) if len(body) > _LARGE else hidden()
 
 
 class _Paths:
@@ -46,6 +92,7 @@ class _Paths:
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names
+        self._bytes = [each.encode("utf-8", "surrogateescape") for each in names]
         longest_first = "|".join(re.escape(each) for each in sorted(names, key=len, reverse=True))
         self._found = re.compile(rf"(?:file://)?({longest_first})(/|(?![\w.-]))")
 
@@ -54,9 +101,14 @@ class _Paths:
         """Return the replacement for an installation."""
         return _paths(tuple(_folders(settings)))
 
-    def hidden(self, text: str) -> str:
-        """Return a text with the folders replaced."""
-        return self._found.sub(self._name, text) if any(each in text for each in self._names) else text
+    def hidden(self, body: bytes, *, is_page: bool) -> bytes:
+        """Return a body with the folders replaced, in a page except for the text of its forms."""
+        if not any(each in body for each in self._bytes):
+            return body
+        text = body.decode("utf-8", "surrogateescape")
+        parts = _FORM_TEXT.split(text) if is_page else [text]
+        parts[::2] = [self._found.sub(self._name, part) for part in parts[::2]]
+        return "".join(parts).encode("utf-8", "surrogateescape")
 
     def _name(self, found: re.Match[str]) -> str:
         name = self._names[found[1]]
@@ -65,7 +117,17 @@ class _Paths:
 
 @lru_cache(maxsize=8)
 def _paths(folders: tuple[tuple[str, str], ...]) -> _Paths:
-    return _Paths({path: name for path, name in folders if path not in ("/", "")})
+    return _Paths({found: name for path, name in folders if path not in ("/", "") for found in _written(path)})
+
+
+def _written(path: str) -> Iterator[str]:
+    """Yield a path as text, JSON, HTML and addresses hold it."""
+    yield path
+    yield json.dumps(path)[1:-1]
+    yield json.dumps(path, ensure_ascii=False)[1:-1]
+    yield str(escape(path))
+    yield quote(path, errors="surrogateescape")
+    yield quote(path, safe="", errors="surrogateescape")
 
 
 def _folders(settings: Settings) -> Iterator[tuple[str, str]]:

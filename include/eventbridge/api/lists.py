@@ -313,7 +313,7 @@ def page_of(
 def page_response(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
     """Return the items of `find` as JSON, with a header `Link` made of its cursor."""
     found, cursor = run_for_caller(request, find)
-    response = json_response(request, found)
+    response = json_response(found)
     if cursor is not None:
         following = request.url.include_query_params(cursor=cursor)
         response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'

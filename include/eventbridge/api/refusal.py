@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from eventbridge.api.host_paths import without_host_paths
 from eventbridge.errors import InfrastructureError, NotFoundError, OperatorError, UserError
 from eventbridge.event.json_document import write_document
 
@@ -82,7 +81,7 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
     if isinstance(error, InfrastructureError | OperatorError | UserError):
         if not known:
             log.error("%s %s: %s", request.method, request.url.path, error)
-        detail = without_host_paths(request, str(error)) if known else _WITHHELD
+        detail = str(error) if known else _WITHHELD
         return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
     raise error
 

@@ -13,7 +13,6 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import CallRefused, problem_response, refusal_of
 
@@ -44,7 +43,7 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
     given = {"root": root(request), "name": name, "framed": framed}
     # the server that mounts this one, for links to its pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
-    text = response_without_host_paths(request, _templates().get_template(f"{name}.html").render(values, **given))
+    text = _templates().get_template(f"{name}.html").render(values, **given)
     # The only script is our own; a page that is not framed has no script.
     headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
     # Half of a surrogate pair, which UTF-8 cannot hold, is shown as a question mark.
