@@ -49,6 +49,7 @@ WORDS: Mapping[str, str] = {
     "heard of": "known, or reported",
     "untold": "unreported",
     "of whom": "a sentence with a subject",
+    "counted apart": "counted separately",
     "made again": "rebuilt",
     "matches today": "current_version_matches",
     "under way": "in progress",

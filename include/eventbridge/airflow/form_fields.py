@@ -1,4 +1,4 @@
-"""What the forms of the DAGs share: proposed names from rule files, checks of values, and the record of a request."""
+"""Shared parts of the DAGs' forms: proposed names from rule files, checks of values, and the record of a request."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def form_values(context: Context, fields: Collection[str], resumes: str = "") ->
 
 
 def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
-    """Raise UserError that names every required field that is empty; `required` maps each field to what it needs."""
+    """Raise UserError that names every empty required field; `required` maps each field to a text about its value."""
     empty = [f"{name} ({what})" for name, what in required.items() if not form[name]]
     if empty:
         listed = f"{', '.join(empty[:-1])} and {empty[-1]}" if len(empty) > 1 else empty[0]

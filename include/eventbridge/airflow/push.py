@@ -33,7 +33,7 @@ class PushOperator(BaseOperator):
     """Delivers one chunk. `batch_id` is templated; if it is "", the task does nothing.
 
     It is an operator and not a decorated function because only an operator has `on_kill`: Airflow's SIGTERM alone ends
-    nothing, and SIGKILL follows 5 s later. Until then the push awaits responses and records what it sent.
+    nothing, and SIGKILL follows 5 s later. Until then the push awaits responses and records its attempts.
     """
 
     template_fields: Sequence[str] = ("batch_id",)
@@ -80,7 +80,7 @@ class PushOperator(BaseOperator):
             self.log.warning("Airflow asked the push to stop; unsent deliveries are retried later")
 
     def on_kill(self) -> None:
-        """Ask the push to stop; first it records what it sent."""
+        """Ask the push to stop; it records its attempts first."""
         if self._stop is not None:
             self._killed = True  # logged once it has stopped: this call may interrupt a write to the log
             self._stop.set()

@@ -279,7 +279,7 @@ def with_name(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
-    """Return the result of `find` on the installation, restricted to what the caller may see.
+    """Return the result of `find` on the installation, restricted to the documents that the caller may see.
 
     Raises CallRefused if a value of the call is wrong, or if the caller's limit to owners forbids this call.
     """

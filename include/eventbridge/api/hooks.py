@@ -34,7 +34,7 @@ _REJECTED = (
     "The call is rejected: no webhook of this name accepts this signature. Check the name, the secret and the clock; "
     "the log of the server has the reason"
 )
-#: A rejection comes a multiple of this after the end of the body, so that its timing does not show what was checked.
+#: A rejection comes a multiple of this after the end of the body, so its timing does not reveal which check failed.
 _REJECTED_SECONDS = 0.1
 #: How often the body of a rejected call is hashed: once for each secret of a webhook that is changing its secret. Many
 #: large bodies at a time show the work, as they wait for each other.

@@ -193,7 +193,7 @@ def shadows(
 
 @router.post("/rules/{rule}/release", summary="Release a rule on hold")
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
-    """Release a rule that is on hold, and return what is scheduled now."""
+    """Release a rule that is on hold, and return the deliveries and deferred matches that are scheduled now."""
 
     def released(runtime: Runtime) -> Any:
         find_rule(runtime.rule_set(), rule)
@@ -228,7 +228,7 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
     """Send the transformed event to the target once, and return its response. It does not count as a delivery.
 
-    The beginning of the response needs the scope `payloads`: a target may repeat what it was sent.
+    The beginning of the response needs the scope `payloads`: a target may repeat the payload.
     """
     content = await request.body()
 

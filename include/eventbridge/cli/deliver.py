@@ -160,15 +160,15 @@ def _print_taken_over(runtime: Runtime, runner: str) -> None:
     if process := streaming_process(runtime, runner):
         note(
             f"process {process} delivers the events of runner {runner!r}: taking over at the end of its batch, within "
-            f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process is suspended: what it had in "
-            "flight is sent again then"
+            f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process is suspended: then its requests in "
+            "flight are sent again"
         )
     if found := pushes_at_work(runtime, runner):
         batch_id, workers = found
         note(
             f"process {' and '.join(workers)} is sending batch {batch_id} of runner {runner!r}: it finishes the chunks "
             "that it is sending, and this process delivers the rest. Nothing is sent twice, unless that process is "
-            "suspended: what it had in flight is sent again then"
+            "suspended: then its requests in flight are sent again"
         )
 
 

@@ -42,7 +42,7 @@ def suggestion(word: str, known: Collection[str], what: str) -> str:
 def misplaced_option(option: str, root: Any, words: Iterable[str]) -> str | None:
     """Return where to write an option that stands before the command that has it; None if no command has it.
 
-    `root` is the command `eventbridge`, `words` what was written after it.
+    `root` is the command `eventbridge`, `words` are its arguments.
     """
     command, path = root, ["eventbridge"]
     for word in words:

@@ -55,7 +55,7 @@ NOWHERE: Final = TargetLocations()
 
 @lru_cache(8)  # a push asks for each of thousands of targets
 def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
-    """Return what begins the paths and keys below folders, and at URIs of stores, ledgers and rule files."""
+    """Return the prefixes of paths and keys of folders, and of the URIs of stores, ledgers and rule files."""
     own = [f"{os.path.realpath(each)}/" for each in folders]
     for uri in uris:
         if found := _BUCKET.fullmatch(uri):

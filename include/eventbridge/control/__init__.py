@@ -1,1 +1,1 @@
-"""What operators change: overrides, releases, tokens, published events and rules; and what they try first."""
+"""Operations on an installation: overrides, releases, tokens, publishing of events and rules, and trials."""

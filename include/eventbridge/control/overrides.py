@@ -69,7 +69,7 @@ class OverrideResult:
     released: int = 0
 
     def __str__(self) -> str:
-        """Return what was done, in sentences for people."""
+        """Return the changes as sentences for people."""
         name = f"{self.rule}/{self.target}" if self.target else self.rule
         done, already = (text.format(name=name, value=self.value) for text in _ACTIONS[self.action][1:])
         if not self.changed and not self.released:

@@ -110,7 +110,7 @@ class CurlCall:
 def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
     """Return what the current rule sends a target of an event; nothing is sent, no connection is read.
 
-    Raises NotFoundError, EventError for what is not an event, TransformFailed, UserError for a target that is not of
+    Raises NotFoundError, EventError for an invalid event, TransformFailed, UserError for a target that is not of
     the type http or that only Spark transforms.
     """
     spec = find_target(runtime.rule_set(), rule, target)

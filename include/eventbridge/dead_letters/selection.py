@@ -85,7 +85,7 @@ class Selection:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Selection:
-        """Read what `as_json` wrote."""
+        """Read a document that `as_json` wrote."""
         times = {key: datetime.fromisoformat(values[key]) for key in ("since", "until") if key in values}
         return cls(**{**values, **times, "names": tuple(values.get("names", ()))})
 

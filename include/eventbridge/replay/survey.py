@@ -1,4 +1,4 @@
-"""Surveys what a replay would take: counts and samples, with nothing recorded and nothing sent."""
+"""Counts the events that a replay would take, with samples; records and sends nothing."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class ReplaySurvey:
 
 
 def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = None) -> ReplaySurvey:
-    """Return what a replay would take if it began now; only rule sets are written to the store.
+    """Return counts and samples of the events that a replay would take if it began now.
 
-    `max_files`: the maximum number of archive files to read.
+    Only rule sets are written to the store. `max_files`: the maximum number of archive files to read.
     """
     replay = made_of(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()

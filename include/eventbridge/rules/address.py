@@ -36,7 +36,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]
 
 
 def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
-    """Return what is wrong with an http target's URL, and the remedy; the message never shows a credential."""
+    """Return the error of an http target's URL, and the remedy; the message never shows a credential."""
     if "${" in url:
         return "a URL is used literally: ${...} is not replaced", "Write the full address"
     if not _URL_CHARACTERS.fullmatch(url) or _BAD_ESCAPE.search(url):
@@ -81,7 +81,7 @@ def _secrets(parts: SplitResult) -> Iterator[str]:
 
 
 def path_error(path: str) -> tuple[str, str] | None:
-    """Return what is wrong with a file target's path, and the remedy."""
+    """Return the error of a file target's path, and the remedy."""
     if "${" in path or path.startswith("~"):
         return "a path is used literally: ~ and ${...} are not replaced", "Write the full path"
     if "\0" in path or not path.isprintable():

@@ -183,7 +183,7 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
-        """Read what `to_lines` wrote, all of it."""
+        """Read all lines that `to_lines` wrote."""
         buses, modes, quotas, expressions, *lines = text.split("\n")
         rules = RuleLines.of_text(lines)
         rules.read_all()

@@ -1,7 +1,7 @@
 """Claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
 
 A claim ends early only if its process, `host:number`, is dead; a process on another host counts as alive. A push that
-was suspended until its claim expired loses the chunk. When it continues, it records what it had in flight, unless the
+was suspended until its claim expired loses the chunk. When it continues, it records its requests in flight, unless the
 batch has been settled.
 """
 

@@ -1,4 +1,4 @@
-"""Opens a runtime for the settings of a process: the ledger, the store, and what rule files name.
+"""Opens a runtime for the settings of a process: the ledger, the store, and the sources in rule files.
 
 Commands, Airflow's tasks and the API call it. Stages receive the runtime, and import none of this.
 """

@@ -68,7 +68,7 @@ class Runtime:
         return replace(self, owners=None if owners is None else frozenset(owners))
 
     def close(self) -> None:
-        """Close the ledger's connections, and send what the telemetry has buffered."""
+        """Close the ledger's connections, and send the buffered telemetry."""
         self.ledger.close()
         self.telemetry.close()
 

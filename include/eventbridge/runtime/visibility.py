@@ -43,7 +43,7 @@ def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
 
 
 def visibility_of(runtime: Runtime) -> Visibility:
-    """Return what the user of a runtime sees.
+    """Return the visibility of a runtime's user.
 
     Operational events are about everybody's rules: only the owner of the bus `eventbridge` sees them.
     """

@@ -1,4 +1,4 @@
-"""The requests and responses of a target: what is, or will be, sent for a delivery, and the last responses."""
+"""The requests and responses of a target: the past or next request of a delivery, and the last responses."""
 
 from __future__ import annotations
 

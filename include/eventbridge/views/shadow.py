@@ -94,7 +94,7 @@ def _compare_batch(
 
 
 class _Output(NamedTuple):
-    """What the transform of one delivery made: its hash, which is compared, and its beginning, which is shown."""
+    """The output of one delivery's transform: its hash, for comparison, and its beginning, for display."""
 
     delivery_id: bytes
     event_id: str

@@ -33,7 +33,7 @@ from eventbridge.views.partitions import (
 )
 from eventbridge.views.target_status import TargetStanding, target_standings
 
-#: What a deferred match on hold waits for if rule files and ledger do not hold it: pools are Airflow's.
+#: Reason of a deferred match on hold that neither rule files nor the ledger hold: pools are Airflow's.
 _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 _REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
 
@@ -278,7 +278,7 @@ def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredM
 
 @dataclass(frozen=True)
 class StalledRunner:
-    """A stalled runner; `why` says what it waits for or, if that never comes, the remedy."""
+    """A stalled runner; `why` names the condition that it waits for or, if that can never be met, the remedy."""
 
     runner: str
     why: str

@@ -57,7 +57,7 @@ BACKTEST_LIMIT = timedelta(hours=6)
 @task(**TASK, do_xcom_push=False)
 @without_traceback
 def backtest() -> None:
-    """Run the form's candidate over the archive, and log what it would deliver and where the report is."""
+    """Run the form's candidate over the archive; log its deliveries and the path of the report."""
     from eventbridge.airflow.spark import open_router
     from eventbridge.control.backtest import backtest_rules
 

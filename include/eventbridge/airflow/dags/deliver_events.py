@@ -144,7 +144,7 @@ class StreamingOperator(BaseOperator):
         share_batch_id(batch_id)
 
     def on_kill(self) -> None:
-        """Ask the streaming task to end; it records first what it sent."""
+        """Ask the streaming task to end; it records its attempts first."""
         self._stop.set()
 
     def _is_streaming(self, runtime: Runtime) -> bool:

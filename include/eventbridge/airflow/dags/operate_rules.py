@@ -98,7 +98,7 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
 
 
 def _summary(released: Released) -> str:
-    """Return what was released of a rule, as text."""
+    """Return a text about the released deliveries and deferred matches of a rule."""
     if released.nothing:
         return f"{released.rule} is not on hold, and has nothing to release"
     events = f"{released.events} deferred events" if released.deferred_matches else ""

@@ -39,7 +39,7 @@ def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
 @router.get("/backtests/{backtest_id}")
 @reads_store
 def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
-    """Return one report: what a candidate matches and sends, or how two candidates differ, with samples."""
+    """Return one report: the matches and outputs of a candidate, or the differences of two, with samples."""
 
     def load(runtime: Runtime) -> object:
         require_payloads(request)

@@ -1,1 +1,1 @@
-"""What Kafka sources and Kafka targets share: the settings of a client, and its errors."""
+"""Client settings and errors that Kafka sources and Kafka targets share."""

@@ -1,1 +1,1 @@
-"""What RocketMQ sources and RocketMQ targets share: the client, its settings, and its errors."""
+"""The client, its settings and its errors, which RocketMQ sources and RocketMQ targets share."""

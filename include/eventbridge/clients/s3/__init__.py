@@ -1,1 +1,1 @@
-"""What stores and targets on S3 share: clients, uploads, and errors."""
+"""Clients, uploads and errors that stores and targets on S3 share."""

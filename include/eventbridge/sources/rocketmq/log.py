@@ -105,7 +105,7 @@ class RocketmqLog:
         return {Partition(*partition): offset for partition, offset in found.items()}
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Fetch from these offsets on in the background; `ends` and `read` then use what was fetched."""
+        """Fetch from these offsets on in the background; `ends` and `read` then use the fetched messages."""
         self._unfollow()
         earliest = {partition: self.earliest(partition) for partition in positions}
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}

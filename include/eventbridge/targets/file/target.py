@@ -88,7 +88,7 @@ class FileTarget:
 
     @staticmethod
     def flush_together(targets: Sequence[FileTarget]) -> list[str | None]:
-        """Flush all targets, and return what each of them lost.
+        """Flush all targets, and return for each why its lines were lost, or None.
 
         Writeback of all files starts before the first fsync: the file system then commits their metadata at once.
         """
@@ -207,7 +207,7 @@ class FileTarget:
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        # the kernel reports a failed write once and forgets it: a second fsync would vouch for what is lost
+        # the kernel reports a failed write once and forgets it: a second fsync would report success for lost data
         self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are retried."
         self._close_file()
         self._folders_to_sync.clear()

@@ -63,7 +63,7 @@ class BatchingHttpTarget(HttpTarget):
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
         """Send every request, in batch requests."""
-        assert isinstance(requests, Sequence), "what is next is looked at before it is taken"
+        assert isinstance(requests, Sequence), "the next request is inspected before it is taken"
         if not requests:
             return
         self._sent.clear()

@@ -22,7 +22,7 @@ from eventbridge.targets.http.headers import (
 from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.targets.http.tokens import TokenClient
 
-# RFC 6750, 2.1, and what other issuers put into tokens: anything visible
+# RFC 6750, 2.1; other issuers put any visible character into tokens
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_API_KEY_HEADER = "x-api-key"
 

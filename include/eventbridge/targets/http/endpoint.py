@@ -30,7 +30,7 @@ _SCHEME_AND_HOST = re.compile("[^:]*://[^/?#]*")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """What all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
+    """Settings that all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
 
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`.
     `secrets` are the parts of the URL to remove from responses before these are stored. `whole_responses`: keep

@@ -237,7 +237,7 @@ class EventTrace:
                 self._update_pending(row)
 
     def _update_pending(self, row: PendingDeliveries) -> None:
-        """Update the status of a delivery by what an operator or a pause changed since it became pending."""
+        """Update the status of a delivery by the changes of operators and pauses since it became pending."""
         if row.state == "closed" or row.taken_by is not None:
             return
         for name, each in self.deliveries.items():

@@ -77,7 +77,7 @@ def why(
     `event_id`: the id of an event or, if no event has it, of a delivery, which targets see as `webhook-id`.
     `max_unmatched`: the maximum number of rules that do not match. `rule`: only the result of this rule and its
     deliveries.
-    Raises NotFoundError, which says what was searched, if there is none; PartlySearched if a file cannot be read.
+    Raises NotFoundError, with the extent of the search, if there is none; PartlySearched if a file cannot be read.
     """
     if not event_id:
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")

@@ -79,7 +79,7 @@ class FoundMessage:
 
 @dataclass
 class ArchiveSearch:
-    """Searches index and archive; afterwards it reports what it searched, and what it could not read."""
+    """Searches index and archive, and records the extent of the search and the unreadable files."""
 
     runtime: Runtime
     wanted: IdQuery
@@ -109,7 +109,7 @@ class ArchiveSearch:
         return found
 
     def extent(self) -> SearchExtent:
-        """Return what was searched."""
+        """Return the extent of the search."""
         seen = visibility_of(self.runtime).buses
         buses = [self.wanted.bus] if seen is None or self.wanted.bus else sorted(seen)
         of_time = [self.runtime.ledger.archive.summary(self.wanted.since, self.wanted.until, each) for each in buses]
@@ -201,7 +201,7 @@ def _in_time(batch: Batch) -> tuple[datetime, str]:
 
 
 def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
-    """Yield the positions of messages with an id that no group has committed; adds to `notes` what was not searched."""
+    """Yield the positions of messages with an id that no group has committed; notes the unsearched buses."""
     for bus in buses:
         try:
             with closing(runtime.open_source(bus)) as source:

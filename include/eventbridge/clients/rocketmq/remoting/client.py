@@ -107,7 +107,7 @@ class Client:
         return self._offset(queue, codes.SEARCH_OFFSET, timestamp=milliseconds)
 
     def committed(self, group: str, queue: TopicQueue) -> int | None:
-        """Return what a group has committed for a queue, None if nothing."""
+        """Return the offset that a group has committed for a queue, None if there is none."""
         fields = {**_queue_fields(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
         response = self.ask_broker(queue, codes.QUERY_OFFSET, fields, (codes.SUCCESS, codes.NEVER_COMMITTED))
         return _number(response, "offset") if response.code == codes.SUCCESS else None
