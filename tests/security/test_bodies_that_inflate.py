@@ -9,8 +9,6 @@ import hmac
 import json
 import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -18,13 +16,12 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from api.application import application
 from api.server import Installation, order
 
 from eventbridge.api import call_pools
-from eventbridge.api.app import create_app
 from eventbridge.api.bodies import BATCHED, MAX_BYTES, bodies_of_request
 from eventbridge.api.refusal import CallRefused
-from eventbridge.cli.runtime import open_runtime
 from eventbridge.control import submissions
 
 #: More than the threads that all other calls share.
@@ -57,21 +54,9 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
     return made
 
 
-@asynccontextmanager
-async def api(folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of the application, whose token may publish."""
-    made = Installation(folder, more=HOOK, EVENTBRIDGE_CONN_CODE=f"http://?signing_secret={SECRET}")
-    for name, value in made.environ.items():
-        monkeypatch.setenv(name, value)
-    headers = {"authorization": f"Bearer {made.token('shop', 'publish:orders')}"}
-    with open_runtime() as runtime:
-        app = create_app(runtime)
-        transport = httpx.ASGITransport(app)
-        async with (
-            app.router.lifespan_context(app),
-            httpx.AsyncClient(transport=transport, base_url="http://api", headers=headers) as client,
-        ):
-            yield client
+def installation(folder: Path) -> Installation:
+    """Return an installation with a webhook."""
+    return Installation(folder, more=HOOK, EVENTBRIDGE_CONN_CODE=f"http://?signing_secret={SECRET}")
 
 
 def call(client: httpx.AsyncClient, path: str, number: int, coding: str = "gzip") -> asyncio.Task[httpx.Response]:
@@ -98,7 +83,7 @@ def test_other_calls_do_not_wait_until_bodies_are_inflated(
     """Health and tokens are checked while many bodies are read, a few at a time; then each gets its response."""
 
     async def attack() -> tuple[list[int], int, list[int]]:
-        async with api(tmp_path, monkeypatch) as client:
+        async with application(installation(tmp_path), monkeypatch) as client:
             calls = [call(client, path, number) for number in range(CALLS)]
             while reading.count < call_pools.MAX_BODY_READS:
                 await asyncio.sleep(0.01)
@@ -127,7 +112,7 @@ def test_a_body_that_waits_too_long_is_refused(
     monkeypatch.setattr(call_pools, "WAIT_SECONDS", 1.0)
 
     async def attack() -> tuple[list[httpx.Response], list[httpx.Response]]:
-        async with api(tmp_path, monkeypatch) as client:
+        async with application(installation(tmp_path), monkeypatch) as client:
             first = [call(client, path, number) for number in range(call_pools.MAX_BODY_READS)]
             while reading.count < call_pools.MAX_BODY_READS:
                 await asyncio.sleep(0.01)

@@ -212,6 +212,8 @@ class PublishRates:
 
 #: No more calls are joined once they have this many events: later calls would wait longer.
 MAX_JOINED = 5_000
+#: The maximum size of the events that wait for one bus, so that a slow bus leaves memory for the calls of others.
+MAX_QUEUED_BYTES = 128 * 1024 * 1024
 
 #: Body and key.
 Record = tuple[bytes, str | None]
@@ -234,10 +236,12 @@ class BusWriter:
     """
 
     def __init__(self, name: str, open_publisher: Callable[[], Publisher]) -> None:
+        self._name = name
         self._open = open_publisher
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._closed = False
-        self._closing = threading.Lock()
+        self._queued_bytes = 0
+        self._lock = threading.Lock()  # of `_closed` and `_queued_bytes`
         self._thread = threading.Thread(target=self._run, name=f"bus-{name}", daemon=True)
         self._thread.start()
 
@@ -245,18 +249,32 @@ class BusWriter:
         """Return a future of the records' positions; it is done once all of them are durable, or fails with BusError.
 
         A record that is too large for its topic is left out; the others are published.
-        Raises BusError once the writer is closed.
+        Raises BusError once the writer is closed, CallRefused (503) if the waiting records are too large.
         """
         call = _Call(records, topic)
-        with self._closing:
+        size = sum(map(_bytes_of, records))
+        call.positions.add_done_callback(lambda _: self._release(size))
+        with self._lock:
             if self._closed:
                 raise BusError("the bus was closed before the events were published. Nothing was published")
+            if self._queued_bytes + size > MAX_QUEUED_BYTES:
+                raise CallRefused(
+                    HTTPStatus.SERVICE_UNAVAILABLE,
+                    f"The bus {self._name!r} takes events more slowly than they arrive, and {MAX_QUEUED_BYTES:,} bytes "
+                    "wait for it. Send the call again after Retry-After. Nothing was published",
+                    {"retry-after": "1"},
+                )
+            self._queued_bytes += size
             self._calls.put(call)
         return call.positions
 
+    def _release(self, size: int) -> None:
+        with self._lock:
+            self._queued_bytes -= size
+
     def close(self) -> None:
         """Publish the queued calls, then close the bus."""
-        with self._closing:
+        with self._lock:
             self._closed = True
             self._calls.put(None)
         self._thread.join()

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Request, Response
 from eventbridge.api.bodies import unpacked
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import run_on_webhook
-from eventbridge.api.publish import RESPONSES, content_of, publish_response
+from eventbridge.api.publish import RESPONSES, content_of, hold_inflated, publish_response
 from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
@@ -95,6 +95,7 @@ async def take(
         submissions = await run_on_webhook(request, content, read)
     except EventError as error:
         return publish_response([PublishResult("", error=str(error))])
+    hold_inflated(request, submissions)
     records = [each.record for each in submissions if not each.error]
     await buses.check_rate(bus, len(records))
     positions = await buses.publish(bus, bus.source.topics[0], records) if records else []

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from http import HTTPStatus
 
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventbridge.api.bodies import MAX_BYTES
@@ -18,6 +20,8 @@ BODY_SECONDS = 40.0
 #: The maximum size of all bodies in progress, for webhooks and for other calls: callers of webhooks have no token.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
+#: In the state of a request: a function that counts more bytes of its call.
+_HOLD = "hold"
 
 
 class _Body:
@@ -99,6 +103,7 @@ class BodyLimit:
             return
         bodies = self._of_webhooks if scope["path"].startswith(_WEBHOOKS) else self._of_others
         body = bodies.begin()
+        scope.setdefault("state", {})[_HOLD] = partial(_hold, bodies, body)
         try:
             await self._app(scope, _limited(receive, bodies, body), send)
         finally:
@@ -132,6 +137,21 @@ def _limited(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
     return receive_within_limits
 
 
+def hold(request: Request, count: int) -> None:
+    """Count bytes that were made from the body of a call, such as a decompressed body, until the call ends.
+
+    At the limit it refuses incomplete bodies of other calls, else it raises HTTPException (503).
+    Use it in the event loop, after the body was read.
+    """
+    request.scope["state"][_HOLD](count)
+
+
+def _hold(bodies: _Bodies, body: _Body, count: int) -> None:
+    bodies.add(body, count)
+    if body.is_refused:
+        raise _too_many_bodies()
+
+
 def _too_late() -> HTTPException:
     detail = f"The body did not arrive within {BODY_SECONDS:g} seconds"
     return HTTPException(HTTPStatus.REQUEST_TIMEOUT, detail, {"connection": "close"})
@@ -139,7 +159,7 @@ def _too_late() -> HTTPException:
 
 def _too_many_bodies() -> HTTPException:
     detail = (
-        "The server holds too many request bodies, and refuses large ones that arrive slowly. "
+        "The server holds too many request bodies, and refuses large ones that arrive slowly first. Nothing was done. "
         "Retry after the delay in Retry-After"
     )
     return HTTPException(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"connection": "close", "retry-after": "5"})

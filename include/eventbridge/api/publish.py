@@ -17,6 +17,7 @@ from eventbridge.api.bodies import BATCHED, MAX_BYTES, STRUCTURED, bodies_of_req
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import run_on_body
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
+from eventbridge.api.middleware import hold
 from eventbridge.api.refusal import PROBLEM, CallRefused
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
@@ -71,7 +72,8 @@ _STATUSES = {
     415: "The content type belongs to no CloudEvents mode, or the content coding is neither gzip nor deflate.",
     422: "The Idempotency-Key was used for another call.",
     429: "The bus takes no events: disk, store, backlog, or a quota of its owner. Send them again after Retry-After.",
-    503: "The bus or the ledger fails; the events may or may not be on the bus. Send them again after Retry-After.",
+    503: "The bus or the ledger fails, and the events may or may not be on the bus; or the server is at a limit, and "
+    "nothing was published. Send them again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"model": PublishResponse, "description": "All events are on the bus."},
@@ -129,6 +131,7 @@ async def publish(
         # failed, or whose response has expired.
         name = "" if key is None else f"{token.name} {key} {call_hash}"
         submissions = await run_on_body(request, content, lambda: read(name))
+        hold_inflated(request, submissions)
         records = [each.record for each in submissions if not each.error]
         await buses.check_rate(found, len(records))
         positions = await buses.publish(found, chosen, records) if records else []
@@ -136,6 +139,15 @@ async def publish(
 
     idempotency: Idempotency = request.app.state.idempotency
     return await idempotency.once(token.name, key, call_hash, call)
+
+
+def hold_inflated(request: Request, submissions: Sequence[Submission]) -> None:
+    """Count the events of a compressed body among the bytes of all bodies, until the call ends.
+
+    Raises HTTPException (503) at the limit. Only the few bodies that are being read at a time are not counted yet.
+    """
+    if "content-encoding" in request.headers:
+        hold(request, sum(len(each.body) for each in submissions))
 
 
 def publish_response(results: Sequence[PublishResult]) -> Response:
