@@ -137,7 +137,7 @@ def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
             pause = status.paused_until if status is not None else None
-            # an open breaker or a pause lets nothing through before
+            # an open breaker or a pause allows no delivery before
             due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
     deferred_match = due_deferred_matches(runtime, runner)
     return min([*due, deferred_match] if deferred_match is not None else due, default=None)

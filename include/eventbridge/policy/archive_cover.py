@@ -16,7 +16,7 @@ def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFi
     """Return the files that hold every event once, in order of partition and offset, and the offsets to take from each.
 
     Files that `runner` landed come first; files of other runners add the events that its own files lack. A file that
-    adds nothing is left out.
+    adds no event is omitted.
     """
     taken: dict[Partition, list[Span]] = defaultdict(list)
     found = []

@@ -37,14 +37,14 @@ _SAYS_WHY = "the recorded response has the target's error text"
 
 @dataclass(frozen=True)
 class Limits:
-    """The most deliveries and bytes of a batch request; a single delivery may be larger."""
+    """The maximum deliveries and bytes of a batch request; a single delivery may be larger."""
 
     count: int
     size_bytes: int
 
 
 class Candidate(NamedTuple):
-    """A delivery that is next: with `kind` None it is sent alone; `most` limits the size of its batch request."""
+    """A next delivery: with `kind` None it is sent alone; `most` limits the size of its batch request."""
 
     kind: Kind | None
     size_bytes: int
@@ -65,7 +65,7 @@ def kind_of(content_type: str) -> Kind | None:
 def together(candidates: Iterable[Candidate], limits: Limits) -> int:
     """Return how many of the next deliveries, in order, are sent in one request: at least one.
 
-    At most one more candidate than that is consumed. Returns 0 if there is none.
+    At most one candidate beyond the request is consumed. Returns 0 if there is none.
     """
     count, size_bytes, most = 0, 1, limits.count
     first: Kind | None = None
@@ -121,7 +121,7 @@ def batch_request_id(ids: Sequence[str]) -> str:
 
 
 class ResponseContent(NamedTuple):
-    """The content of a 2xx beside its status: the complete body, and two headers as received."""
+    """The content of a 2xx response: the complete body, and two headers as received."""
 
     body: bytes
     content_type: str = ""
@@ -140,7 +140,7 @@ class Reading(NamedTuple):
 
 
 class _Unclear(Exception):
-    """The body has no known form; the message says why."""
+    """The body has no known form; the message has the reason."""
 
 
 def read_response(response: Response, content: ResponseContent, ids: Sequence[str]) -> Reading:
@@ -171,7 +171,7 @@ def read_response(response: Response, content: ResponseContent, ids: Sequence[st
 def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any] | None:
     """Return the body if it has results or an index; None: only the status counts. Raises _Unclear."""
     declared = _JSON_TYPE.fullmatch(content.content_type) is not None
-    named = RESULTS.encode() in content.body or INDEX.encode() in content.body  # whatever content type it declares
+    named = RESULTS.encode() in content.body or INDEX.encode() in content.body  # for any declared content type
     value = None
     if content.body.strip() and (declared or named or code == 207):
         try:
@@ -191,7 +191,7 @@ def _by_index(response: Response, content: ResponseContent, index: Any, count: i
     if index == count:
         return (response,) * count
     refused = _refused(response, content, "NotAcknowledged", f"the target acknowledged {index} of {count}")
-    # Deliveries after the first that was not accepted did not fail; a target that asks for a pause gets it for all.
+    # Deliveries after the first refused one did not fail; a pause that the target asks for applies to all.
     behind = None if content.retry_after is None else refused
     return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 

@@ -51,14 +51,13 @@ class Take(NamedTuple):
 
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
-    """Return how much to take from each partition: at most `max_events` in total, in equal shares of topics, then of
-    their partitions.
+    """Return how many events to take from each partition: at most `max_events` in total, in equal shares of the topics,
+    then of their partitions.
 
     `weights`: a topic of weight 3 gives three times as much as one of weight 1, the default. An unused part of a share
     goes to the others, so that `max_events` are taken if that many exist. So a quiet topic does not wait for the
     backlog of another. A partition with events gives at least one, if `max_events` suffices. Offsets that a log no
-    longer holds do not count; they are taken with the rest and recorded as a gap. Partitions that give nothing are
-    left out.
+    longer holds do not count; they are included and recorded as a gap. Partitions without events are omitted.
     """
     # The remainder goes to the first: another partition each time, or the last ones would starve in small batches.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
@@ -128,8 +127,8 @@ class Part(NamedTuple):
 def part_of_chunks(total: ChunkTotal, small: ChunkSize) -> Part:
     """Return the deliveries of a batch that are handed out to a pool, and how many full chunks they are.
 
-    Several chunks count as full: each except the last has no room for the next piece. A single chunk counts as no more
-    than if each of its targets had small chunks, because its other content is not examined.
+    If there are several chunks, they count as full: each except the last has no room for the next piece. A single chunk
+    counts as no more than if each of its targets had small chunks, because its other content is not examined.
     """
     return Part(total.pool, total.rows, min(total.chunks, max(total.rows / small.deliveries, total.size / small.size)))
 
@@ -166,7 +165,7 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
 
 
 def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
-    """Return waiting work in the order in which to serve it: a backlog gets one turn a round.
+    """Return waiting work in the order in which to serve it: each backlog is served once per round.
 
     Work that was never served comes first, the most recently served comes last (`served`: by which batch; their ids
     sort by time). If two were served together, the one that has waited longer comes first.
@@ -175,7 +174,7 @@ def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) ->
 
 
 def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
-    """Return the share of `room` for each: never more than it wants, and equal shares for equal wants.
+    """Return the share of `room` for each: never more than its demand, and equal shares for equal demands.
 
     With `weights`, whole numbers from 1 on, twice the weight gets twice the share. The remainder goes to the first
     ones, one each.

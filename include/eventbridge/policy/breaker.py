@@ -16,7 +16,7 @@ WINDOW = timedelta(seconds=30)
 #: The breaker opens if there were at least this many attempts within the window and this share of them failed.
 LEAST_ATTEMPTS = 10
 FAILED_SHARE = 0.7
-#: How long it stays open before the next probe.
+#: How long the breaker stays open before the next probe.
 OPEN = timedelta(seconds=30)
 #: The number of good probes after which it closes.
 GOOD_PROBES = 5
@@ -24,7 +24,7 @@ GOOD_PROBES = 5
 RAMP = timedelta(seconds=30)
 #: A target is slow if this share of LEAST_ATTEMPTS or more attempts within the window was slow.
 SLOW_SHARE = 0.5
-#: So many of its chunks in a row must be quick, and OPEN must have passed, before it leaves the slow lane.
+#: A target leaves the slow lane after this many quick chunks in a row, and not before OPEN has passed.
 QUICK_CHUNKS = 5
 
 
@@ -42,7 +42,8 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push of a target ended: it settled `settled` of `allowed`, the deliveries that only the target could delay.
+    """The end of a target's push: it settled `settled` of the `allowed` deliveries, those that only the target could
+    delay.
 
     `spent`: the target's responses took at least half of the budget, and the budget ended before the work did.
     `apart`: the push was in the slow lane. `contacted` False: nothing was sent, so nothing was learned of the target.
@@ -89,7 +90,7 @@ class Tally:
 
     @property
     def is_word_against(self) -> bool:
-        """Return whether it holds anything that a healthy target never has."""
+        """Return whether any field has a value that a healthy target never has."""
         spent = self.ended is not None and self.ended.contacted and self.ended.spent and not self.ended.half
         bad = self.total.failed > 0 or self.total.slow > 0 or self.no_response > 0
         return spent or bad or self.paused_until is not None
@@ -121,7 +122,7 @@ def is_slow(window: Count) -> bool:
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
     """Return which of a target's deliveries may be sent now; `status` None: it was always ok.
 
-    `apart`: all, but in the slow lane, apart from those of other targets.
+    `apart`: all deliveries, but in the slow lane, in chunks without other targets.
     """
     if status is None or status.state == "ok":
         return "all"
@@ -133,7 +134,7 @@ def admits(status: TargetStatus | None, now: datetime) -> Admission:
 def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> TargetStatus:
     """Return the status of a target after the report of a push; `window` holds the attempts of all pushes in 30 s.
 
-    A disabled target stays so until a person acts.
+    A disabled target stays disabled until an operator enables it.
     """
     if status.state == "disabled":
         return status
@@ -231,7 +232,7 @@ def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
         return replace(status, until=now) if status.state == "half-open" else status  # the next push may probe
     reason = f"settled {ended.settled} of {ended.allowed} deliveries within the push budget"
     if ended.spent and not ended.half:
-        # a target that delivers, even slowly, needs no rest: its next chunk may be sent at once
+        # a target that delivers, even slowly, needs no pause: its next chunk may be sent at once
         slow = ended.delivered > 0
         return _degraded(status, reason, now, now if slow else now + OPEN, slow=slow)
     if status.slow and status.state != "ok":

@@ -51,7 +51,7 @@ class PlannedPiece:
 class ChunkLimits:
     """The limits of the chunks of a batch; `pools` holds the known pools, other pools are not bounded.
 
-    `small` is the smallest limit of a chunk; it always applies to pieces that are not handed out, which wait together.
+    `small` is the smallest limit of a chunk; it always applies to pieces that are not handed out, which share chunks.
     """
 
     small: ChunkSize
@@ -129,7 +129,7 @@ def _hold_reason_of(
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
     if piece.shard is not None:
-        return None  # a waiting row of a shard keeps all later rows back: see _shards_within
+        return None  # a waiting row of a shard holds back all later rows: see _shards_within
     return "" if piece.early or status != "ok" else None
 
 
@@ -205,7 +205,8 @@ class _ChunkFill:
         self._taken: dict[ChunkSize, tuple[int, int]] = {}
 
     def take(self, most: ChunkSize, count: int, size: int) -> bool:
-        """Add rows of a target if the used shares of all chunk limits stay at or below one; return whether."""
+        """Add rows of a target if the used shares of all chunk limits stay at or below one; return whether they were
+        added."""
         deliveries, taken_bytes = self._taken.get(most, (0, 0))
         taken = self._taken | {most: (deliveries + count, taken_bytes + size)}
         by_count = sum(count / of.deliveries for of, (count, _) in taken.items())

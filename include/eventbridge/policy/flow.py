@@ -1,4 +1,4 @@
-"""The rates and capacity of a partition, the time until its lag is gone, and quantiles of latency. Pure."""
+"""Computes the rates and capacity of a partition, the time until its lag is zero, and quantiles of latency. Pure."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ FULL_BATCHES = 10
 class Flow:
     """Rates of one partition in events a second, over the last five minutes.
 
-    `capacity` is the median of the last ten batches that took all they were allowed to; None: there was none, so it is
-    unknown. `drains_in_seconds`: when the lag is gone if both rates stay the same; None: never, or unknown.
+    `capacity` is the median of the last ten batches that took the allowed maximum; None if there was no such batch.
+    `drains_in_seconds`: the time until the lag is zero if both rates stay the same; None: never, or unknown.
     """
 
     published: float

@@ -1,4 +1,4 @@
-"""Decides why pending deliveries or deferred matches cannot be taken, apart from their due time."""
+"""Decides why pending deliveries or deferred matches cannot be taken although they are due."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _OF_SCHEMAS: Mapping[SchemaChangeKind, OperationType] = {
 #: The maximum number of rules that one event about a schema names.
 _RULES_NAMED = 50
 
-#: The most delivery ids that one event about dead letters names.
+#: The maximum number of delivery ids in one event about dead letters.
 _IDS_NAMED = 10
 
 _UNWELL: tuple[TargetState, ...] = ("degraded", "half-open")
@@ -121,7 +121,7 @@ def of_dead_letters(
 def of_running_late(
     rule: str, target: str, within_seconds: float, late: RunningLate, time: datetime
 ) -> OperationalEvent:
-    """Return the event for deliveries that still wait when 80 % of their `deliver_within` has passed."""
+    """Return the event for deliveries that are still pending when 80 % of their `deliver_within` has passed."""
     data = {
         "rule": rule,
         "target": target,
@@ -183,7 +183,7 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
 def of_rule_on_hold_at_delivery(
     rule: str, target: str, delivery: str, position: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
-    """Return the event for a rule on hold at a delivery that, as a batch found at `time`, cannot be made.
+    """Return the event for a rule on hold at a delivery that failed for good; a batch found this at `time`.
 
     `position` is that of its event on the bus, `<topic>/<partition>/<offset>`.
     """

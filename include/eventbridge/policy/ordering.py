@@ -68,7 +68,7 @@ class Open:
     """The open deliveries of a target beside those to be sent; it decides which of the latter must wait.
 
     A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition. A
-    head was tried or is on hold, and is always the first of its key. Beyond that, order across partitions is not
+    head is the first delivery of its key, and was tried or is on hold. Beyond that, order across partitions is not
     guaranteed.
     """
 
@@ -110,7 +110,7 @@ Each = TypeVar("Each", bound=Hashable)
 
 
 class DeliveriesByKey(Generic[Each]):
-    """The deliveries of a push: those of one key go one after the other in bus order; other keys do not wait."""
+    """The deliveries of a push: those of one key are sent one after the other in bus order; other keys do not wait."""
 
     def __init__(self, deliveries: Iterable[tuple[str, Position, Each]]) -> None:
         self._waiting: dict[str, deque[Each]] = defaultdict(deque)
@@ -175,5 +175,5 @@ def waits_for_order(hold_reason: str) -> bool:
 
 
 def is_marked(hold_reason: str) -> bool:
-    """Return whether a person has decided about the delivery at which its rule was on hold."""
+    """Return whether an operator has decided about the delivery at which its rule was on hold."""
     return hold_reason in (RELEASED, SKIPPED)

@@ -51,7 +51,7 @@ def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[
 def counts_of(reconciliation: Reconciliation, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
     """Return a rule's counts in the reconciliation of a batch; each matched event has one delivery for each target.
 
-    A shadow does not count: its deliveries are settled whatever its target responds.
+    Shadows do not count: their deliveries are settled for any response.
     """
     keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]
     matched = [reconciliation.matched.get(key, _NOTHING).count for key in keys]

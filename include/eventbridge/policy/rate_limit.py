@@ -28,7 +28,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Lease:
-    """Tokens that one push may use within a second; if there are none, the next one is available in `wait_seconds`."""
+    """Tokens that one push may use within a second; without tokens, the next one is available in `wait_seconds`."""
 
     granted: int
     wait_seconds: float
@@ -85,7 +85,8 @@ def second_of(rate: float) -> int:
 
 @dataclass(frozen=True)
 class Balance:
-    """How many events an owner may publish at once, at a time; negative: a call took more than the balance held."""
+    """The number of events that an owner may publish at once, and when it was computed; negative: a call took more than
+    the balance."""
 
     events: float
     at: datetime

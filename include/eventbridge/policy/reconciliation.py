@@ -61,7 +61,7 @@ class Reconciliation:
 
 @dataclass(frozen=True)
 class Difference:
-    """One equation that does not hold: its subject and both sides."""
+    """A violated equation: its subject and both sides."""
 
     subject: str
     expected: str

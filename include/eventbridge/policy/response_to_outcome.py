@@ -37,15 +37,15 @@ _LONGER = 1.25
 _LEAST_SPARE_SECONDS = 0.25
 
 
-#: How long before its maximum age a delivery is tried for the last time if its target asks for a longer wait: a retry
-#: is sent some seconds after it falls due.
+#: How long before its maximum age a delivery gets its last try if its target asks for a longer wait: a retry is sent
+#: some seconds after it falls due.
 LAST_CHANCE = timedelta(minutes=1)
 
 
 class RetryTerms(NamedTuple):
     """The terms of a target's retries: its policy, its timeout in seconds, and its delivery window.
 
-    `retry_after_max` is the longest wait for which it can ask.
+    `retry_after_max` is the longest wait that it can ask for.
     """
 
     policy: RetryPolicy
@@ -101,7 +101,7 @@ def decide(
 
 
 def is_failure(response: Response) -> bool:
-    """Return whether a response is a failure of the target and not of this delivery alone; its breaker counts it."""
+    """Return whether a response is a failure of the target, which its breaker counts, and not only of this delivery."""
     if response.accepted or response.abort or response.error_class == INTERRUPTED:
         return False
     return _is_retryable(response)
@@ -177,9 +177,9 @@ def retry_after(header: str | None, now: datetime, longest: timedelta) -> dateti
 def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: datetime, draw: float) -> datetime | None:
     """Return until when a target that responded with 429 is paused; None: it asked for no pause, or the pause is over.
 
-    The pause is its `Retry-After`, at most `retry_after_max`; without one, the policy's wait after attempt number
-    `attempts`, at most `PENALTY_MAX`.
-    A 503 with `Retry-After` concerns its own delivery only: its target may accept the next one.
+    The pause is its `Retry-After`, at most `retry_after_max`; without `Retry-After`, it is the policy's wait after
+    attempt number `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After` concerns its own delivery only: its
+    target may accept the next one.
     """
     if response.code != 429:
         return None
@@ -208,8 +208,7 @@ def _describe(response: Response) -> str:
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
     """Return the seconds after which a response is slow, or a request without one counts as timed out.
 
-    A push waits for a response until the timeout or the end of its budget, whichever comes first; the shorter of the
-    two counts.
+    A push waits for a response until the timeout or until the end of its budget; the earlier of the two counts.
     """
     return max(LEAST_SLOW_SECONDS, SLOW_SHARE_OF_TIMEOUT * min(timeout_seconds, budget_seconds))
 

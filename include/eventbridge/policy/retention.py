@@ -10,7 +10,7 @@ from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.redelivery import Replay
 from eventbridge.model.storage import STEPS, Kept, Need
 
-#: No younger record is removed, whatever rule files and settings say: stages of the previous day may still read it.
+#: No younger record is removed under any rule file or setting: stages of the previous day may still read it.
 LEAST_AGE = timedelta(hours=24)
 
 
@@ -55,14 +55,15 @@ class Retention:
 
 @dataclass(frozen=True)
 class Keeping:
-    """The records of a batch to keep from now on; `because`: why more than its age requires, "": no more."""
+    """The records of a batch to keep from now on; `because`: why it keeps more than its age requires, "" if it does
+    not."""
 
     kept: Kept
     because: str = ""
 
 
 def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection[Need]) -> Keeping:
-    """Return what is kept of a committed batch at `now`: never more than it has, never less than is needed.
+    """Return the records of a committed batch to keep at `now`: never more than it has, never less than is needed.
 
     A step is never skipped: a needed record keeps everything that is removed after it.
     """

@@ -41,7 +41,7 @@ UNANNOUNCED_SECONDS: Final = 0.05
 def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
     """Return whether to close a batch of `events` events, `age` seconds after the first.
 
-    `waits`: some of them are sent only when it closes.
+    `waits`: some of them are sent only when the batch closes.
     """
     if age < usual:
         return False
@@ -71,7 +71,7 @@ def poll_seconds(found: int, since: float) -> float:
 
 
 class QueuedTarget(NamedTuple):
-    """A target that waits for its turn, with the pool and the weight of its rule."""
+    """A target that waits for a slot, with the pool and the weight of its rule."""
 
     pool: str
     weight: int
@@ -112,7 +112,7 @@ def may_begin(
 
 
 def short_of_slots(streaming_runners: int, slots: int) -> str | None:
-    """Return a warning if streaming tasks of all runners would leave no slot; None: enough slots are left.
+    """Return a warning if streaming tasks of all runners would leave no slot, else None.
 
     `slots`: the tasks that run at a time, 0: any number.
     """

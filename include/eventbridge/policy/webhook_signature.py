@@ -40,8 +40,8 @@ def signature_problem(
 ) -> str:
     """Return why a webhook is rejected, "" if it is accepted: one of `keys` has signed it recently.
 
-    `headers` have names in lower case; `now` is in seconds since 1970. Whatever is wrong, `content` is hashed once for
-    each key, so that the time that it takes does not show which kind of signature is expected.
+    `headers` have names in lower case; `now` is in seconds since 1970. For every error, `content` is hashed once for
+    each key, so that the time does not show which kind of signature is expected.
     """
     claim = _CLAIMS[kind](headers, now)
     right = [_digest(key, claim.before, content) for key in keys]  # also of a call without a signature

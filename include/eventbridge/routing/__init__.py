@@ -1,1 +1,4 @@
-"""The code of Spark workers: turns events of a slice into delivery files. It imports no ledger, Spark or stage."""
+"""Turns the events of a slice into delivery files; this code runs in Spark workers.
+
+It imports no ledger, Spark or stage.
+"""

@@ -131,7 +131,7 @@ class _Candidate:
         self._settled: set[int] = set()  # rules of which only the count is still needed
 
     def is_counted(self, rule: str) -> bool:
-        """Return whether a rule is counted here instead of routed apart."""
+        """Return whether a rule is counted here instead of routed as a share."""
         return rule not in self._apart
 
     def take(self, file: str, events: SliceEvents) -> MatchedRows:
@@ -344,7 +344,7 @@ class NamedParts:
 
     @property
     def is_small(self) -> bool:
-        """Return whether there are few enough paths to extract all of them at once."""
+        """Return whether the paths are few enough to extract all of them at once."""
         return self._width <= _MAX_PATHS
 
     def unsure(

@@ -43,7 +43,7 @@ from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
 
-#: Events read at a time: a budget may be spent long before the end of a share.
+#: The number of events read at a time: a budget may be spent long before the end of a share.
 _EVENTS_AT_ONCE = 500
 #: The reason of a failure other than a failed transform; not a column of a delivery file.
 _REASON = "reason"

@@ -51,7 +51,8 @@ class FreshDeliveries(NamedTuple):
 
 
 class FreshlyRouted(NamedTuple):
-    """The deliveries of some events by target; `has_others`: rules that are routed apart, or later, match some too."""
+    """The deliveries of some events by target; `has_others`: rules that are routed separately or later match some of
+    them too."""
 
     deliveries: list[FreshDeliveries]
     has_others: bool

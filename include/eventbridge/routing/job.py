@@ -41,7 +41,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     slice_seconds: float = 0.0
     #: Old work, such as a replay: it leaves half of Spark's task slots to other jobs.
     old: bool = False
-    #: A worker that has spent this much on shares starts no more; 0 = unlimited (share_turns).
+    #: A worker that has spent this much CPU time on shares starts no more shares; 0 = unlimited (share_turns).
     budgeted_seconds: float = 0.0
 
     def another_try(self) -> RouteJob:
@@ -64,10 +64,10 @@ class Slice(Struct, frozen=True, tag="slice"):
 class RuleShare(Struct, frozen=True, tag="share"):
     """One budgeted rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
 
-    At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
-    `give_up` (reason, text): every event fails so, unseen.
-    Of a rule with Spark SQL `results` is the file of what Spark made of its events, as far as it came (sql_results);
-    `hold` says why Spark can make nothing of the others: they are left, and the rule is on hold.
+    At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails. `give_up`
+    (reason, text): every event fails so, unseen. For a rule with Spark SQL, `results` is the file of Spark's results
+    for its events, as far as Spark came (sql_results). `hold` is the reason why Spark cannot evaluate the others: they
+    are not routed, and the rule is put on hold.
     """
 
     slice_id: str

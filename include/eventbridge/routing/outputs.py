@@ -50,7 +50,8 @@ def failures(
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
     """Return the events without an output for a target, ascending, and the reasons.
 
-    Compiled code renders all of them and keeps nothing; the renderer sees what it handed back, and those that failed.
+    Compiled code renders all of them and keeps no output; the renderer then renders those that it handed back, and
+    those that failed.
     """
     deliveries = Deliveries(numbers, np.full(len(numbers), route, np.int64), np.zeros((len(numbers), 16), np.uint8))
     found: list[tuple[npt.NDArray[np.int64], list[str]]] = []

@@ -27,9 +27,9 @@ from eventbridge.transform.kernel.ids import DeliveryIds
 from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Renderers
 
-#: Programs that a process keeps; one of 10,000 rules takes 60 MB, its rules 35, its classes up to 64 as events come.
-#: A worker serves one runner, which may route two batches alternately: new events, and a replay with its own rule set.
-#: A third program (of the rules before a change, or a canary's) is not needed again soon.
+#: The number of programs that a process caches; one of 10,000 rules takes 60 MB, its rules 35, its classes up to 64 in
+#: time. A worker serves one runner, which may route two batches alternately: new events, and a replay with its own rule
+#: set. A third program (of the rules before a change, or a canary's) is not needed again soon.
 KEPT_PROGRAMS: Final = 2
 _programs: dict[tuple[str, str], RouteProgram] = {}
 _listeners: list[Callable[[str, RuleSet, str, float], None]] = []
@@ -60,7 +60,7 @@ class Route:
 
     @cached_property
     def waiting(self) -> WaitingTimes | None:
-        """Return its waiting times, None if its deliveries never wait."""
+        """Return the waiting times of its deliveries; None if they never wait."""
         return WaitingTimes.of(self.target)
 
     @cached_property
@@ -141,7 +141,7 @@ def on_compiled(listener: Callable[[str, RuleSet, str, float], None]) -> None:
 
 
 def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgram:
-    """Return the program of a rule set; what it was made into is kept for the next slice, of whatever replay."""
+    """Return the program of a rule set, which is cached for the next slice of any replay."""
     key = (rule_set_hash, bus)
     kept = list(_programs.items())  # threads may be at it too: each step here is whole for the others
     # Not the canary's, which may have been the last: nothing of it serves on another bus.
@@ -186,9 +186,8 @@ class WaitingTimes:
     def not_before(self, arrived_at: datetime, document: Callable[[], JsonValue]) -> datetime | None:
         """Return the earliest time of a delivery, in whole seconds; None: on arrival.
 
-        Depends on nothing but the event and the rule, so that every attempt of a slice gives the same result;
-        `document` is asked for only if a path leads into it. Raises TransformFailed if the event has something else
-        than a time there.
+        It depends only on the event and the rule, so that every attempt of a slice gives the same result; `document` is
+        called only if a path leads into it. Raises TransformFailed if the value in the event is not a time.
         """
         first = arrived_at + timedelta(seconds=self.seconds)
         if self.path is not None:

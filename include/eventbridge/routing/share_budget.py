@@ -1,8 +1,8 @@
 """The budgets of budgeted rules: the order of their shares in a batch, their total, and the CPU time of one share.
 
-Each rule has its budget, and all that one worker routes of a batch have a total, or a batch would wait for as many
-budgets as there are rules that loop. The total is that of one worker, because workers do not know what the others have
-spent. A share that begins before the total is spent keeps its whole budget.
+Each rule has its budget, and all shares that one worker routes for a batch have a total. Otherwise a batch would wait
+for one budget per looping rule. The total is per worker, because workers do not share what they have spent. A share
+that begins before the total is spent keeps its whole budget.
 
 This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
@@ -87,7 +87,8 @@ class ShareBudget:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Interrupt the body with OutOfTime when the budget is spent; raises it at once if it is spent already."""
+        """Interrupt the body with OutOfTime when the budget is spent; raises OutOfTime at once if it is already
+        spent."""
         left = self._seconds - self.spent_seconds
         if left <= 0:
             raise OutOfTime

@@ -20,7 +20,7 @@ SIMPLE_DIGITS: Final = 15
 """Decimals of so many digits each have a double of their own (IEEE 754), so equal doubles mean equal numbers."""
 
 POSITION_DIGITS: Final = 18
-"""An exponent of more digits than this is not counted with: 64 bits would not hold the position."""
+"""An exponent of more digits than this is not used in computations: 64 bits would not hold the position."""
 
 FAR: Final = 1 << 61
 """Stands for the position that such an exponent gives."""

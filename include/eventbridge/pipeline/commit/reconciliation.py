@@ -159,7 +159,10 @@ def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
-    """Return how many deliveries settled as delivered no outcome proves; looks nothing up if all are proven once."""
+    """Return the number of deliveries that are settled as delivered without an outcome that proves it.
+
+    It looks nothing up if every delivery is proven once.
+    """
     proofs = []
     for file in segments(runtime, batch.batch_id):
         if file.path is not None:

@@ -212,7 +212,7 @@ def as_text(manifest: Mapping[str, Any]) -> bytes:
 
 
 def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
-    """Return counts of what compiled code did not do alone in a batch, or not at once; see `RoutedSlice`."""
+    """Return counts of the work in a batch that compiled code handed back or repeated; see `RoutedSlice`."""
     slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
     counts = {
         "reference_matched": sum(each.reference_matched for each in slices),
@@ -241,7 +241,7 @@ _IDS_SHOWN = 20
 def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     """Give the status unknown, in a supplement, to the deliveries that are missing from the settlement.
 
-    Returns whether there were any. A delivery that the settlement has twice, or that the batch never had, is a surplus:
+    Returns whether any were found. A delivery that the settlement has twice, or that the batch never had, is a surplus:
     raises ReconciliationError with the ids.
     """
     named = _named(runtime, batch)
@@ -264,7 +264,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
 
 
 class _NamedRows:
-    """How often a settlement names each row of delivery files, less how often it was found in the batch."""
+    """For each row of delivery files, the number of its entries in a settlement minus the number in the batch."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Rows] = {}

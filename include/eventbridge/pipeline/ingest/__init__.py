@@ -1,1 +1,1 @@
-"""From the bus into the store: plan a batch, land its events."""
+"""Plans a batch, and lands its events from the bus in the store."""

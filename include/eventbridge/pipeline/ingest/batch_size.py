@@ -1,4 +1,4 @@
-"""How many events the next batch may take: its deliveries must fit its chunks, and the target duration."""
+"""Decides how many events the next batch may take: its deliveries must fit its chunks and the target duration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, time_at, times_of
 from eventbridge.store.parquet import read_table
 
-#: How many batches are examined, until they have enough events: a few may have matched everything, or nothing.
+#: The maximum number of batches that are examined until they have enough events: a few may have matched all events, or
+#: none.
 _MAX_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
 
@@ -107,7 +108,7 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
         if batch.kind != "normal" or batch.committed_at is None:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:
-            continue  # small and quick: it says nothing about the time of a large one
+            continue  # a small and quick batch: it does not predict the time of a large one
         if (responded := _mostly_responded_at(runtime, batch)) is None:
             continue
         landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
@@ -119,7 +120,7 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
 
 
 def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
-    """Return when most of a batch's responses were in; None if it had none, or they are no longer kept."""
+    """Return when most of a batch's responses had arrived; None if it had none, or if they are no longer kept."""
     try:
         tables = [
             read_table(runtime.store, file.path, ["settled_at"])

@@ -69,8 +69,8 @@ def buffer(
     `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed even if the bus
     has dropped them.
 
-    Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the bus is not the
-    one that the batch was planned on.
+    Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the batch was
+    planned on another bus.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
@@ -86,9 +86,7 @@ def buffer(
 
 @dataclass
 class Landing:
-    """One attempt to land a batch; sub-ranges are recorded one after the other, because each must know the ids before
-    it.
-    """
+    """One attempt to land a batch; sub-ranges are recorded one after the other, because each needs the ids before it."""
 
     runtime: Runtime
     batch: Batch
@@ -178,7 +176,7 @@ class Landing:
         return position == part.end
 
     def _land(self, partition: Partition, start: int, limit: int) -> bool:
-        """Land and record the next sub-range of a partition, or read what another process recorded there.
+        """Land and record the next sub-range of a partition, or read the record of another process.
 
         Returns False if it is too late.
         """
@@ -209,7 +207,7 @@ class Landing:
     def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
         """Return the next events of a partition without landing them.
 
-        None if the bus dropped the first of them: then listen plans the rest.
+        None if the bus dropped the first of them: listen then plans the remaining ones.
         """
         if passes_over(self.bus_today, self.source, partition, start):
             return None
@@ -256,7 +254,7 @@ def _key(partition: Partition, start: int) -> str:
 
 
 class FreshRange(NamedTuple):
-    """What was read of a partition up to offset `end`: the number of messages, their bytes, and the valid events."""
+    """The messages read from a partition up to offset `end`: their number, their bytes, and the valid events."""
 
     end: int
     read: int

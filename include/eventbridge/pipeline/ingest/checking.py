@@ -1,4 +1,4 @@
-"""Checks messages on their way into the archive, and makes of a partition the rows that fit one file.
+"""Checks messages before they are archived, and builds the rows of one file from a partition.
 
 A message must strictly be a CloudEvent, and new in its batch. Messages of any form become events in structured JSON.
 """
@@ -71,7 +71,7 @@ Check: TypeAlias = Callable[[pa.ChunkedArray, Mapping[int, str], AbstractSet[byt
 def check_one_by_one(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
 ) -> CheckResult:
-    """Check each message by itself; an event is a duplicate if its identity is in `seen` or came earlier."""
+    """Check each message separately; an event is a duplicate if its identity is in `seen` or occurred earlier."""
     rows = CheckedRows(seen)
     for row, body in enumerate(bodies.to_pylist()):
         if row in refused:
@@ -328,8 +328,8 @@ def as_events(
 ) -> tuple[pa.Table, Mapping[int, str]]:
     """Return messages with bodies in structured JSON, and by row the reason why a message is no event.
 
-    A refused message keeps its body. Without a mapping, a message whose headers name no form is unchanged: its body
-    decides whether it is an event. So is a message without a body, a tombstone, unless it is an event in binary mode
+    The body of a refused message is kept. Without a mapping, a message whose headers name no form is unchanged: its
+    body decides whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode
     without data.
     """
     if mapping is None and not _has_binary(messages["headers"]):

@@ -14,7 +14,7 @@ from eventbridge.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-#: How long a replay or redrive waits before it checks again whether there is space.
+#: How long a replay or redrive waits before it checks the free space again.
 RECHECK_SECONDS = 5.0
 
 

@@ -51,7 +51,8 @@ MAX_ROUNDS: Final = 20
 def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
-    """Return the id of the runner's unfinished batch or of a new one; None if there is nothing to take, or no capacity.
+    """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take, or no
+    capacity.
 
     None also while a streaming task has the runner's lease. A batch that a streaming task left open when it ended is
     finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty, unless
@@ -76,13 +77,14 @@ class PlanRequest(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The end of planning: the batch to run, None if there is nothing to take now."""
+    """The end of planning: the batch to run, None if there are no events to take now."""
 
     batch_id: str | None = None
 
 
 class Again(NamedTuple):
-    """What to plan in another round, because this one read what has changed since, or another runner comes first."""
+    """The runner to plan for in another round, because the state has changed since it was read, or another runner is
+    planned first."""
 
     request: PlanRequest
 
@@ -97,7 +99,7 @@ class RunnerRules(NamedTuple):
 
 
 class Registered(NamedTuple):
-    """The offsets of a runner, whether this round registered it, and the rules that come to it from other runners."""
+    """The offsets of a runner, whether this round registered it, and the rules that move to it from other runners."""
 
     offsets: Mapping[Partition, int]
     is_new: bool
@@ -128,14 +130,14 @@ class BatchPlan(NamedTuple):
 class BatchPlanner:
     """Plans the next batch of a runner, in rounds of the same steps.
 
-    Each step ends the planning, asks for another round, or returns what the next step needs. A process may stand still
-    or die between any two steps: what a step writes holds only under the rules and batches that it read.
+    Each step ends the planning, asks for another round, or returns what the next step needs. A process may pause or die
+    between any two steps: each write of a step is valid only under the rules and batches that the step read.
     """
 
     runtime: Runtime
 
     def plan(self, request: PlanRequest) -> str | None:
-        """Return the batch to run; None if there is nothing to take now."""
+        """Return the batch to run; None if there are no events to take now."""
         for _ in range(MAX_ROUNDS):
             found = self._round(request)
             if isinstance(found, Done):
@@ -292,7 +294,7 @@ def plan_events(
 def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: RuleSet, plan: BatchPlan) -> Done | Again:
     """Record a batch with its ranges, pinned to `rules`; Again if another process has planned one first.
 
-    That batch is perhaps committed by now: this process stood still in between.
+    That batch may be committed by now, because this process may have paused in between.
     """
     frozen = freeze_rules(runtime.store, rules)
     now, bus = runtime.ledger.now(), own.bus.name
@@ -345,7 +347,7 @@ def _ranges(
         found = waiting_events(bus, source, partition, offset)
         waiting.append(found._replace(end=min(found.end, consumer.until.get(partition, found.end))))
     available = sum(each.end - each.readable_from for each in waiting)
-    # Another topic's few events would wait for the whole of a batch that is large.
+    # The few events of another topic would wait for the whole of a large batch.
     limit = max_events(runtime, runner, most, available if len(bus.source.topics) == 1 else 0)
     return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=available > limit)
 
@@ -368,7 +370,7 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
             source.commit(
                 runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
             )
-    # What is wrong with the current rules, or with the current bus, does not stop a batch that is open.
+    # An error in the current rules, or of the current bus, does not stop an open batch.
     except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return

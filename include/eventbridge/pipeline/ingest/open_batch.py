@@ -1,4 +1,4 @@
-"""Batches that a streaming task has open, or opens behind another batch.
+"""Manages the batches that a streaming task has open, or opens after another batch.
 
 If the streaming task ends, the stages finish its batch.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 def open_following(
     runtime: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
 ) -> Batch | None:
-    """Open a batch behind one that its streaming task has read up to `ends` and that is not committed yet.
+    """Open a batch that follows an uncommitted one, which its streaming task has read up to `ends`.
 
     Both have the same rules. None if a listen must plan the next batch after the former is committed: rules or the
     partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no longer has
@@ -61,8 +61,8 @@ def open_following(
 def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """Move an open batch to `planned`; return False if it stays open.
 
-    It stays open while another than `holder` has the runner's lease, or while it follows another batch. Once it is
-    planned, the streaming task can record nothing for it: its ranges end where the last segment says, and deliveries
+    It stays open while the lease of the runner does not belong to `holder`, or while it follows another batch. Once it
+    is planned, the streaming task can record nothing for it: its ranges end where the last segment says, and deliveries
     that the segments show are not sent again. Does nothing to a batch that is not open.
     """
     if batch.state != "open":

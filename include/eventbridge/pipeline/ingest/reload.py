@@ -1,4 +1,4 @@
-"""Takes up changed rule files for a new batch; while they have errors, the last valid rules stay in force."""
+"""Loads changed rule files for a new batch; while they have errors, the last valid rules stay in force."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MAX_CHANGES = 1_000_000
 
 
 class TakenRules(NamedTuple):
-    """The rules of all runners that a new batch takes, and the hash of the rule set that they come from."""
+    """The rules of all runners for a new batch, and the hash of their rule set."""
 
     rules: RuleSet
     rule_set: str

@@ -22,8 +22,8 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """Rules that come from an old runner: up to which offsets it delivers for them, and its last batch with them, if
-    open.
+    """Rules that move from an old runner: the offsets up to which it delivers for them, and its last batch with them,
+    if open.
 
     `is_over`: it no longer delivers for them, because it has continued without them, or because its offsets count on
     another log.
@@ -48,7 +48,7 @@ class CatchUp(NamedTuple):
     is_at_work: bool
 
     def __str__(self) -> str:
-        """Return what the runner waits for, as a message."""
+        """Return the message that tells what the runner waits for."""
         return (
             f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
             f"has {self.events:,} more events to deliver for {'it' if len(self.rules) == 1 else 'them'} first: "
@@ -58,7 +58,7 @@ class CatchUp(NamedTuple):
 
 @dataclass(frozen=True)
 class RuleTransfer:
-    """What a runner must not take yet: the `waiting` rules, and partitions beyond `until` while they wait.
+    """The limits of a runner's next batch: without the `waiting` rules, and while they wait, no further than `until`.
 
     `behind` are the waiting rules for which an old runner must catch up.
     """
@@ -69,8 +69,10 @@ class RuleTransfer:
 
 
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
-    """Return rules that come to a runner from others on the same bus, or return to it after a batch without them."""
-    # Read at one moment, after the current rules came into force: from then on the old runner plans without them.
+    """Return the rules that move to a runner from others on the same bus, or return to it after a batch without
+    them."""
+    # All are read at one moment, after the current rules came into force: from then on the old runner plans without
+    # them.
     known = runtime.ledger.assignments.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
@@ -105,7 +107,8 @@ def _line(
         rows = [row for row in known.offsets if row.group == old]
     line = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in partitions}
     is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
-    # An unreachable broker cannot be asked; messages that the rule has not seen are still there when it comes back.
+    # An unreachable broker cannot be queried; it still has the messages that the rule has not got when it is reachable
+    # again.
     line |= {
         row.partition: row.offset for row in rows if row.partition not in partitions and _is_away(row.partition, bus)
     }
@@ -130,7 +133,7 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 
 
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
-    """Return which arriving rules a group at the offsets `known` must leave out of its next batch.
+    """Return the arriving rules that a group at the offsets `known` must omit from its next batch.
 
     Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it: the events between would
     be missed.
@@ -191,7 +194,8 @@ def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> s
 def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
     """Record the position of a runner that plans without rules that the current files assign to another runner.
 
-    False if rule files have changed since, or another process has planned a batch: then there is nothing to plan.
+    Returns False if rule files have changed since, or another process has planned a batch: then there is nothing to
+    plan.
     """
     return runtime.ledger.assignments.leave(runner, gone, taken.rule_set)
 
@@ -199,7 +203,8 @@ def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[s
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
     """Record that a runner delivers for its rules from now on; writes only changes.
 
-    False if rule files have changed since: another runner may have the rules by now, and there is nothing to plan.
+    Returns False if rule files have changed since: another runner may have the rules by now, and there is nothing to
+    plan.
     """
     assigned = runtime.ledger.assignments.all()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}

@@ -144,8 +144,7 @@ def land_part(
 ) -> LandingResult:
     """Land a part file by file, up to the first deleted message, which only the stage may decide about.
 
-    Events that other parts of the batch have too are valid here; the stage, which knows all parts, finds the
-    duplicates.
+    Events that other parts of the batch have too are valid here; the stage, which has all parts, finds the duplicates.
     """
     checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()

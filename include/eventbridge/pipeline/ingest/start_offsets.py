@@ -1,4 +1,4 @@
-"""Where a runner continues if its bus deleted messages, and where it begins in a partition that is new to it."""
+"""Decides where a runner continues if its bus deleted messages, and where it begins in a new partition."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
 def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
     """Return whether the messages of any partition of the bus are passed over; raises OffsetGapError.
 
-    An open batch must not begin there: later messages would be passed over with them, although they were sent.
+    An open batch must not begin there: later messages would be skipped with them, although they were sent.
     """
     if bus.source.offset_reset == "earliest":
         return False

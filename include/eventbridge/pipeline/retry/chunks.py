@@ -1,6 +1,6 @@
 """Which pending rows a retry batch takes: a chunk for each target with due rows, and more for a target with capacity.
 
-Of an ordered target it takes the first rows of each shard that is not in use.
+For an ordered target it takes the first rows of each shard that is not in use.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class RetryChunks:
     def take(self) -> list[Chunk]:
         """Return the rows of each chunk: first one chunk for each target, then the additional ones.
 
-        If more targets have due rows than a batch has chunks, they take turns. The capacity that the first chunks leave
-        is shared fairly by the targets that are ok, have more due than a chunk, and are in no other batch.
+        If more targets have due rows than a batch has chunks, they are served round robin. The capacity that the first
+        chunks leave is shared fairly by the targets that are ok, have more due than a chunk, and are in no other batch.
         """
         settings = self.runtime.settings
         due = []
@@ -92,7 +92,7 @@ class RetryChunks:
         return self.runtime.ledger.overrides.in_effect()
 
     def _round_robin(self) -> list[tuple[str, str]]:
-        """Return the targets with due deliveries, longest waiting first; if they are too many, in turn."""
+        """Return the targets with due deliveries, longest waiting first; if there are too many, round robin."""
         due = {
             (each.rule, each.target): each.first_due_at
             for each in self.runtime.ledger.due.targets(self._now, self.runner)
@@ -186,7 +186,8 @@ def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, hold_reason: str) -> bool:
-    """Return whether rows that are on hold because of order stay so: the current rules still want that order."""
+    """Return whether rows that are on hold because of order stay on hold, because the current rules still require that
+    order."""
     if not waits_for_order(hold_reason) or not is_ordered(rules, rule, target):
         return False
     return hold_reason == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
@@ -206,10 +207,10 @@ def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner:
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make due what was on hold because of order and has nothing left to wait for.
+    """Make due the rows that were on hold because of order and have nothing to wait for any more.
 
-    That is, deliveries that an operator released or skipped, and shards in which everything waits for deliveries that
-    are gone.
+    These are deliveries that an operator released or skipped, and shards in which every row waits for deliveries that
+    no longer exist.
     """
     waiting = {
         (each.rule, each.target, each.hold_reason)

@@ -25,7 +25,7 @@ from eventbridge.store.rule_sets import freeze_rules
 #: for each, and of other rules, as many as their budget allows.
 _MAX_EVENTS = 5_000
 _MAX_CHEAP_EVENTS = 20_000
-#: How long a full rule waits before it is checked again.
+#: How long a rule at its limit of pending deliveries waits before it is checked again.
 _FULL_FOR = timedelta(seconds=15)
 
 

@@ -96,8 +96,8 @@ def plan_retries(
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
     """Settle, schedule retries and commit the retry, redrive and replay batches whose run died; return their ids.
 
-    Nothing is sent here. Deferred matches that such a batch took up and did not route become deferred matches again. A
-    batch that cannot be settled does not stop the others: the first ReconciliationError is raised at the end.
+    This function sends nothing. Deferred matches that such a batch took up and did not route become deferred matches
+    again. A batch that cannot be settled does not stop the others: the first ReconciliationError is raised at the end.
     """
     batches = stale_batches(runtime, runner)
     wrong: list[ReconciliationError] = []
@@ -127,7 +127,7 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
-    """Put on hold what the current rules hold, and release what was on hold for a reason that no longer applies."""
+    """Put on hold the deliveries that the current rules hold, and release those whose reason no longer applies."""
     now = runtime.clock()
     statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.in_effect()
     for waiting in runtime.ledger.pending.waiting_targets(runner):

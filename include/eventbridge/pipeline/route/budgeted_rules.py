@@ -1,8 +1,8 @@
 """Routes the budgeted rules of a batch: events beyond a rule's budget become a deferred match, routed later.
 
 Called by route once a batch's slices are routed; the candidate events of a budgeted rule are its share of the batch. A
-rule with waiting deferred matches is behind: its next shares are deferred unseen, so that it delays the others by one
-budget once, and its deferred matches are taken up oldest first. All rules together have a total budget; see
+rule with waiting deferred matches is behind: its next shares are deferred without a try, so that it delays the others
+by one budget once, and its deferred matches are routed oldest first. All rules together have a total budget; see
 `share_turns`.
 """
 
@@ -103,7 +103,7 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
     taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
-    # Shares that had no turn come first: nothing speaks against them, and of the same age the first is taken up first.
+    # Shares that were not tried come first, because they did not fail; of the same age, the first is routed first.
     shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
     for share in sorted(shares, key=lambda each: each.reason != CROWDED):
         age = max(target.retry.maximum_event_age_seconds for target in rules[share.rule].targets.values())
@@ -155,7 +155,8 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
-    """Return the rules whose share of a new batch is deferred: full ones, and those that are behind.
+    """Return the rules whose share of a new batch is deferred: those at their limit of pending deliveries, and those
+    that are behind.
 
     Deliveries of a replay or a redrive do not wait for new events.
     """
@@ -214,7 +215,7 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
 
 
 def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules whose new shares come after their waiting deferred matches, from whichever runner.
+    """Return the rules whose new shares come after their waiting deferred matches, from any runner.
 
     These are the budgeted rules, whose backlog so delays the others by one budget once, and the ordered ones. For other
     rules, new events continue beside the backlog, which drains more slowly than they may come.
@@ -230,7 +231,7 @@ def _is_ordered(rule: Rule) -> bool:
 def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
     """Route shares as one job; if it fails, one at a time, and a rule that fails alone is put on hold.
 
-    One at a time they have a total time too, for those that could be routed; the others are on hold.
+    The routable ones have a total time in this case too; the others are put on hold.
     """
     tries = runtime.ledger.route_tries.counts(job.batch_id)
     left = {share.slice_id: share for share in shares}

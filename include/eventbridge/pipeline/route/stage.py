@@ -99,7 +99,7 @@ def _groups_per_slice(rows: int) -> int:
 def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
     """Route and record the unrecorded slices; False: the batch is no longer `buffered`.
 
-    All at once unless some are suspected of a failure: those are routed one at a time.
+    They are routed all at once, except those that are suspected of a failure, which are routed one at a time.
     """
     recording = _Recording(runtime, batch)
     missing = recording.missing()
@@ -180,7 +180,7 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
         later=rules_routed_later(runtime, batch),
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
-        # In the slow lane, a batch is for one rule, and no other rule waits for it.
+        # In the slow lane, a batch has one rule, and no other rule waits for it.
         budgeted_seconds=0.0 if batch.kind == "retry" else settings.route_total_cpu_budget,
     )
 
@@ -234,8 +234,8 @@ def _pieces(
 
 
 def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, tuple[str, int]]:
-    """Return pool and weight of the rules whose priority an operator overrides: as of now, whatever they were routed
-    with.
+    """Return the pool and weight of the rules whose priority an operator overrides now; the priority at routing does
+    not count.
     """
     changed = {
         name: rules.rules[name].model_copy(update={"priority": priority})
@@ -265,7 +265,7 @@ def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, on_hold_seconds: float)
         )
         for piece in joined(plan.pieces)
     )
-    # Chunks that are handed out come first, so that a chunk's id is also its map index.
+    # Handed-out chunks come first, so that a chunk's id is also its map index.
     map_index = chunk_id if plan.handed_out else None
     return Chunk(
         batch.batch_id,

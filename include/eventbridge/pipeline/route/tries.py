@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 ALL_SLICES = ""
 ALL_SHARES = "rule/"
 
-#: Tries of many tasks at once that ended their process, or Spark, before each task is tried alone.
+#: The number of joint tries that may end their process, or Spark, before each task is tried alone.
 _AT_ONCE = 3
 #: The same for one event, or one rule's share, alone. A slice of several events is split after the first try: that
 #: costs less than another try, and the parts will show the cause.
@@ -124,7 +124,7 @@ def is_one_event(piece: Slice) -> bool:
 
 
 def _is_spark_lost(canary: Canary, failure: SparkError) -> bool:
-    """Return whether Spark is gone, or routes nothing any more, after a task failed."""
+    """Return whether Spark is unreachable, or routes nothing any more, after a task failed."""
     try:
         canary.require(failure)
     except SparkError:

@@ -86,7 +86,7 @@ def _write(runtime: Runtime, batch: Batch) -> None:
         if key in known:
             continue
         path = layout.dead_letters(batch.planned_at, batch_id, int(key))
-        # the content follows from the settlement alone, so another writer of the file wrote the same
+        # the content depends only on the settlement, so another writer of the file wrote the same
         write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         runtime.ledger.files.record(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
     # Before it returns, and so before the batch can be committed: a task that dies here is repeated and queues them

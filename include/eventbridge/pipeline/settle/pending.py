@@ -47,7 +47,7 @@ from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of, 
 def schedule_retries(runtime: Runtime, batch_id: str) -> None:
     """Record the retries of a settled batch, with due time, attempts and lane from the settlement.
 
-    Also records a copy of each dead letter whose target has a dead letter queue. This stage alone inserts pending rows.
+    Also records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending rows.
     Does nothing before the batch is settled or after it is committed; running it again, or twice at once, inserts
     nothing new.
     """
@@ -65,7 +65,7 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
     """Return an event for each delivery that puts its rule on hold, with the time of its last response or failure.
 
-    The events follow from the settlement alone, so repeating this makes the same events.
+    The events depend only on the settlement, so a repetition makes the same events.
     """
     on_hold = {name: row for row in pending if (name := delivery_on_hold_at(row.hold_reason)) is not None}
     if not on_hold:
@@ -100,7 +100,7 @@ def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
 
 
 class _PendingContext:
-    """What pending rows inherit from their chunks: lineage, time on hold, runner and size."""
+    """The values that pending rows inherit from their chunks: lineage, time on hold, runner and size."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._batch = batch
@@ -202,7 +202,8 @@ def _expires_at(rule_set: RuleSet, group: PendingGroup, youngest: datetime, on_h
     return youngest + timedelta(seconds=age)
 
 
-#: Reasons for which a delivery would be dead-lettered; where none may be, its rule is put on hold at it.
+#: Reasons for which a delivery would be dead-lettered; if its target dead-letters nothing, its rule is put on hold at
+#: it.
 ENDS = frozenset(
     {"maximum_retry_attempts", "maximum_event_age", "non_retryable", "transform_failed", "target_gone", "route_failed"}
 )

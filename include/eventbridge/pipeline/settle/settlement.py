@@ -19,7 +19,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, flag_column
 from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table
 
-#: Rows of a settlement that are buffered while it is written, beside its compressed bytes.
+#: The maximum number of rows that are buffered while a settlement is written, besides its compressed bytes.
 _GROUP_ROWS = 50_000
 
 _TEXTS = [field.name for field in schemas.SETTLEMENT if pa.types.is_string(field.type)]

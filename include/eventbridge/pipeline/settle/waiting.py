@@ -1,4 +1,4 @@
-"""Rows of a settlement that wait for a retry, as vectors, and in groups that become one pending row each."""
+"""The rows of a settlement that wait for a retry, as vectors, and in groups that become one pending row each."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECOND: Final = 1_000_000
 
 
 class PendingGroup(NamedTuple):
-    """What the deliveries of one pending row have in common; `reason` as it is shown."""
+    """The common values of the deliveries of one pending row; `reason` as it is shown."""
 
     chunk_id: int
     rule: str
@@ -135,7 +135,7 @@ class WaitingRows:
             )
 
     def _lane(self, lane: int, shard: int, span: int) -> str:
-        """Return a row's lane; ordered targets and spans have none, so a name tells their rows apart."""
+        """Return a row's lane; ordered targets and spans have none, so a name distinguishes their rows."""
         if shard != NO_CODE:
             return f"order.{shard}"
         return self.texts[lane] if span == NO_CODE else f"span.{span}"
@@ -168,4 +168,4 @@ def _split(codes: Rows, values: Rows) -> Iterator[tuple[int, Rows]]:
     """Yield each code with the values that have it, in ascending order of codes."""
     order = np.argsort(codes, kind="stable")
     found, starts = np.unique(codes[order], return_index=True)
-    yield from zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)  # of nothing there is one part
+    yield from zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)  # without rows there is one part

@@ -130,9 +130,7 @@ def _evaluate(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
         expression = expressions[text] = jsonata.Jsonata(text)
         expression.set_output_convert_nulls(False)  # null is a value, undefined is None
         expression.set_validate_input(False)
-    jsonata.Jsonata.CURRENT.jsonata = (
-        expression  # for $now and $eval: otherwise they use the one parsed last
-    )
+    jsonata.Jsonata.CURRENT.jsonata = expression  # for $now and $eval: otherwise they use the one parsed last
     document = json.loads(event, parse_float=_ExactNumber, parse_int=_integer)
     if b"null" in event:
         document = _with_nulls(document)

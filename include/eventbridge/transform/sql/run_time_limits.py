@@ -62,7 +62,7 @@ EVENT: Final = f"`{EVENT_SIZE}`"
 def for_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
     """Return the arguments of a call, those limited that the call might take too long for.
 
-    `inside`: the call stands in a lambda.
+    `inside`: the call is inside a lambda.
     """
     if name in PAIRWISE:
         compared, most = PAIRWISE[name], COMPARED_INSIDE if inside else MAXIMUM_COMPARED
