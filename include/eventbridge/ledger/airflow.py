@@ -1,4 +1,4 @@
-"""What the ledger keeps for Airflow: the slots of pools, and the time of the watcher's last check."""
+"""The part of the ledger for Airflow: the slots of pools, and the time of the watcher's last check."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Pools(Aggregate):
     """The slots of pools: those set by rule files, and those changed by an operator."""
 
     def applied_slots(self) -> dict[str, AppliedSlots]:
-        """Return the slots set by rule files and those last seen, by pool."""
+        """Return, by pool, the slots that rule files set and the slots last seen in Airflow."""
         rows = self._rows(sa.select(pool_applied).order_by(pool_applied.c.pool))
         return {row.pool: AppliedSlots(**row._mapping) for row in rows}
 
@@ -87,9 +87,9 @@ class Watcher(Aggregate):
 
 
 def last_check(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
-    """Return when the watcher of a ledger last looked at the buses; None if it never did.
+    """Return when the watcher of a ledger last checked the buses; None if it never did.
 
-    It waits at most `limit_seconds`, only reads, and neither creates nor migrates a ledger. Raises FileNotFoundError if
+    It waits at most `limit_seconds`, reads only, and neither creates nor migrates a ledger. Raises FileNotFoundError if
     there is no ledger, and the exceptions of SQLAlchemy.
     """
     with engine.reader(limit_seconds).connect() as connection:

@@ -1,4 +1,4 @@
-"""What the ledger keeps for the API: tokens, repeatable responses, publish balances, and the actions of operators."""
+"""The part of the ledger for the API: tokens, repeatable responses, publish balances, and the actions of operators."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ operator_action = sa.Table(
     **NUMBERED,
 )
 
-#: How many events owners with a bounded rate may publish at once; negative: a call took more than the balance held.
+#: The number of events that owners with a bounded rate may publish at once; negative: a call took more than the
+#: balance.
 publish_balance = sa.Table(
     "publish_balance",
     metadata,
@@ -123,7 +124,7 @@ class Tokens(Aggregate):
         return [_token(row) for row in self._rows(sa.select(*_TOKEN).order_by(api_token.c.name))]
 
     def get(self, token_hash: str) -> ApiToken | None:
-        """Return the token with a hash, whether it is valid or not; None if there is none."""
+        """Return the token with a hash, even if it is no longer valid; None if no token has it."""
         row = self._first(API_TOKEN, {"of_hash": token_hash})
         return None if row is None else _token(row)
 
@@ -133,7 +134,7 @@ class Tokens(Aggregate):
         return self._change(insert_or_skip(api_token), row) == 1
 
     def revoke(self, name: str) -> bool:
-        """Revoke a token by its name; return False if there is none, or it is already revoked."""
+        """Revoke a token by its name; return False if no token has the name, or if it is already revoked."""
         now = self._now()
         return self._change(REVOKE_API_TOKEN, {"of_name": name, "now": now}) == 1
 

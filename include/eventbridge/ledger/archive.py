@@ -1,4 +1,4 @@
-"""The archive as the ledger knows it: the landed files of batches, and the index of their event ids."""
+"""The archive in the ledger: the landed files of batches, and the index of their event ids."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Assignments in the ledger: which runner delivers for which target, and where it left the target's rule."""
+"""Assignments in the ledger: the runner that delivers for each target, and the offsets at which it left the target's
+rule."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from eventbridge.ledger.rules import HOLD_RULES
 from eventbridge.model.partition import Partition
 from eventbridge.model.runner import Assignment, Deliverers, LeftAt, OpenBatch
 
-#: Where a runner's tasks execute (queue of an Airflow executor), and how loaded that worker is.
+#: Where a runner's tasks execute (queue of an Airflow executor), and the load of that worker.
 event_push_worker = sa.Table(
     "event_push_worker",
     metadata,
@@ -47,7 +48,7 @@ ASSIGNMENTS = sa.select(
 
 _HAS_LEFT = sa.type_coerce(event_target_runner.c.left_at, sa.Text) != "[]"
 
-#: Assigns to a runner a target that another runner has, or that it had left itself.
+#: Assigns to a runner a target of another runner, or one that the runner itself had left.
 REASSIGN_TARGET = (
     sa.update(event_target_runner)
     .where(
@@ -75,7 +76,8 @@ class Assignments(Aggregate):
     """Which runner delivers for which target."""
 
     def all(self) -> dict[tuple[str, str], Assignment]:
-        """Return, for each (rule, target), the runner that last took a batch, and where it left the rule to another."""
+        """Return, for each (rule, target), the runner that last took a batch, and where it left the rule to another
+        runner."""
         with self._reading() as connection:
             return _assignments(connection)
 

@@ -57,7 +57,8 @@ NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED & batch.c.fo
 BUS_COMMIT_OUTSTANDING = (
     (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
 )
-# It keeps two listens of a runner from planning the same offsets. A batch that follows begins where its former ends.
+# It prevents two listens of a runner from planning the same offsets. A following batch begins where the previous one
+# ends.
 partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
@@ -77,7 +78,7 @@ UNINDEXED = (
     & batch.c.kept.in_([word("all"), word("archive")])
 )
 partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
-#: Retention finds expired batches by it, whatever else is kept.
+#: Retention finds expired batches by it, regardless of what else is kept.
 sa.Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
 sa.Index("ix_batch_rule_set", batch.c.rule_set)
 
@@ -146,7 +147,7 @@ NEWEST_RETRY = (
     sa.select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
 )
 
-#: Moves a batch from one state to another: compare and set. One that follows stays open.
+#: Moves a batch from one state to another: compare and set. A following batch stays open.
 MOVE_BATCH = (
     sa.update(batch)
     .where(_BATCH, batch.c.state == sa.bindparam("expected"), batch.c.follows.is_(None))
@@ -211,7 +212,7 @@ def select_batches(limit: int | None, runner: str | None, state: str | None, *, 
 
 
 def select_overdue(kinds: Collection[str], runner: str | None) -> sa.Select[Any]:
-    """Return the query for uncommitted batches whose deadline lies before `now`, the longest overdue first."""
+    """Return the query for uncommitted batches whose deadline is before `now`, the longest overdue first."""
     found = (
         sa.select(batch)
         .where(UNCOMMITTED, batch.c.kind.in_(sorted(kinds)), batch.c.deadline_at < NOW)
@@ -379,7 +380,7 @@ def ranges_of(connection: sa.Connection, batch_id: str) -> list[Range]:
 
 
 def in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> bool:
-    """Return whether a batch is in a state; keep it there until the transaction ends."""
+    """Return whether a batch is in a state, and lock it in that state until the transaction ends."""
     return connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 
 

@@ -113,7 +113,7 @@ LIVE_CLAIMS = (
     .order_by(delivery_chunk.c.chunk_id)
 )
 
-#: Whether a push works on a batch, whatever the state of the batch.
+#: Whether a push works on a batch, in any state of the batch.
 ANY_LIVE = (
     sa.select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"), _LIVE).limit(1)
 )
@@ -188,7 +188,7 @@ def select_counts(runner: str | None) -> sa.Select[Any]:
 
 
 class ChunkEnd(NamedTuple):
-    """How work on a chunk ended: its state, succeeded and failed deliveries, and the tallies of its targets."""
+    """The end of the work on a chunk: its state, succeeded and failed deliveries, and the tallies of its targets."""
 
     state: ChunkState
     succeeded: int

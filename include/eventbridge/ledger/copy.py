@@ -1,4 +1,4 @@
-"""Copies a ledger into another database, row by row: from the file of one host to a server, say."""
+"""Copies a ledger into another database, row by row, for example from the file of one host to a server."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ _ROWS_AT_ONCE = 1_000
 def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
     """Copy every row of a ledger into one that is empty, and return how many rows each table has, by name.
 
-    The copy is the same ledger: it keeps the id and continues the numbers. It shows one moment, and it is complete or
-    absent. No process can write to a file while it is copied. A server accepts writes during the copy, and commits
-    after that moment are not in the copy, so end the processes that use it first. Raises UserError if the source does
-    not exist or the destination is not empty, LedgerError if the counts differ or a database fails.
+    The copy is the same ledger: it keeps the id and continues the numbers. The copy is a consistent snapshot, and it is
+    complete or absent. No process can write to a file while it is copied. A server accepts writes during the copy, and
+    commits after that moment are not in the copy, so end the processes that use it first. Raises UserError if the
+    source does not exist or the destination is not empty, LedgerError if the counts differ or a database fails.
     """
     source, destination = Ledger.open(from_url), Ledger.open(to_url)
     try:
         if source.id == destination.id:
             raise UserError("Both URLs name one ledger: there is nothing to copy.")
-        # The source is not changed. A writer's transaction keeps others from changing a file. On a server it would not,
-        # and each of its statements would see another moment; only a reader's transaction sees one moment throughout.
+        # The source is not changed. A writer's transaction prevents others from changing a file. On a server it would
+        # not, and each of its statements would see another snapshot; only a reader's transaction sees one snapshot
+        # throughout.
         reading = source.database.reading() if source.database.engine.spans_hosts else source.database.writing()
         with reading as there, destination.database.writing() as here:
             _refuse_full(here, destination.database)

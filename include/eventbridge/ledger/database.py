@@ -3,7 +3,7 @@
 It also runs a method of the ledger again if its transaction was lost: its server restarted, or undid it for another
 one. That happens only if nothing can have changed: the transaction was lost before its commit was sent, and the method
 has committed no other before it. If a commit has no response, it may have been made; the caller gets an error, and a
-stage that runs again finds out from the rows, as after a kill. So no statement has to be idempotent.
+stage that runs again finds out from the rows, as after a kill. Therefore no statement has to be idempotent.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Run a read-only transaction: it sees one moment of the ledger, waits for no other and blocks no other."""
+        """Run a read-only transaction: it sees one snapshot of the ledger, waits for no other transaction and blocks
+        none."""
         with self._lock, ledger_errors(self.engine), self._connected() as connection, connection.begin() as transaction:
             connection.exec_driver_sql(self.engine.begin_reading)
             yield connection
@@ -123,7 +124,7 @@ class LostRaceError(Exception):
 
 
 class Aggregate:
-    """One kind of thing in the ledger, with its methods: each is one transaction of the ledger's database.
+    """The methods for one kind of record in the ledger: each method is one transaction of the ledger's database.
 
     Public methods of a subclass run lost transactions again.
     """

@@ -1,4 +1,4 @@
-"""What table and statement definitions share: column types, constraints, partial indexes, inserts, conditions."""
+"""Helpers for table and statement definitions: column types, constraints, partial indexes, inserts, conditions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class JsonText(TypeDecorator[Any]):
 
 
 def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
-    """Return the spans that a column of JSON holds."""
+    """Return the spans in a column of JSON."""
     return tuple(Span(Partition(*partition), first, last) for partition, first, last in found)
 
 
@@ -83,7 +83,7 @@ class FileDetailText(TypeDecorator[FileDetail]):
 class Message(TypeDecorator[str]):
     """Text from an external source (an exception, a response): at most 4,000 characters that any database accepts.
 
-    A chunk's end must be recorded whatever its error says, so NUL and lone surrogates are replaced, not refused.
+    A chunk's end must be recorded with any error text, so NUL and lone surrogates are replaced, not refused.
     """
 
     impl = sa.Text
@@ -105,7 +105,7 @@ metadata = sa.MetaData(
     }
 )
 
-#: Options of a table whose long key is most of a row: it is stored by that key, without a row number.
+#: Options of a table whose long key makes up most of a row: it is stored by that key, without a row number.
 BY_KEY: dict[str, Any] = {"sqlite_with_rowid": False}
 
 #: Options of a table whose numbers are never reused, not even after its last row is deleted.
@@ -118,7 +118,7 @@ def word(name: str) -> sa.ColumnElement[str]:
 
 
 def one_of(column: str, names: object) -> sa.CheckConstraint:
-    """Return the constraint that a column holds one of the words of a Literal."""
+    """Return the constraint that a column has one of the values of a Literal."""
     values = ", ".join(f"'{name}'" for name in get_args(names))
     return sa.CheckConstraint(f"{column} IN ({values})", name=column)
 

@@ -1,7 +1,7 @@
 """Pending deliveries that are due, late, or past their deadline.
 
-The watcher asks what is due several times a second, so the cost of these statements must not grow with the number of
-pending rows, due or not. Each enters an index once for each kind of row, or reads a bounded number of rows.
+The watcher runs these statements several times a second, so their cost must not grow with the number of pending rows,
+due or not. Each enters an index once for each kind of row, or reads a bounded number of rows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from eventbridge.ledger.targets import target_status
 from eventbridge.model.pending import DueTarget, PendingDeliveries, RunningLate
 from eventbridge.policy.operational_event import OperationalEvent
 
-#: How many of the longest due rows are examined one by one, before targets are.
+#: The number of longest due rows that are examined one by one, before targets are.
 FIRST_ROWS = 100
 
 #: The number of due rows among which the smallest are chosen.
@@ -76,7 +76,7 @@ _first = (
 )
 _can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
 
-#: How many of the first due rows there are, and how many of them can be delivered or dead-lettered.
+#: The number of first due rows, and of those that can be delivered or dead-lettered.
 FIRST_DUE = sa.select(
     sa.func.count().label("seen"), sa.func.coalesce(sa.func.sum(sa.case((_can_go, 1), else_=0)), 0).label("can_go")
 )
@@ -86,7 +86,7 @@ FIRST_DUE = sa.select(
 def select_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
 
-    For a target to which nothing is sent, the wait begins when its first expired row passed its age.
+    For a target that gets no deliveries, the wait begins when its first expired row passed its age.
     """
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
@@ -122,8 +122,8 @@ def _value(query: sa.Select[Any]) -> Any:
 def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> sa.Select[Any]:
     """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
-    For a target to which nothing is sent (`alone`), only rows that are past their age, or that keep their hold reason,
-    and can only be dead-lettered.
+    For a target that gets no deliveries (`alone`), the query selects only rows that are past their age, or that keep
+    their hold reason, and can only be dead-lettered.
     """
     found = sa.select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
     if alone:
@@ -202,8 +202,8 @@ class Due(Aggregate):
     def targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`, the longest waiting first.
 
-        A target that is disabled or paused, or whose breaker is open, is left out, except for deliveries that can only
-        be dead-lettered. The cost depends on how many targets wait, not on how many deliveries.
+        A target that is disabled or paused, or whose breaker is open, is excluded, except for deliveries that can only
+        be dead-lettered. The cost depends on the number of waiting targets, not on the number of deliveries.
         """
         rows = self._rows(select_targets(runner), {"now": now})
         return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]

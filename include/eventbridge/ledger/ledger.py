@@ -1,4 +1,4 @@
-"""The ledger: one database, and one attribute for each kind of thing in it."""
+"""The ledger: one database, and one attribute for each kind of record in it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Ledger:
         self.offsets = Offsets(database)
         self.streaming = Streaming(database)
         self.inbox = Inbox(database)
-        # Deliveries that wait, and what they are sent to.
+        # Pending deliveries, and their targets.
         self.pending = Pending(database)
         self.due = Due(database)
         self.order = Order(database)
@@ -79,7 +79,7 @@ class Ledger:
         self.event_index = EventIndex(database)
         self.retention = Retention(database)
         self.store_sizes = StoreSizes(database)
-        # What others see and do.
+        # Records for views, the API and Airflow.
         self.stats = Stats(database)
         self.moments = Moments(database)
         self.operational_events = OperationalEvents(database)

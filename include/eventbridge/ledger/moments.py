@@ -32,10 +32,10 @@ OPEN_RANGES = (
 
 
 class Moments(Aggregate):
-    """What is read in one transaction."""
+    """The values that are read in one transaction."""
 
     def read(self, *, of_targets: bool) -> Moment:
-        """Return the ledger at one moment: its numbers are consistent, whatever changes meanwhile.
+        """Return a consistent snapshot of the ledger, even if it changes at the same time.
 
         `of_targets`: include the stats of each target.
         """

@@ -41,7 +41,7 @@ class OperationalEvents(Aggregate):
             queue_events(connection, events)
 
     def waiting(self, most: int) -> list[OperationalEvent]:
-        """Return at most `most` events that wait to be published, in the order in which they happened."""
+        """Return at most `most` unpublished events, in the order in which they happened."""
         return [_to_event(row) for row in self._rows(WAITING_EVENTS, {"most": most})]
 
     def drop(self, event_ids: Sequence[str]) -> None:

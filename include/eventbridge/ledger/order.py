@@ -61,7 +61,7 @@ SHARDS_TAKEN = sa.select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.
 _one = one_of_each([pending.c.order_shard], OF_TARGET & UNTAKEN_IN_ORDER)
 _UNTAKEN_OF_THAT_SHARD = IN_THAT_SHARD & on(other, UNTAKEN_IN_ORDER)
 
-#: The shards of a target in which all that is open is on hold for one reason, and not taken.
+#: The shards of a target whose open rows are all on hold for one reason, and not taken.
 SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(
     pending.c.pending_id == _one.c.pending_id,
     ~TAKEN_OF_THAT_SHARD,
@@ -113,7 +113,7 @@ ON_HOLD_OF_RULE = (
     .order_by(pending.c.pending_id)
 )
 
-#: Records a person's decision on a row on hold and makes it due: the record stays, so it is not put on hold again.
+#: Records an operator's decision on a row on hold and makes it due: the record stays, so it is not put on hold again.
 MARK_ON_HOLD = (
     sa.update(pending)
     .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.hold_reason == _BECAUSE)
@@ -166,7 +166,8 @@ class Order(Aggregate):
         return self._change(RELEASE_SHARD, of | {"microseconds": microseconds(now)})
 
     def rows_on_hold(self, rule: str) -> list[PendingDeliveries]:
-        """Return the open rows of a rule's ordered targets that are on hold, or were and are still marked, in order."""
+        """Return the open rows of a rule's ordered targets that are on hold, or that were on hold and are still marked,
+        in order."""
         return [to_pending(row) for row in self._rows(ON_HOLD_OF_RULE, {"of_rule": rule})]
 
     def release_row(self, pending_id: int, hold_reason: str, instead: str) -> bool:

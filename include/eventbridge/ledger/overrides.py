@@ -50,7 +50,7 @@ CHANGE_OVERRIDE = (
 
 
 class Overrides(Aggregate):
-    """Overrides of rules and targets, beside the rule files."""
+    """Overrides of rules and targets, which apply instead of the rule files."""
 
     def all(self) -> list[OperatorOverride]:
         """Return all overrides in order of rule, target and kind."""
@@ -76,6 +76,6 @@ class Overrides(Aggregate):
             return connection.execute(CHANGE_OVERRIDE, change).rowcount == 1
 
     def clear(self, rule: str, target: str, kind: OverrideKind) -> bool:
-        """Clear an override; return False if there was none."""
+        """Clear an override; return False if none was set."""
         of = {"of_rule": rule, "of_target": target, "of_kind": kind}
         return self._change(sa.delete(override).where(_ONE), of) == 1

@@ -216,7 +216,7 @@ _DEFERRED = (
     pending.c.due_at.between(sa.bindparam("first"), sa.bindparam("last")),
 )
 
-#: How many deliveries of a target fall due within a period and wait for no other reason.
+#: The number of deliveries of a target that become due within a period and wait for no other reason.
 DEFERRED_COUNT = sa.select(sa.func.coalesce(sa.func.sum(pending.c.count), 0)).where(*_DEFERRED)
 
 #: Makes them due now.
@@ -270,7 +270,7 @@ def select_counts(runner: str | None) -> sa.Select[Any]:
     return found if runner is None else found.where(pending.c.runner == runner)
 
 
-#: How many deliveries of each rule wait.
+#: The number of pending deliveries of each rule.
 PENDING_BY_RULE = (
     sa.select(pending.c.rule, sa.func.sum(pending.c.count).label("deliveries")).where(WAITING).group_by(pending.c.rule)
 )
@@ -280,7 +280,7 @@ PENDING_BY_RULE = (
 def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for waiting, untaken rows, by rule, target, state and hold reason.
 
-    It reads one row of each kind, however many there are.
+    It reads one row of each kind, regardless of their number.
     """
     one = one_of_each(PENDING_KIND, UNTAKEN)
     same = pending.alias("same")
@@ -324,14 +324,14 @@ TAKEN_TARGETS = sa.select(pending.c.rule, pending.c.target).where(
     pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )
 
-#: The most rows that one UPDATE names; a database limits the parameters of a statement (SQLite: 32,766).
+#: The maximum number of rows in one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
 
 _NAME_COLUMNS = tuple(column.name for column in PENDING_NAME)
 
 
 class Pending(Aggregate):
-    """Deliveries that wait for another batch."""
+    """Pending deliveries, which wait for another batch."""
 
     def add(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
@@ -372,7 +372,8 @@ class Pending(Aggregate):
         """
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
-            # Planners run one after another: two that take different rows of one shard would not see each other's rows.
+            # Planners run one after another: two planners that take different rows of one shard would not see each
+            # other's rows.
             connection.execute(TAKE_TURN)
             free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
@@ -466,7 +467,8 @@ class Pending(Aggregate):
             return count
 
     def release_expired(self, now: datetime) -> int:
-        """Make due the expired rows that are on hold for disabled targets, so that they can end; return how many."""
+        """Make due the expired rows that are on hold for disabled targets, so that they can be dead-lettered; return
+        how many."""
         return self._change(RELEASE_EXPIRED, {"now": now})
 
 

@@ -64,7 +64,7 @@ class Quality(Aggregate):
     def record_check(self, check: QualityCheck, failed: Mapping[str, str], event: OperationalEvent) -> bool:
         """Record the check of an hour, put the rules with failed expectations on hold, and queue its operational event.
 
-        All in one transaction; returns False, and changes nothing, if the hour was already checked.
+        It does all this in one transaction; if the hour was already checked, it changes nothing and returns False.
         """
         with self._writing() as connection:
             if connection.execute(insert_or_skip(quality_check), vars(check)).rowcount == 0:

@@ -133,8 +133,8 @@ class Redrives(Aggregate):
     ) -> bool:
         """Add a batch with its file and chunks and record the dead letters it takes: all, or nothing and return False.
 
-        Returns False if the redrive is no longer running, or another batch has had one of the turns. `taken` belongs
-        to one redrive, which plans its next batch not before `next_at`.
+        Returns False if the redrive is no longer running, or if another batch already used one of the turns. `taken`
+        belongs to one redrive, which plans its next batch not before `next_at`.
         """
         try:
             with self._writing() as connection:
@@ -144,7 +144,7 @@ class Redrives(Aggregate):
         return True
 
     def taken(self) -> dict[str, list[Redriven]]:
-        """Return all rows that were ever taken, by dead letter file, in order of turns."""
+        """Return all rows that were taken so far, by dead letter file, in order of turns."""
         found: dict[str, list[Redriven]] = {}
         with self._reading() as connection:
             for row in connection.execute(REDRIVEN):
@@ -152,7 +152,7 @@ class Redrives(Aggregate):
         return found
 
     def taken_from(self, file: str) -> list[Redriven]:
-        """Return all rows that were ever taken from a dead letter file, in order of turns."""
+        """Return all rows that were taken so far from a dead letter file, in order of turns."""
         return [Redriven(**row._mapping) for row in self._rows(REDRIVEN_OF, {"of_file": file})]
 
     def taken_by(self, batch_id: str) -> list[Redriven]:

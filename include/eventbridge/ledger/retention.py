@@ -1,4 +1,4 @@
-"""Retention in the ledger: expired batches, needs that keep them, marks of what is kept, gradual deletion of rows."""
+"""Retention in the ledger: expired batches, needs that keep them, marks of kept records, gradual deletion of rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _TIME = sa.bindparam("at", type_=UtcTime)
 #: Batches that retention has marked and not cleared.
 UNCLEARED_BATCHES = sa.select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
 
-#: Marks what is kept of a committed batch from now on: compare and set.
+#: Marks the records that are kept of a committed batch from now on: compare and set.
 MARK_KEPT = (
     sa.update(batch)
     .where(batch.c.batch_id == _OF_BATCH, batch.c.state == "committed", batch.c.kept == sa.bindparam("expected"))
@@ -174,12 +174,12 @@ DROP_REPLAY = sa.delete(replay).where(
     replay.c.replay_id == sa.bindparam("of_replay"), ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id)
 )
 
-#: Deletes redrives that ended before a time and whose dead letters are gone.
+#: Deletes redrives that ended before a time and whose dead letters no longer exist.
 DROP_REDRIVES = sa.delete(redrive).where(
     redrive.c.ended_at < _TIME, ~sa.exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
 )
 
-#: How far the store was swept.
+#: The time up to which the store was swept.
 SWEPT = sa.select(sweep.c.through).where(sweep.c.name == sa.bindparam("of_sweep"))
 
 #: Records how far the store was swept; never back.
@@ -259,12 +259,12 @@ def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
     return found.order_by(*order).limit(sa.bindparam("most"))
 
 
-#: Rows that one transaction deletes: other writers wait for it, some milliseconds.
+#: The number of rows that one transaction deletes: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 200
 
 
 class Retention(Aggregate):
-    """Removal of old records. Its transactions are small, so that deliveries hardly wait for them."""
+    """Removal of old records. Its transactions are small, so that they hardly delay deliveries."""
 
     def groups(self, kept: Kept) -> list[BatchGroup]:
         """Return the runners and buses with batches of which `kept` is kept; the cost grows with these, not batches."""
@@ -275,7 +275,7 @@ class Retention(Aggregate):
     ) -> list[Batch]:
         """Return committed batches of a group planned before a time, from an index of exactly these.
 
-        Whole batches come newest first, because a batch goes before the batch whose rows it took; the others come
+        Whole batches come newest first, because a batch is removed before the batch whose rows it took; the others come
         oldest first. `behind`: only batches after that position.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
@@ -294,7 +294,7 @@ class Retention(Aggregate):
             return _open_requests(connection)
 
     def needs(self, batch: Batch) -> list[Need]:
-        """Return the needs that keep records of a committed batch, as far as the ledger's rows show."""
+        """Return the needs in the ledger's rows that keep records of a committed batch."""
         of = {"of_batch": batch.batch_id}
         group = of | {"of_runner": batch.runner, "of_bus": batch.bus, "of_kind": batch.kind, "at": batch.planned_at}
         found = []
@@ -318,20 +318,22 @@ class Retention(Aggregate):
         return found
 
     def mark_kept(self, batch: Batch, kept: Kept, known_requests: Collection[str]) -> bool:
-        """Mark what is kept of a committed batch from now on; its other files and rows are removed after that.
+        """Mark the records that are kept of a committed batch from now on; its other files and rows are removed after
+        that.
 
         Returns False, and changes nothing, if the batch has changed since it was read, or if a replay or redrive has
         begun that is not among `known_requests`: it may need records that would be removed.
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
-            connection.execute(TAKE_TURN)  # a replay or redrive that begins now waits or is seen
+            connection.execute(TAKE_TURN)  # a replay or redrive that begins now waits, or its rows are visible here
             if not _open_requests(connection) <= set(known_requests):
                 return False
             return connection.execute(MARK_KEPT, change).rowcount == 1
 
     def clear_rows(self, batch: Batch) -> int:
-        """Delete the rows that a marked batch does not keep, and record that it is cleared; return how many.
+        """Delete the rows that a marked batch does not keep, and record that it is cleared; return the number of
+        deleted rows.
 
         Call it after the files are removed. If a batch keeps nothing, its own row is deleted last.
         """
@@ -388,7 +390,7 @@ class Retention(Aggregate):
             connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})
 
     def first_batch_at(self, since: datetime) -> datetime | None:
-        """Return when the first batch at or after a time was planned; None: there is none."""
+        """Return when the first batch at or after a time was planned, or None."""
         with self._reading() as connection:
             return connection.execute(FIRST_BATCH, {"at": since}).scalar()
 

@@ -31,7 +31,7 @@ LEDGER_ID = sa.select(ledger.c.ledger_id)
 #: The oldest revision whose versions may use the tables.
 STORED_SERVES_FROM = sa.select(ledger.c.serves_from)
 
-#: Serialises transactions that decide on rows which others may add meanwhile, until the transaction ends.
+#: Serialises transactions that decide on rows which others may add at the same time.
 TAKE_TURN = sa.select(ledger.c.singleton).with_for_update()
 
 #: The newest revision in migrations/versions; a test proves it. It is repeated here so that a current ledger opens
@@ -68,7 +68,7 @@ def _is_served(database: Database) -> bool:
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
-    """Create or migrate the tables; return the revisions before (None: no tables) and after."""
+    """Create or migrate the tables; return the revision before (None: no tables) and after."""
     now = database.now()
     with database.writing() as connection, database.engine.migrating(connection):
         stored = _stored_revision(connection)  # under the lock: another process may have been first

@@ -30,7 +30,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch, PendingState
 
-#: Tries of slices that began and neither succeeded nor were taken back; slice "" = all slices of a batch at once.
+#: Tries of slices that began and neither succeeded nor were cancelled; slice "" = all slices of a batch at once.
 route_try = sa.Table(
     "route_try",
     metadata,
@@ -122,7 +122,7 @@ _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
 _of_rule = (_due.c.rule == deferred_match.c.rule, on(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
 
-#: One deferred match that is due by now, of a rule of which no batch has taken another: such a rule must wait.
+#: One due deferred match of a rule, unless a batch has taken another one of the rule: such a rule must wait.
 ONE_DUE = (
     sa.select(deferred_match.c.deferred_match_id)
     .where(
@@ -208,7 +208,7 @@ class RouteTries(Aggregate):
             return int(connection.execute(sa.select(route_try.c.tries).where(_SLICE), of).scalar_one())
 
     def take_back(self, batch_id: str, slice_id: str) -> None:
-        """Take back a try that says nothing about its slice."""
+        """Cancel a try whose failure is not due to its slice."""
         self._change(ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
 
     def counts(self, batch_id: str) -> dict[str, int]:

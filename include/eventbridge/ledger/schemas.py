@@ -33,7 +33,7 @@ SCHEMAS_OF = sa.select(event_schema).where(
     event_schema.c.bus == sa.bindparam("of_bus"), event_schema.c.type.in_(sa.bindparam("types", expanding=True))
 )
 
-#: How many types of a bus are known.
+#: The number of known types of a bus.
 TYPES_KNOWN = sa.select(sa.func.count()).where(event_schema.c.bus == sa.bindparam("of_bus"))
 
 #: Changes the schema of a type, if it has not changed since it was read.
@@ -100,8 +100,8 @@ class Schemas(Aggregate):
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
         """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.
 
-        All in one transaction; returns False, and changes nothing, if the batch is in another state. A schema that
-        another process changed since it was read stays as it is, and its events are not queued.
+        It does all this in one transaction; if the batch is in another state, it changes nothing and returns False. A
+        schema that another process changed since it was read stays as it is, and its events are not queued.
         """
         move = {"of_batch": batch_id, "expected": "planned", "to": "buffered"}
         with self._writing() as connection:

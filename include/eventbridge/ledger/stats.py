@@ -19,7 +19,7 @@ BUCKET_COLUMNS = (*(f"within_{bound}" for bound in BOUNDS_MS), "later")
 #: The columns that are added up if two stats have the same key.
 SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
 
-#: Counts by time: the key begins with the time, so that a batch writes in one place and old rows lie together.
+#: Counts by time: the key begins with the time, so that the rows of a batch, and old rows, are adjacent.
 stat = sa.Table(
     "stat",
     metadata,
@@ -66,7 +66,7 @@ FOLD = insert_or_add(
     ).where(_OLD),
 )
 
-#: How many rows a scope has.
+#: The number of rows of a scope.
 ROWS = sa.select(sa.func.count()).select_from(stat).where(_c.scope == sa.bindparam("of_scope"))
 
 _DAY = 86_400_000_000
@@ -107,7 +107,7 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
 def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> sa.Select[Any]:
     """Return the query for the sums of a scope by step of so many microseconds from the first time on, and outcome.
 
-    `on`: a bus and a rule, then by target too. It is looked up at each time, so that others cost nothing.
+    `on`: a bus and a rule, then by target too. It is looked up at each time, so that other rules cost nothing.
     """
     first = microseconds(times[0])
     slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
@@ -163,7 +163,7 @@ MOVED_SINCE = (
     )
 )
 
-#: Rows that one transaction folds: other writers wait for it, some milliseconds.
+#: The number of rows that one transaction folds: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 500
 
 #: A batch takes less than this from planned to committed.
@@ -176,7 +176,8 @@ class Stats(Aggregate):
     """Counts of events and deliveries by time."""
 
     def fold(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
-        """Add the oldest period of a grain to the longer one that holds it; return its rows, or None if none is so old.
+        """Add the oldest period of a grain to the longer period that contains it; return its rows, or None if none is
+        that old.
 
         Each transaction folds some rows, so that every delivery is counted in one row of its scope at any moment.
         """
@@ -280,7 +281,7 @@ def add_stats(connection: sa.Connection, stats: Sequence[Stat], now: datetime) -
 
 
 def start_of(grain: Grain, at: datetime) -> datetime:
-    """Return the start of the period of a grain that holds a moment; 1970 for `ever`."""
+    """Return the start of the period of a grain that contains a time; 1970 for `ever`."""
     length = GRAIN_LENGTHS.get(grain)
     return _EPOCH if length is None else at - (at - _EPOCH) % length
 

@@ -1,4 +1,4 @@
-"""The store as the ledger knows it: the bytes of batches, the measured rest, and whether runners take new events."""
+"""The size of the store in the ledger: the bytes of batches, the measured rest, and whether runners take new events."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class StoreSizes(Aggregate):
     """The size of the store."""
 
     def add(self, batch: Batch, size: BatchSize) -> bool:
-        """Count the bytes of a batch in the store; return False, and keep the count, if it was counted before."""
+        """Count the bytes of a batch in the store; if they were counted before, keep the count and return False."""
         with self._writing() as connection:
             row = {"batch_id": batch.batch_id, **vars(size)}
             if connection.execute(insert_or_skip(batch_size), row).rowcount == 0:

@@ -36,7 +36,7 @@ _RUNNER = streaming_lease.c.runner == sa.bindparam("of_runner")
 _MINE = streaming_lease.c.holder == sa.bindparam("by")
 _UNTIL = sa.bindparam("to", type_=UtcTime)
 
-#: A new holder of a lease has no standby yet; one that renews its lease keeps its standby.
+#: A new holder of a lease has no standby yet; a holder that renews its lease keeps its standby.
 _NO_STANDBY = {
     streaming_lease.c.wants_next: sa.false(),
     streaming_lease.c.next_holder: sa.null(),
@@ -89,7 +89,7 @@ REGISTER_STANDBY = (
     .values(next_holder=sa.bindparam("by"), next_until=_UNTIL)
 )
 
-#: Gives the holder's lease, with the batch that it leaves, to the standby.
+#: Transfers the holder's lease, with its open batch, to the standby.
 HAND_OVER_LEASE = (
     sa.update(streaming_lease)
     .where(
@@ -112,7 +112,7 @@ HAND_OVER_LEASE = (
 #: The unexpired streaming lease of a runner.
 STREAMING_LEASE = sa.select(streaming_lease).where(_RUNNER, streaming_lease.c.until > NOW)
 
-#: Moves the end of a range forward or leaves it; never back.
+#: Moves the end of a range forward or keeps it, but never moves it back.
 MOVE_END = (
     sa.update(batch_range)
     .where(
@@ -174,8 +174,8 @@ class Streaming(Aggregate):
         self._change(REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 
     def register_standby(self, runner: str, name: str, until: datetime) -> bool:
-        """Register as the standby of another's lease, or extend that; return False if there is no lease or another
-        standby.
+        """Register as the standby of another process's lease, or extend the registration; return False if there is no
+        lease, or another standby.
         """
         of = {"of_runner": runner, "by": name, "to": until, "now": self._now()}
         return self._change(REGISTER_STANDBY, of) == 1
@@ -189,7 +189,7 @@ class Streaming(Aggregate):
         return self._change(HAND_OVER_LEASE, of) == 1
 
     def lease(self, runner: str) -> StreamingLease | None:
-        """Return the current streaming lease of a runner; None if there is none."""
+        """Return the current streaming lease of a runner, or None."""
         row = self._first(STREAMING_LEASE, {"of_runner": runner, "now": self._now()})
         return None if row is None else StreamingLease(**row._mapping)
 
@@ -232,7 +232,7 @@ class Streaming(Aggregate):
     def record(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
         """Record a segment of an open batch (None: no response came) with the offsets up to which it has read.
 
-        Both are recorded or neither. Returns False, and changes nothing, if the batch is no longer open, if it has read
+        It records both or neither. Returns False, and changes nothing, if the batch is no longer open, if it has read
         further than `ends` or has no range of such a partition, or if the segment's key is taken: the caller has lost
         the batch and must stop.
         """

@@ -83,7 +83,8 @@ CHANGE_TARGET_STATUS = (
     )
 )
 
-#: Gives the right to probe to one push, until a time: to the first that asks once the breaker lets probes through.
+#: Gives the right to probe to one push, until a time: to the first push that requests it once the breaker allows
+#: probes.
 CLAIM_PROBE = (
     sa.update(target_status)
     .where(

@@ -53,7 +53,7 @@ class Chunk:
     size: int
     handed_out: bool = True
     map_index: int | None = None  # position among the chunks handed out
-    hold_reason: str = ""  # why it is not handed out but put on hold
+    hold_reason: str = ""  # why the chunk is not handed out but put on hold
     claim: int = 0
     state: ChunkState = "new"
     started_at: datetime | None = None

@@ -13,7 +13,8 @@ SchemaChangeKind = Literal["discovered", "field_lost", "field_changed"]
 
 
 class FieldSample(Struct, frozen=True, array_like=True):
-    """How many sampled events have a field, in how many of those it is null, its types, and one value as JSON."""
+    """A field's statistics: the number of sampled events that have it, and that have null, its types, and one value as
+    JSON."""
 
     seen: int
     null: int

@@ -28,8 +28,8 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
     """Rows of a delivery file, all of one rule and target, with their pool and weight; never larger than a chunk.
 
-    The record that holds the piece names its file. The piece becomes a `chunk.Piece`: rows of a chunk, with their file
-    and their history in earlier batches.
+    The record that contains the piece names its file. The piece becomes a `chunk.Piece`: rows of a chunk, with their
+    file and their history in earlier batches.
     """
 
     pool: str
@@ -75,7 +75,7 @@ class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sh
     done: tuple[tuple[str, str], ...] = ()
     rejected: tuple[tuple[str, str], ...] = ()  # those of `done` that `where` does not admit
     left: tuple[tuple[str, str], ...] = ()  # becomes a deferred match
-    reason: str = ""  # why some are left
+    reason: str = ""  # why some events were not evaluated
     rendered: int = 0  # events rendered for at least one target, or rejected
     failure_reasons: dict[str, str] = {}  # rows that failed for a reason other than transform_failed, by reason
     error: str = ""  # why its rule is to be put on hold
@@ -102,7 +102,7 @@ class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
     outcomes: dict[str, int]
 
 
-#: The detail of a file beside its path and rows; its member `record` names the type. None: there is none.
+#: The detail of a file besides its path and rows; its member `record` names the type. None: no detail.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 
 _ENCODER = msgspec.json.Encoder()

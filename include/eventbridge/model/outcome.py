@@ -20,7 +20,7 @@ INTERRUPTED = "Interrupted"
 #: was over.
 SHADOW_FAILED = "shadow_failed"
 SHADOW_NOT_SENT = "shadow_not_sent"
-#: The reason of a deferral: the target asked for a pause.
+#: The reason for a deferral: the target asked for a pause.
 TARGET_PAUSED = "target_paused"
 
 

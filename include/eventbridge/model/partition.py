@@ -34,7 +34,8 @@ class Span(NamedTuple):
 
 
 class LastMessage(NamedTuple):
-    """Its offset, and when the bus accepted it, in microseconds since 1970; a recreated log has another one there."""
+    """The offset of a message, and when the bus accepted it, in microseconds since 1970; a recreated log has another
+    message at the offset."""
 
     offset: int
     time: int

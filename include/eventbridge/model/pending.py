@@ -65,7 +65,8 @@ class PendingDeliveries:
 
 @dataclass(frozen=True)
 class RunningLate:
-    """Deliveries of one target that wait although most of their time is over: how many, since when and why."""
+    """Deliveries of one target that are still pending although most of their time has passed: number, begin and
+    reason."""
 
     count: int
     published_at: datetime  # of the oldest row
@@ -82,7 +83,8 @@ class DueTarget(NamedTuple):
 
 @dataclass(frozen=True)
 class PendingCount:
-    """How many rows and deliveries of a target wait in one state for one reason, and when the first is due."""
+    """The number of rows and deliveries of a target that wait in one state for one reason, and when the first is
+    due."""
 
     rule: str
     target: str

@@ -45,7 +45,7 @@ class RuleChange:
 
 @dataclass(frozen=True)
 class RuleOnHold:
-    """A rule that is not routed, or whose deliveries are on hold: its version, the reason, and since when."""
+    """A rule that is not routed, or whose deliveries are on hold: its version, the reason, and the begin."""
 
     rule: str
     version: str
@@ -55,7 +55,7 @@ class RuleOnHold:
 
 @dataclass(frozen=True)
 class ExpectationHold:
-    """The hold of a rule until an operator releases it: what failed, where it was found, and since when.
+    """The hold of a rule until an operator releases it: the failure, where it was found, and the begin.
 
     `found_in` is the id of a batch, or the hour of a quality check in ISO 8601.
     """
@@ -73,7 +73,7 @@ class ExpectationHold:
 
 @dataclass(frozen=True)
 class OperatorOverride:
-    """One override: who set it, and since when; it holds until it is cleared.
+    """One override: who set it, and when; it applies until it is cleared.
 
     `target` "": the override is for the rule. `value` is a priority's name, or deliveries a second as text; else "".
     """
@@ -95,7 +95,7 @@ class OperatorOverrides:
         self._on_hold = frozenset(on_hold)
 
     def __bool__(self) -> bool:
-        """Return whether there is an override, or a rule on hold."""
+        """Return whether any override is set, or any rule is on hold."""
         return bool(self._values or self._on_hold)
 
     @property

@@ -49,7 +49,7 @@ class Deliverers(NamedTuple):
     open: Mapping[str, OpenBatch]
 
     def left(self, rules: Collection[str]) -> list[LeftAt]:
-        """Return where rules of these names were left, for rules of which the new runners have taken nothing yet."""
+        """Return where rules of these names were left, for rules whose new runners have taken no events yet."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]
 
 
@@ -70,5 +70,5 @@ class StreamingLease:
     next_until: datetime | None = None
 
     def standby(self, now: datetime) -> str | None:
-        """Return the standby; None if there is none."""
+        """Return the standby, or None."""
         return self.next_holder if self.next_until is not None and self.next_until > now else None

@@ -23,10 +23,9 @@ AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_l
 StopCause = Literal["disk", "quota"]
 
 
-#: The records of a batch that are kept, from everything to nothing: each step lacks the records that the step before it
-#: names. `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch.
-#: `dead_letters`. `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after
-#: the files.
+#: The records of a batch that are kept, from all to none: each step lacks the records that the step before it names.
+#: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`.
+#: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 EventStatus = Literal["valid", "duplicate", "malformed"]
-#: How a rule of a past batch compares to the current rule.
+#: The difference between a rule of a past batch and the current rule.
 RuleChange = Literal["same", "changed", "removed", "added", "unknown"]
 #: `shadow`: a shadow did not accept it, or was not sent it, and it is not retried.
 DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "in_progress"]
@@ -54,7 +54,7 @@ class EventName:
 
 @dataclass(frozen=True)
 class Landing:
-    """The position in the archive where a runner's batch put an event; `archived`: it is still there."""
+    """The position in the archive where a runner's batch stored an event; `archived`: it still exists."""
 
     batch_id: str
     runner: str

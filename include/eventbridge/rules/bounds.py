@@ -23,12 +23,12 @@ MAX_ERRORS: Final = 200
 MAX_IN_PATH: Final = 1_000
 #: The maximum of characters in each text of an error or warning: many may quote one long name.
 MAX_IN_TEXT: Final = 1_000
-#: From this size on PyYAML's slow parser is not used to improve a message.
+#: PyYAML's slow parser is not used to improve a message for a file of this size or more.
 MAX_BYTES_FOR_LOCATIONS: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """Collects the errors of files of which one was sent; raises RuleFileError once there are MAX_ERRORS."""
+    """Collects the errors of files of which one was sent by a caller; raises RuleFileError at MAX_ERRORS errors."""
 
     def append(self, error: RuleError) -> None:
         """Add an error, whose long texts are cut."""
@@ -83,7 +83,7 @@ def parse_sent_pattern(text: str) -> Pattern:
     try:
         count = _count(parse_document(content))
     except EventError:
-        count = 0  # parse_pattern says what is wrong
+        count = 0  # parse_pattern reports the error
     if count > MAX_VALUES:
         raise PatternError(
             f"the pattern has {count:,} keys and values; the limit for a pattern that is sent is {MAX_VALUES:,}",
@@ -93,7 +93,7 @@ def parse_sent_pattern(text: str) -> Pattern:
 
 
 def _count(document: object) -> int:
-    """Return how many keys and values a JSON document holds."""
+    """Return the number of keys and values in a JSON document."""
     count, rest = 0, [document]
     while rest:
         value = rest.pop()

@@ -1,9 +1,9 @@
 """A cache of parsed rule files on local disk, keyed by their content.
 
-Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` is a new process. So the parsed
-content of a file is stored in frozen form, one rule a line, under a hash of the file and of all source code that reads
-it. The cache only saves time: a damaged or unreadable entry counts as missing, and if none can be written the cache is
-off.
+Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` is a new process. Therefore the parsed
+content of a file is stored in frozen form, one rule per line, under a hash of the file and of all source code that
+reads it. The cache only saves time: a damaged or unreadable entry counts as missing, and if none can be written the
+cache is off.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event",
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
-#: How long an entry of a missing file is kept: another folder may be loaded in alternation.
+#: How long an entry of a missing file is kept: two folders may be loaded in turn.
 _KEPT_SECONDS: Final = 600.0
 
 #: Entries that this process has read, by name: those of the last load.

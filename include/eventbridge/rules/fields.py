@@ -55,7 +55,7 @@ class Fields:
         self._errors.append(node.error(message, remedy))
 
     def has(self, name: str) -> bool:
-        """Return whether a field is given, whatever its value."""
+        """Return whether a field is given, with any value."""
         return name in self._nodes
 
     def add_to(self, name: str, message: str, remedy: str) -> None:
@@ -92,7 +92,7 @@ class Fields:
         text = self.text(name, default, required=required)
         if text == default or NAME.fullmatch(text):
             return text
-        shown = "this" if ":" in text else repr(text)  # a connection's URI may hold a password
+        shown = "this" if ":" in text else repr(text)  # a connection's URI may contain a password
         self.add(self._nodes[name], f"{shown} is not a valid name of a{'n' * (name == 'owner')} {name}", NAME_REMEDY)
         return default
 
@@ -268,7 +268,7 @@ class Fields:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a field or parameter of this name would hold a secret."""
+    """Return whether a field or parameter of this name would contain a secret."""
     return _SECRET.search(name) is not None
 
 

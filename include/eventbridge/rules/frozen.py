@@ -29,8 +29,8 @@ class FrozenModel(BaseModel):
 
 def content_of(value: Any) -> Any:
     """Return a model as JSON values, without `LATER` fields at their defaults; user-written JSON stays as written."""
-    # Not model_dump: it would take the Numbers inside patterns apart. User-written JSON keeps its order of keys (a
-    # constant's payload depends on it); our fields are sorted by name.
+    # Not model_dump: it would serialise the fields of Numbers inside patterns. User-written JSON keeps its order of
+    # keys (a constant's payload depends on it); our fields are sorted by name.
     if not isinstance(value, FrozenModel):
         return value
     fields = type(value).model_fields

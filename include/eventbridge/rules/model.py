@@ -48,7 +48,7 @@ class Runner(FrozenModel):
 
 
 class Webhook(FrozenModel):
-    """One webhook; `connection` holds the secrets of its signature.
+    """One webhook; `connection` contains the secrets of its signature.
 
     `mapping` gives the value of each attribute: a text, or a path such as `$.id` in the JSON of a call.
     """
@@ -317,7 +317,7 @@ class Target(FrozenModel):
 
     @property
     def deliver_within_seconds(self) -> float | None:
-        """How long after its event was published a delivery may be sent; None: unlimited."""
+        """The time after publishing within which a delivery may be sent; None: unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
 
 

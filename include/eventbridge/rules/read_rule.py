@@ -94,7 +94,10 @@ def read_rule(name: str, node: Node, errors: list[RuleError], expressions: Expre
 
 
 def tests_of(rule: Rule, fields: Fields, errors: list[RuleError]) -> list[RuleTest]:
-    """Return the tests of a rule. They are not part of its model: its version stays the same when they change."""
+    """Return the tests of a rule.
+
+    They are not part of the rule's model: its version stays the same when they change.
+    """
     return read_tests(fields, list(rule.targets), errors)
 
 

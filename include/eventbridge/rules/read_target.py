@@ -236,7 +236,7 @@ def _article(word: str) -> str:
 
 
 def read_waiting(fields: Fields, errors: list[RuleError]) -> dict[str, Any]:
-    """Return the fields that say when deliveries may be sent."""
+    """Return the fields that define when deliveries may be sent."""
     return {
         "not_before": _not_before(fields),
         "deliver_between": _deliver_between(fields.get("deliver_between"), errors),

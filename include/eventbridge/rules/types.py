@@ -40,7 +40,8 @@ class ChunkSize(NamedTuple):
 #: targets of unknown capacity.
 SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 
-#: For many deliveries per request: a push holds each as an object of about 1.3 KiB plus its payload.
+#: For types with many deliveries per request: a push keeps each delivery as an object of about 1.3 KiB plus its
+#: payload.
 BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
 
 #: For blocks of payloads: about a second of work. The payloads are in memory once, as they are in the file.
@@ -171,13 +172,13 @@ class Registry(Generic[Entry]):
         return [*self.built_in, *(name for name in self._entry_points() if name not in self._paths)]
 
     def find(self, name: object) -> Entry | None:
-        """Return the type of a name, None if there is none; raises TypeUnusable if its package cannot be used."""
+        """Return the type of a name, or None; raises TypeUnusable if its package cannot be used."""
         if not isinstance(name, str) or (name not in self._paths and name not in self._entry_points()):
             return None
         return self.get(name)
 
     def get(self, name: str) -> Entry:
-        """Return the type of a name; raises TypeUnusable if there is none, or its package cannot be used."""
+        """Return the type of a name; raises TypeUnusable for an unknown name, and if its package cannot be used."""
         found = self._loaded.get(name)
         if found is None:
             found = self._loaded[name] = self._load(name)

@@ -45,7 +45,7 @@ def claimed_ids(store: Store, path: str) -> Iterator[tuple[int, str]]:
 
 
 def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:
-    """Return the index of buffer files; each file comes with True if it has messages that are not events."""
+    """Return the index of buffer files, each with True if it has messages that are not events."""
     names: list[IndexedFile] = []
     hashes: list[npt.NDArray[np.int64]] = []
     for file, malformed in files:

@@ -1,8 +1,8 @@
 """The paths of each kind of file in the store, and the version of their formats.
 
-`date` and `hour` come from the batch's `planned_at` (UTC), never from the writer's clock:
-two attempts of one stage write below the same folder at any time. A file of a newer format is refused, because this
-version may not understand it; a file that names no version is of format 1.
+`date` and `hour` come from the batch's `planned_at` (UTC), never from the writer's clock: two attempts of one stage
+always write below the same folder. A file of a newer format is refused, because this version may not understand it; a
+file that names no version is of format 1.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
     if parts.scheme == "s3":
         return _s3_store(parts, connections or connections_from_environment(os.environ))
     if parts.scheme != "file" or parts.netloc not in ("", "localhost") or not parts.path.startswith("/"):
-        raise UserError(f"{parts.scheme}://... is not a URI of a store. {_FORMS}")  # it may hold a secret
+        raise UserError(f"{parts.scheme}://... is not a URI of a store. {_FORMS}")  # it may contain a secret
     if parts.query or parts.fragment:
         raise UserError(f"{parts.path!r} is not the folder of a store. Write ? as %3F and # as %23.")
     return FileStore(Path(unquote(parts.path)))

@@ -106,7 +106,7 @@ def read_table(store: Store, path: str, columns: Sequence[str] | None = None, *,
 def read_rows(
     store: Store, path: str, rows: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()
 ) -> pa.Table:
-    """Return the rows that a row set names, in ascending order; read only the row groups that hold them.
+    """Return the rows of a row set, in ascending order; read only the row groups that contain them.
 
     Texts `coded` come as dictionaries. Without them, row groups that are large in memory are read as `parts_of` does.
     Raises StoreFileDamaged if the file has fewer rows than the set names.
@@ -150,7 +150,7 @@ def read_equal(store: Store, path: str, column: str, value: int, columns: Sequen
 
 
 def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[str]) -> pa.Table:
-    """Return rows `first` (included) to `last` (excluded); read only the row groups that hold them.
+    """Return rows `first` (included) to `last` (excluded); read only the row groups that contain them.
 
     Raises StoreFileDamaged if the file has fewer rows.
     """

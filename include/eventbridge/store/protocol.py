@@ -16,7 +16,7 @@ __all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "check
 class Store(Protocol):
     """Immutable files by path; safe to use from several threads and processes at once.
 
-    Paths are relative, with `/` between their parts. A file is visible when it is complete and not before, even if its
+    Paths are relative, with `/` between their parts. A file becomes visible only when it is complete, even if its
     writer dies. A write survives power loss once `put` or `create` has returned. Every method raises StoreError if the
     store cannot carry it out.
     """
@@ -56,7 +56,7 @@ class Store(Protocol):
     def delete_all(self, paths: Sequence[str]) -> None:
         """Remove the files that exist, and folders that become empty; cheaper than one by one.
 
-        Some of the files may be gone after a StoreError.
+        Some of the files may be deleted after a StoreError.
         """
 
     def free_bytes(self) -> int | None:

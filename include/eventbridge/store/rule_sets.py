@@ -10,12 +10,12 @@ from eventbridge.rules import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.protocol import Store
 
-#: How many sets a process keeps: the current one, and older ones of open batches. A set of 10,000 rules takes some
-#: 100 MB, less the part that it shares with the one read before it.
+#: The number of sets that a process caches: the current one, and older ones of open batches. A set of 10,000 rules
+#: takes some 100 MB, less the part that it shares with the one read before it.
 _KEPT = 4
 
 _lock = threading.Lock()
-#: Sets by hash, the most recently requested one last. A hash names the same content for ever, in any store.
+#: Sets by hash, the most recently requested one last. A hash always names the same content, in any store.
 _read: OrderedDict[str, RuleSet] = OrderedDict()
 
 
@@ -31,7 +31,7 @@ def freeze_rules(store: Store, rules: RuleSet, *, over: bool = False) -> str:
 def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
     """Return the rule set frozen under a hash; a process that requests it repeatedly reads it once.
 
-    Raises StoreError if the file is gone or its content does not match its name.
+    Raises StoreError if the file is missing or its content does not match its name.
     """
     with _lock:  # held during the read: other threads would read the same file
         known = _read.get(rule_set_hash)

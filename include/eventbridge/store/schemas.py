@@ -7,7 +7,7 @@ import pyarrow as pa
 _TIME = pa.timestamp("us", tz="UTC")
 _DELIVERY_ID = pa.binary(16)
 
-#: buffer/: one row per message read from the bus, whatever its status. The archive.
+#: buffer/: the archive; one row per message read from the bus, with any status.
 BUFFER = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),

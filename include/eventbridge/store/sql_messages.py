@@ -18,5 +18,5 @@ HEAD: Final = struct.Struct(">cQ")
 SQL_LENGTH: Final = struct.Struct(">I")
 #: To the process: begin with an empty database, fill a table, query (JSON).
 BEGIN, FILL, ASK = b"B", b"F", b"A"
-#: From the process: done, a table as Arrow's stream, DuckDB's error as text, out of memory.
+#: Messages from the process: done, a table as Arrow's stream, DuckDB's error as text, out of memory.
 DONE, TABLE, WRONG, MEMORY = b"D", b"T", b"W", b"M"

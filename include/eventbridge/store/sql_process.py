@@ -1,7 +1,7 @@
 """The process that queries DuckDB: it reads tables and queries from one pipe and writes responses to another.
 
-`eventbridge.store.sql_sandbox` starts it. The kernel enforces its limits: whatever a query does (endless recursion,
-strings of gigabytes), this process ends, and no other process slows down or runs out of memory.
+`eventbridge.store.sql_sandbox` starts it. The kernel enforces its limits: if a query recurses endlessly or builds
+strings of gigabytes, this process ends, and no other process slows down or runs out of memory.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class SqlRefused(Exception):
 
 
 class SqlLimited(Exception):
-    """A query exceeded its time or memory; the text says which, as the end of a sentence."""
+    """A query exceeded its time or memory; the text names the limit, as the end of a sentence."""
 
 
 class Database:
@@ -62,7 +62,7 @@ class Database:
     def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
         """Return the result of each query; `expression` must be a single expression.
 
-        Nothing can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
+        No table can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
         """
         self._send(ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
         tables = []

@@ -13,7 +13,7 @@ _STATEMENTS: Final = 1_000
 class CompiledStatements(LRUCache[Any, Any]):
     """The statements that SQLAlchemy has compiled for one kind of database; see its execution option `compiled_cache`.
 
-    SQLAlchemy's keys begin with the dialect of one engine, which is left out: engines of a kind have the same setup.
+    SQLAlchemy's keys begin with the dialect of one engine, which is omitted: engines of a kind have the same setup.
     """
 
     def __init__(self) -> None:

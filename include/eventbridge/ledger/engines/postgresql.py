@@ -22,11 +22,11 @@ from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import shown_url
 from eventbridge.ledger.remedies import ledger_errors
 
-#: The driver, whatever driver the URL names.
+#: The driver, regardless of the driver in the URL.
 _DRIVER = "postgresql+psycopg"
 _COMPILED = {"compiled_cache": CompiledStatements()}
 
-#: How long a new connection waits for a server that is down; a process that was connected waits as for a lock.
+#: How long a new connection waits for a server that is down; a process that was connected waits as long as for a lock.
 _OPENING_SECONDS = 5.0
 
 #: The statement limit. No statement of the ledger takes so long: each reads or changes a bounded number of rows by an
@@ -37,7 +37,7 @@ _STATEMENT_SECONDS = 120.0
 #: the database.
 _STOPPED_SECONDS = 60.0
 
-#: The advisory lock that keeps two processes from migrating at once: any number that no other program uses.
+#: The advisory lock that prevents two processes from migrating at once: any number that no other program uses.
 _MIGRATION_LOCK = 5_311_007_322_684_716_161
 
 #: SQLSTATEs of transactions that the server has rolled back and that may succeed when they run again.
@@ -110,13 +110,13 @@ class PostgresqlEngine:
 
     spans_hosts = True
     migrates_when_opened = False
-    # READ COMMITTED, whatever the server's default is: each statement sees what others have committed. `batches.plan`
-    # depends on it: its insert waits for the commit of the previous batch, and the offsets that it then reads must
-    # be those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and SERIALIZABLE, it would plan
-    # the same offsets again, or be refused and have to restart.
-    # Rows on which a transaction decides are locked (FOR SHARE, FOR UPDATE) or compared and set.
+    # READ COMMITTED, regardless of the server's default: each statement sees all earlier commits. `batches.plan`
+    # depends on it: its insert waits for the commit of the previous batch, and the offsets that it then reads must be
+    # those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and SERIALIZABLE, it would plan the
+    # same offsets again, or be refused and have to restart. Rows on which a transaction decides are locked (FOR SHARE,
+    # FOR UPDATE) or compared and set.
     begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-    # One moment of the ledger for all queries of a transaction; it neither waits for writers nor blocks them.
+    # One snapshot of the ledger for all queries of a transaction; it neither waits for writers nor blocks them.
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
     bounds_readers = False
     remedies: Sequence[tuple[str, str]] = _REMEDIES
@@ -227,7 +227,7 @@ class PostgresqlEngine:
             )
 
 
-#: An acknowledged commit survives a crash of the server, whatever its default is.
+#: An acknowledged commit survives a crash of the server, regardless of the server's default.
 _DURABLE = "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)"
 
 
@@ -264,7 +264,7 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: The maximum age of a measurement: two clocks drift apart by some microseconds a second.
 _KEPT_SECONDS = 60.0
 
-#: How soon a server that did not respond is queried again, while the last measurement is used.
+#: The wait before a server that did not respond is queried again; until then the last measurement is used.
 _AGAIN_SECONDS = 5.0
 
 #: How long a server may take to return the time again.

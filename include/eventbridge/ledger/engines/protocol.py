@@ -52,7 +52,7 @@ class LedgerEngine(Protocol):
         """Return whether a transaction that ended with this error, before its commit, can be run again at once."""
 
     def is_full(self, cause: str) -> bool:
-        """Return whether a message means that no space is left."""
+        """Return whether a message means that the disk is full."""
 
     def reader(self, limit_seconds: float) -> Engine:
         """Return a factory of connections that cannot change the ledger and wait at most so long for it.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from sqlalchemy import URL
 
-#: Parameters that say where a server is; others may hold a password.
+#: Parameters that locate a server; others may contain a password.
 _SHOWN = ("host", "port", "mode", "uri")
 
 
 def shown_url(url: URL) -> str:
-    """Return a URL without its password, and without parameters that may hold one."""
+    """Return a URL without its password, and without parameters that may contain one."""
     shown = {name: value for name, value in url.query.items() if name in _SHOWN}
-    # what stands before an @ in a host is the rest of a password whose own @ was not escaped
+    # text before an @ in a host is the rest of a password whose own @ was not escaped
     host = None if url.host is None else url.host.rpartition("@")[2]
     return url.set(host=host, query=shown).render_as_string(hide_password=True)

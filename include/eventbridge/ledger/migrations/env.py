@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations, in the transaction of the connection that it is given."""
+"""Alembic runs this file: it applies the migrations in the transaction of the connection that it is given."""
 
 from __future__ import annotations
 

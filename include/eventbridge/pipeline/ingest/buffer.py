@@ -86,7 +86,7 @@ def buffer(
 
 @dataclass
 class Landing:
-    """One attempt to land a batch; sub-ranges are recorded one after the other, because each needs the ids before it."""
+    """One attempt to land a batch; it records sub-ranges in order, because each needs the ids before it."""
 
     runtime: Runtime
     batch: Batch
