@@ -1,1 +1,1 @@
-"""Delivers what a chunk or an open batch holds, target by target, and records every response."""
+"""Delivers the deliveries of a chunk or an open batch, target by target, and records every response."""

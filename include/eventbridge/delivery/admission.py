@@ -1,4 +1,5 @@
-"""What may be sent to a target now: the status of the target, the breaker of a run, its rate and the target's pause."""
+"""Decides what may be sent to a target now, by the target's status, the run's breaker, the rate and the target's
+pause."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ _OPEN_AT_ONCE = 200
 
 
 class RunBreaker:
-    """Counts the attempts of one run; opens by itself, before the ledger knows of any failure.
+    """Counts the attempts of one run; it opens on its own, before any failure is in the ledger.
 
     A delivery that this push retries is counted when that is done, with all its attempts: a target that accepts
     everything at the second attempt is not down. While such retries are open and the target looks bad, nothing new is
@@ -162,7 +163,7 @@ class RunBreaker:
         self.too_slow = self.too_slow or no_response or is_slow(self._within(at))
 
     def record_pause(self, until: datetime) -> None:
-        """Record that the target asked for a pause, which the ledger passes on to the other pushes."""
+        """Record that the target asked for a pause; the other pushes read it from the ledger."""
         self._paused_until = until
 
     def end_run(self, now: datetime) -> None:
@@ -178,7 +179,7 @@ class RunBreaker:
                 self._probed(int(now.timestamp()), good=False)
 
     def take(self, ended: Ended | None = None) -> Tally | None:
-        """Return what has not been reported to the ledger, None if there is nothing."""
+        """Return the attempts that were not reported to the ledger, or None."""
         attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
         counts = {
             second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
@@ -241,7 +242,7 @@ _LEASE = timedelta(seconds=1)
 
 
 class Pause:
-    """The time until which a target wants no requests; shared by all its runs in a push, and thread-safe."""
+    """The end of the pause that a target asked for; shared by all its runs in a push, and thread-safe."""
 
     def __init__(self) -> None:
         self._until: datetime | None = None
@@ -251,11 +252,11 @@ class Pause:
         self._until = max(until, self._until or until)
 
     def at(self, now: datetime) -> datetime | None:
-        """Return when the pause ends; None if there is none (any more)."""
+        """Return when the pause ends; None without a pause, or after its end."""
         until = self._until
         if until is None or now < until:
             return until
-        self._until = None  # a pause set at this very moment comes back from the ledger within a second
+        self._until = None  # a pause that is set at the same time is read from the ledger within a second
         return None
 
     @property
@@ -279,9 +280,9 @@ class Pace:
         self._ramp_until = ramp_until
         self._held = 0
         self._held_until: datetime | None = None
-        self._token_at: datetime | None = None  # when there may be tokens again; None: perhaps now
+        self._token_at: datetime | None = None  # when tokens may be available again; None: perhaps now
         self._refused_at: datetime | None = None
-        self._short = 0  # it was asked for so many tokens, and has none
+        self._short = 0  # this many tokens were requested, and none is left
         self.pause = Pause()
         #: True: it leases tokens in `fetch` and not in `take`, because the caller cannot wait for the ledger.
         self.defers = False
@@ -301,7 +302,7 @@ class Pace:
 
     @property
     def is_short(self) -> bool:
-        """Whether `fetch` must be called to know whether there is a token."""
+        """Whether only a call of `fetch` can tell whether a token is available."""
         return any(limit._short for limit in self._limits)
 
     @property
@@ -324,13 +325,13 @@ class Pace:
         self._ramp_until = now + RAMP
 
     def may_ask(self, now: datetime) -> bool:
-        """Return whether there may be a token now."""
+        """Return whether a token may be available now."""
         if self.pause.at(now) is not None or (self.redrive_pace is not None and not self.redrive_pace.may_ask(now)):
             return False
         return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
 
     def take(self, now: datetime, wanted: int) -> bool:
-        """Take one token of `wanted`, leasing some if there is none; False: not before `next_at`."""
+        """Take one token of `wanted`, and lease some if none is left; False: not before `next_at`."""
         limits = self._limits
         if self.pause.at(now) is not None or not all(limit._has_token(now, wanted, self.defers) for limit in limits):
             self._refused_at = self._refused_at if self.is_short else now

@@ -107,7 +107,7 @@ def _row_like(piece: Piece, response: Response) -> OutcomeRow:
 
 
 class LiveBlocks:
-    """Deliveries that come through a queue, sent as blocks; what comes while one block is synced is the next block.
+    """Sends deliveries from a queue as blocks; those that arrive while one block is synced form the next block.
 
     It ends with the first delivery that is not accepted: that one, and pieces that blocks cannot hold, are for an
     ordinary run.

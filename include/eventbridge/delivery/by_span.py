@@ -148,7 +148,7 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
 def _write(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
     """Put the rows for the outcome of the rest of a span as one table: a segment has all of them or none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
-        outcome = DELIVERED  # dealt with; what was responded to is in its rows
+        outcome = DELIVERED  # done; the rows contain the deliveries that got a response
     count = len(span.left)
     if response is not None:
         run.note_duration(response)

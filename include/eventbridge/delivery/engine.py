@@ -1,7 +1,7 @@
 """The delivery engine: the runs of targets from their start to their end.
 
 It has two callers. A push starts the runs of its chunk at once; a streaming task starts those of an open batch as
-deliveries arrive. They decide when the work is over and where outcomes are recorded; everything else is the same.
+deliveries arrive. They decide when the work is over and where outcomes are recorded; all other behaviour is the same.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.multi import HasFileno
 
-#: How long a caller rests at most before it polls the runs.
+#: The maximum pause of a caller before it polls the runs.
 TICK_SECONDS: Final = 0.05
-#: How long a run that must stop has to notice, before its requests in flight are recorded as sent.
+#: The time that a run has to stop before its requests in flight are recorded as sent.
 NOTICE_SECONDS: Final = 1.0
-#: How often attempts are reported to the ledger, and what other processes report is read.
+#: How often attempts are reported to the ledger, and reports of other processes are read.
 _EXCHANGE_SECONDS = 1.0
-#: How long `close` rests before it checks again whether the runs have ended.
+#: The pause of `close` before it checks again whether the runs have ended.
 _MOMENT_SECONDS = 0.01
 
 
@@ -150,7 +150,7 @@ class TargetRuns:
         return self._loop.run_for(seconds, watched)
 
     def poll(self) -> None:
-        """Wake runs that wait for others, and exchange with the ledger what is known about targets, if that is due."""
+        """Wake runs that wait for others and, if due, exchange the state of targets with the ledger."""
         now = time.monotonic()
         if now - self._polled_at >= TICK_SECONDS:
             self._polled_at = now
@@ -193,7 +193,7 @@ class TargetRuns:
     def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
         """Have `write` record the oldest outcomes as the segment of a number; return what it returns.
 
-        A segment has about as many as the setting says, or `everything`. If `write` fails, they are recorded by the
+        A segment has about as many outcomes as the setting, or `everything`. If `write` fails, they are recorded by the
         next call, under the next number: the failed one may have taken effect.
         """
         while self._rows:
@@ -227,7 +227,7 @@ class TargetRuns:
     def close(self) -> None:
         """Stop, and record requests in flight as sent: the target may have taken them.
 
-        Runs have a moment to notice; one that hangs in a call is abandoned.
+        Runs have a short time to stop; a run that hangs in a call is abandoned.
         """
         if self.is_busy and not self.is_closed:
             self._stop_runs()

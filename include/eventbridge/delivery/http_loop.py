@@ -73,7 +73,7 @@ class HttpLoop:
         return self._error is not None
 
     def start(self) -> list[threading.Thread]:
-        """Start a thread of its own, and return the threads to wait for."""
+        """Start a separate thread, and return the threads to wait for."""
         if not self._fresh:
             return []
         thread = threading.Thread(target=self._run_all, name="push http", daemon=True)
@@ -87,15 +87,15 @@ class HttpLoop:
             run.fail(self._error)
 
     def notify(self, runs: Iterable[TargetRun]) -> None:
-        """Wake runs that wait for news: there is more work for them."""
+        """Wake runs that wait for news, because more work has arrived."""
         self._notified.extend(runs)
 
     def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Run for `seconds` in this thread, and a moment longer while responses come.
+        """Run for `seconds` in this thread, and slightly longer while responses arrive.
 
         It returns early once a live run has ended with work left, for its next run, or once `watched` is readable.
-        Returns whether a live run has ended with work left. If another thread runs the loop, it waits a moment: two
-        batches of a streaming task have their runs in one loop.
+        Returns whether a live run has ended with work left. If another thread runs the loop, it waits briefly: two
+        batches of a streaming task share one loop.
         """
         if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
@@ -112,7 +112,7 @@ class HttpLoop:
                     break
             while had_news and time.monotonic() < until + _BUSY_SECONDS:
                 had_news = self._step(engine, 0.0)
-        except Exception as error:  # of the loop, not of a run, which keeps its own
+        except Exception as error:  # an error of the loop; a run keeps its own errors
             self._fail(error)
         finally:
             has_left, self._has_left = self._has_left, False
@@ -150,9 +150,7 @@ class HttpLoop:
             while self._fresh or self._tasks:
                 self._step(engine, _TICK_SECONDS)
                 self._has_left = False
-        except (
-            BaseException
-        ) as error:  # an error of the loop: that of a run stays with the run, this one fails the push
+        except BaseException as error:  # an error of the loop fails the push; an error of a run stays with the run
             self._fail(error)
         engine.close()
 

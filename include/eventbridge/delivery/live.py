@@ -21,7 +21,7 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: Idle time after which a run ends: to begin a run costs as much as to keep one for some seconds.
+#: The idle time after which a run ends: starting a run costs as much as keeping one for some seconds.
 IDLE: Final = timedelta(seconds=2)
 
 
@@ -56,12 +56,12 @@ class LiveQueue:
         self.notified.set()
 
     def end(self) -> None:
-        """Mark the end: nothing more comes."""
+        """Mark the end of the queue: no more pieces are added."""
         self.ends = True
         self.notified.set()
 
     def take(self) -> ReadPiece | None:
-        """Take the oldest piece, None if there is none."""
+        """Return and remove the oldest piece, or None."""
         return self._pieces.popleft() if self._pieces else None
 
     def put_back(self, piece: ReadPiece) -> None:
@@ -70,7 +70,7 @@ class LiveQueue:
 
 
 class LiveDeliveries:
-    """Deliveries that come through a queue; retries that are due soon are made here, later ones in the slow lane."""
+    """Sends deliveries from a queue; it makes retries that are due soon, and leaves later ones to the slow lane."""
 
     total = 0
 
@@ -147,7 +147,7 @@ class _LiveRound(Rounds):
         return self._taken.popleft() if self._taken else None
 
     def _put_back(self, item: Item) -> None:
-        """Keep an item that may not be sent now; a due retry goes first, because the breaker may wait for it."""
+        """Keep an item that may not be sent now; a due retry is first in line, because the breaker may wait for it."""
         if item.due_at is None:
             self._taken.appendleft(item)
         else:

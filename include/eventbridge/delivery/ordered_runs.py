@@ -217,7 +217,7 @@ class OrderedRounds:
         if (early := too_early(item.not_before, self._window, now)) is not None:
             return in_time(early, item.deadline_at)
         if item.note == RELEASED:
-            return None  # an operator released it, whatever its age
+            return None  # an operator released it, so its age does not count
         end = expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
         return None if end is None else self._end_or_hold(end, now)
 
@@ -413,7 +413,7 @@ class OrderedItem(Item):
 
 @dataclass(frozen=True)
 class Shard:
-    """What the runs of an ordered target share; `gone` is set once the target has responded with 410."""
+    """The shared state of the runs of an ordered target; `gone` is set once the target has responded with 410."""
 
     runtime: Runtime
     batch: Batch

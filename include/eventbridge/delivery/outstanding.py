@@ -48,7 +48,7 @@ class Item:
     on_hold_seconds: float
     due_at: datetime | None = None  # None: at once
     not_before: datetime | None = None
-    deadline_at: datetime | None = None  # None: it is never too late
+    deadline_at: datetime | None = None  # None: no deadline
 
 
 #: Columns of a delivery file that `items_of` needs.
@@ -89,7 +89,7 @@ def items_of(
 ) -> Iterator[Item]:
     """Yield the deliveries of a piece that are still to be sent, from the columns `ITEM_COLUMNS` of its rows.
 
-    Rows without payload, and those with an outcome in `done`, are left out. Requests are numbered by row, from `first`
+    Rows without payload, and those with an outcome in `done`, are omitted. Requests are numbered by row, from `first`
     on. `within_seconds` is the target's `deliver_within`.
     """
     for number, row in enumerate(rows, first):
@@ -129,7 +129,7 @@ class TargetReport:
     dead_lettered: int = 0
     retried: int = 0
     sent: int = 0  # of them, by this push
-    held_up: bool = False  # something beside the target kept the rest from being sent
+    held_up: bool = False  # something other than the target prevented the other deliveries from being sent
     spent: bool = False
     late: bool = False  # it began when more than half of the budget was over
     gone: bool = False
@@ -168,7 +168,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_timestamp(column.type):
         found: list[Any] = column.to_numpy().tolist()
         return found
-    # Few distinct times: events that came together have the same one.
+    # There are few distinct times: events that arrived together have the same time.
     times: dict[int | None, datetime | None] = {None: None}
     micros = column.cast(pa.int64()).to_pylist()
     for each in set(micros) - {None}:

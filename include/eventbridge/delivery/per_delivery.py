@@ -65,7 +65,7 @@ class Rounds:
         run.report.spent = run.is_nearly_spent(now) and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
-        """Defer the rest if the target asked for a pause."""
+        """Defer the remaining deliveries if the target asked for a pause."""
         run = self._run
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.is_stopping and not run.is_refused:
@@ -115,7 +115,7 @@ class Rounds:
         return end is not None
 
     def _admitted(self, alive: list[Item]) -> list[Item]:
-        """Return the items to send in the next round, retries first; the rest keeps waiting."""
+        """Return the items to send in the next round, retries first; all others continue to wait."""
         if alive and not self._run.pace.may_ask(self._clock()):
             self._waiting += alive
             return []
@@ -144,7 +144,7 @@ class Rounds:
         taken = ready[: len(ready) - feed.left]
         if len(responded) < len(taken):
             self._unjudged.update({item.request.index for item in taken} - responded)
-        # unstarted items come first again if there is time, else they stay without an outcome
+        # items that were not started are first in the next round if there is time, else they get no outcome
         self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
 
     def _receive(self, target: Target, steps: Generator[Step, None, None]) -> Steps[None]:

@@ -30,7 +30,7 @@ from eventbridge.store.protocol import Store
 
 #: The reason for which a copy becomes pending first; later it is retried like any delivery.
 COPY = "dead_letter_queue"
-#: The reason for which a copy is on hold that its queue refused: a dead letter never becomes a dead letter again.
+#: The hold reason of a copy that its queue refused: a dead letter never becomes a dead letter again.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 
 _FOLDER = "dead_letters/"

@@ -149,7 +149,7 @@ class OutcomeRows:
         return len(self._rows) + self._in_tables
 
     def wake(self) -> None:
-        """Wake the collector, although there may be few rows."""
+        """Wake the collector, even if there are few rows."""
         self._woken.set()
 
     def put(self, row: OutcomeRow) -> None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from eventbridge.delivery.live import LiveQueue
 
 
-#: Longest sleep of a run that waits for a due retry, if nothing wakes it.
+#: The maximum sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2
 #: How long a run waits for its next retry with nothing else to do, if other targets of the batch are at work anyway. A
 #: longer wait is left to the slow lane: here it would delay the commit of the whole batch.
@@ -78,7 +78,7 @@ class RunSettings:
 
     @cached_property
     def terms(self) -> RetryTerms:
-        """How deliveries are tried again."""
+        """The policy of retries."""
         return RetryTerms(self.policy, self.timeout_seconds, self.window, self.retry_after_max)
 
 
@@ -169,7 +169,7 @@ class TargetRun:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the target must get nothing more, whatever is left."""
+        """Whether the target must get no more deliveries, even if some are left."""
         return self.report.gone or self.breaker.tripped or self._halted
 
     @property
@@ -197,7 +197,7 @@ class TargetRun:
         return now >= self.starts_until - timedelta(seconds=SLEEP_SECONDS)
 
     def soon(self, now: datetime) -> datetime:
-        """Return before when a retry must be due for this run to make it; a later one is left to the slow lane."""
+        """Return the time before which a retry must be due for this run to make it; the slow lane makes later ones."""
         return min(self.until, now + timedelta(seconds=LINGER_SECONDS))
 
     def waits_for_token(self, at: datetime, now: datetime) -> bool:
@@ -274,7 +274,7 @@ class TargetRun:
     def judge(
         self, delivery_id: bytes, response: Response, *, attempts: int, at: JitterSample, again: bool = False
     ) -> None:
-        """Keep the pause that a response asks for, and report it to the breaker; `again`: this run will retry.
+        """Store the pause that a response asks for, and report it to the breaker; `again`: this run will retry.
 
         A response to a request that was in flight when the target asked for a pause does not count against it again: it
         asked once, for all of them.
@@ -327,7 +327,7 @@ class TargetRun:
     def write(self, item: Item, outcome: Outcome, response: Response | None) -> None:
         """Put the row for an outcome, and count it; `response` None: it was decided without an attempt."""
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
-            outcome = DELIVERED  # dealt with; what was responded to is in its row
+            outcome = DELIVERED  # done; the row contains the response
         if response is not None:
             self.note_duration(response)
         if outcome is DELIVERED:
@@ -376,7 +376,7 @@ class Progress:
 
     @property
     def is_at_work(self) -> bool:
-        """Whether it has not ended, and does not just wait for something to be due."""
+        """Whether the run has not ended, and does more than wait for something to be due."""
         return self.ended_at is None and not self._is_waiting
 
     def note_duration(self, seconds: float) -> bool:

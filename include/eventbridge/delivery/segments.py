@@ -168,7 +168,7 @@ class Responses:
 
     @property
     def table(self) -> pa.Table:
-        """The best rows alone."""
+        """Only the best rows."""
         return self.rows.take(column_of(self.best, pa.int64()))
 
     def of(self, ids: Ids) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What a run of a target waits for between two sends, so that its own thread or a shared one can run it."""
+"""The waits of a target's run between two sends, so that its own thread or a shared one can run it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class SharedFlush:
             lost = flushes[0]._target.flush_together([flush._target for flush in flushes])
             for flush, each in zip(flushes, lost, strict=True):
                 flush._lost = each
-        except BaseException as error:  # raised where the result is asked for
+        except BaseException as error:  # raised where the result is read
             for flush in flushes:
                 flush._error = error
 
@@ -102,7 +102,7 @@ def flush(target: Target) -> str | None:
 
 
 def flush_in_turn(target: Target, responses: int) -> Steps[str | None]:
-    """Do as `flush` does for `responses` responses; it may wait for other targets on the same disk."""
+    """Flush for `responses` responses; the flush may wait for other targets on the same disk."""
     if responses > _MAX_SHARED or not shares_flush(target) or target.disk is None:
         return flush(target)
     shared = SharedFlush(target)

@@ -1,6 +1,6 @@
 """A pool of threads for blocking jobs: as many as help, up to a limit, and none that idles.
 
-Targets on one disk wait a moment for each other, and once for the disk.
+Targets on one disk wait briefly for each other, so that one sync of the disk serves all.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ THREADS_AT_ONCE: Final = 64
 
 #: How often to check whether more threads would help.
 _POLL_SECONDS = 0.05
-#: Jobs that take longer than this mostly wait, so that more threads get more of them done.
+#: Jobs that take longer than this mostly wait, so that more threads complete more of them.
 _JOB_SECONDS = 0.006
 
 
@@ -30,10 +30,10 @@ class SpareWork(Protocol):
     """Work for a thread that has no job; `do` does some of it, and raises nothing."""
 
     def __bool__(self) -> bool:
-        """Return whether there is any."""
+        """Return whether any work is waiting."""
 
     def do(self) -> None:
-        """Do some of it, if there is any."""
+        """Do a part of the waiting work, if any."""
 
 
 class Threads:
@@ -101,7 +101,7 @@ class Threads:
             raise
 
     def _next(self) -> Job | None:
-        """Return the next job; None: there is none, and this thread has left the pool."""
+        """Return the next job; None: no job is waiting, and this thread has left the pool."""
         with self._lock:
             self._taken += 1
             if self._waiting:
@@ -112,7 +112,7 @@ class Threads:
             return None
 
 
-#: Maximum targets that are flushed together; each keeps a file open meanwhile.
+#: Maximum targets that are flushed together; each keeps a file open during the flush.
 _TOGETHER = 128
 #: Runs that have waited so long are flushed, however few they are.
 _SECONDS = 0.25

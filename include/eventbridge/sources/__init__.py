@@ -1,1 +1,1 @@
-"""Where events come from: logs that are read by range, queues that are acknowledged."""
+"""Reads events from buses: from logs by range, from queues with acknowledgement."""

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
-#: Fetching stops while this many bytes wait for the reader.
+#: Fetching pauses while this many bytes wait for the reader.
 MAX_BYTES: Final = 8 << 20
 
 Message = TypeVar("Message")
@@ -38,7 +38,7 @@ class FetchedMessages(Generic[Message]):
         self.end = max(self.end, end)
 
     def holds(self, start: int, end: int) -> bool:
-        """Return whether a whole range was fetched and is still kept."""
+        """Return whether a whole range was fetched and is still cached."""
         return self.begin <= start and end <= self.end
 
     def take(self, start: int, end: int) -> list[Message]:

@@ -11,13 +11,13 @@ _TIME = pa.timestamp("us", tz="UTC")
 #: In the order of the bus; a name may occur several times.
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
-#: One message of a log per row; the reader knows the partition.
+#: One message of a log per row; all rows are of one partition.
 MESSAGES = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("published_at", _TIME, nullable=False),  # when the bus stored it
-        pa.field("key", pa.binary()),  # null: the message has no key, or the bus keeps none
-        pa.field("headers", HEADERS),  # CloudEvents attributes and properties that the bus carries beside the body
+        pa.field("key", pa.binary()),  # null: the message has no key, or the bus stores none
+        pa.field("headers", HEADERS),  # CloudEvents attributes and properties that the bus transports beside the body
         pa.field("body", pa.binary()),  # null: a tombstone, which deletes its key
     ]
 )
@@ -31,7 +31,7 @@ RECEIVED = pa.schema(
     ]
 )
 
-#: One message as the inbox keeps it: without a receipt; its offset is its position in the inbox.
+#: One message as the inbox stores it: without a receipt; its offset is its position in the inbox.
 STORED = pa.schema([field for field in RECEIVED if field.name != "receipt"])
 
 

@@ -46,7 +46,7 @@ def open_source(
 def open_log(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> LogSource:
-    """Open a bus whose messages keep their offsets; raises UserError for one that is a queue."""
+    """Open a bus whose messages keep their offsets; raises UserError for a queue."""
     source = open_source(bus, settings, connections, clock)
     if source.kind == "log":
         return source

@@ -47,10 +47,10 @@ class LogSource(Protocol):
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
 
-        A block has at least one message and at most some MiB: its reader holds one in memory, and may stop after any.
-        An offset that is in no block is a gap: the log no longer holds it.
-        Raises BusError rather than skip a message it holds, and OffsetGapError at the call if `end` lies beyond the end
-        of the log: the range was planned on another log.
+        A block has at least one message and at most some MiB: its reader keeps one in memory, and may stop after any.
+        An offset that is in no block is a gap: the log no longer holds it. Raises BusError rather than skip an existing
+        message, and OffsetGapError at the call if `end` is beyond the end of the log: the range was planned on another
+        log.
         """
 
     def committed(self, group: str) -> Mapping[Partition, int]:
@@ -82,7 +82,7 @@ class QueueSource(Protocol):
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages as one block of `messages.RECEIVED`; fewer, or none, if no more wait.
 
-        They are invisible to others until they are acknowledged or their visibility timeout is over.
+        They are invisible to other consumers until they are acknowledged or their visibility timeout is over.
         """
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
@@ -124,7 +124,7 @@ class Announcements(Protocol):
         """Return the descriptor."""
 
     def take_signal(self) -> bool:
-        """Return whether there was a signal, and clear it; a caller that polls the log afterwards misses nothing."""
+        """Return whether a signal was set, and clear it; a caller that polls the log afterwards misses no message."""
 
 
 @runtime_checkable

@@ -74,8 +74,8 @@ class BusPolls:
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Run deliveries until the next poll is due.
 
-        The last poll found `found` events, and `left` some unread; `since` seconds have passed since a poll last found
-        any.
+        Record that the last poll found `found` events and whether it `left` some unread, `since` seconds after the last
+        poll that found any.
         """
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0

@@ -33,7 +33,7 @@ _LEAD_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """What bounds a streaming task; None: unbounded.
+    """The limits of a streaming task; None: unlimited.
 
     It ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a former
     lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode. `pools`
@@ -100,11 +100,11 @@ class LeaseKeeper:
 
     @property
     def has_standby(self) -> bool:
-        """Whether there is a standby to hand over to."""
+        """Whether a standby is ready for a handover."""
         return self._standby is not None and not self.is_over
 
     def note_events(self) -> None:
-        """Note that events came: the streaming task is not idle."""
+        """Record that events arrived, so that the streaming task is not idle."""
         self._came = time.monotonic()
 
     def finish(self) -> None:
@@ -112,7 +112,7 @@ class LeaseKeeper:
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:
-        """Give the lease to the standby, with the batch to close; False: this process keeps it."""
+        """Transfer the lease to the standby, with the batch to close; False: this process keeps it."""
         with self._changing:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():
@@ -172,7 +172,7 @@ class LeaseKeeper:
     def _end_of_dead(self, holder: str) -> bool:
         """End the lease of a dead process of this host, so that no process waits for it to run out.
 
-        What it had recorded stays valid, whichever process ends the lease.
+        Its records stay valid, regardless of the process that ends the lease.
         """
         log.warning("runner %s: process %s, which had its lease, is dead", self._runner, holder.split(":")[-2])
         return self._runtime.ledger.streaming.release_lease(self._runner, holder)

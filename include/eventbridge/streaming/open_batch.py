@@ -120,7 +120,7 @@ class StreamingBatch:
     def end(self) -> bool:
         """Wait a moment for the last responses, and move the batch to `planned`; any thread may call it after `run`.
 
-        False: there is nothing to close, because it has no events or another process has it now.
+        Returns False if there is no batch to close, because it has no events or another process has it now.
         """
         try:
             if not self.events and self.runtime.ledger.streaming.drop(self.batch.batch_id):
@@ -153,7 +153,7 @@ class StreamingBatch:
 
     @property
     def has_left(self) -> bool:
-        """Whether events that this batch does not send wait for its close."""
+        """Whether events that are not sent while the batch is open wait for its close."""
         return self._routing.has_left
 
     def _follows(self) -> bool:
@@ -245,7 +245,7 @@ class StreamingBatch:
         return self._last_segment()
 
     def _await_responses(self) -> bool:
-        """Send for a moment, then wait for responses until their timeout; False: another process has the batch.
+        """Send briefly, then wait for responses until their timeout; False: another process has the batch.
 
         A streaming task that must stop sends nothing more.
         """

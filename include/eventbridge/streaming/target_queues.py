@@ -1,6 +1,6 @@
 """The targets of an open batch: each has its own queue, and none waits for another.
 
-If a pool has fewer slots than targets, the targets take turns.
+If a pool has fewer slots than targets, the targets are served round robin.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class TargetQueues:
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
-        self._keeping: set[Key] = set()  # of these, the ones that keep a thread
+        self._keeping: set[Key] = set()  # of these, those that keep a thread
         self._leaving: set[Key] = set()  # of those, the ones whose slot other targets wait for
         self._turns = turns
         self._finishing = self._wound_down = False
@@ -88,7 +88,7 @@ class TargetQueues:
             self._loop.notify(notified.values())
 
     def finish(self) -> None:
-        """Let runs end as soon as they have no work left: nothing more is offered."""
+        """Let runs end as soon as they have no work left, because no more pieces are added."""
         self._finishing = True
         for live in self._live.values():
             live.end()
@@ -121,7 +121,7 @@ class TargetQueues:
         return bool(self._waiting)
 
     def wind_down(self) -> None:
-        """Start nothing more: unsent deliveries keep no outcome."""
+        """Start no more requests; unsent deliveries get no outcome."""
         if not self._wound_down:
             self._wound_down = True
             self._waiting.clear()

@@ -49,7 +49,7 @@ _EVENTS_A_SECOND = 2_000.0
 #: Switch interval of the interpreter's threads: with the default of 5 ms, events would wait that long for a thread that
 #: reconciles.
 _SWITCH_SECONDS = 0.0005
-#: How long the close of a batch sends the deliveries that were left to it.
+#: The time for which the close of a batch sends the remaining deliveries.
 _LEFT_SECONDS = 5.0
 
 
@@ -96,7 +96,7 @@ class _StreamingLoop:
         self._http = http_loop()
         self._committer = Committer(runtime.settings, lease.stop)
         self._former: BatchClose | None = None  # the batch that is being closed
-        self._following: Batch | None = None  # the batch that was opened behind it
+        self._following: Batch | None = None  # the batch that was opened after it
         self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
         self._is_behind = False  # as of the last close: more waits than a batch of it should take
         self._ended = threading.Event()
@@ -251,7 +251,8 @@ class _StreamingLoop:
         self._is_behind = not self._lease.is_over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Reconcile a batch, and send for some seconds what was left to its close; the rest is pending, due now."""
+        """Reconcile a batch, and send for some seconds the deliveries that were left to its close; all others are
+        pending and due now."""
         batch = open_batch.batch
         left = left_to_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
         if left:
@@ -277,7 +278,7 @@ class _StreamingLoop:
         self._done.batches += 1
 
     def _is_backlog(self) -> bool:
-        """Return whether more events wait than this streaming task delivers within `backlog_seconds`."""
+        """Return whether the waiting events exceed what this streaming task delivers within `backlog_seconds`."""
         seconds = self._lease.bounds.backlog_seconds
         if seconds is None:
             return False

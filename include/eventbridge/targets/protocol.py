@@ -76,7 +76,7 @@ class BlockTarget(Target, Protocol):
 
 
 class DeliverySpan(NamedTuple):
-    """Deliveries that are sent as a whole and get one response, under a name that always stands for the same ones.
+    """Deliveries that are sent as a whole and get one response, under a name that always means the same deliveries.
 
     `delivery_ids` has 16 bytes for each, `payloads` its bytes; both are Arrow arrays. `at`, an aware time, is when
     their batch was planned.
@@ -97,11 +97,11 @@ class SpanTarget(Target, Protocol):
 
 
 class SharingTarget(Target, Protocol):
-    """A target whose `flush` waits for a disk, and can be combined with those of other targets on that disk."""
+    """A target whose `flush` waits for a disk, and can be combined with the flushes of other targets on that disk."""
 
     @property
     def disk(self) -> Hashable | None:
-        """The disk that `flush` would wait for, None: none; all targets with one `disk` have one type."""
+        """The disk that `flush` would wait for, or None; all targets with one `disk` have one type."""
 
     @staticmethod
     def flush_together(targets: Sequence[Any]) -> list[str | None]:

@@ -1,7 +1,7 @@
 """SSRF protection: an HTTP target may only connect to public addresses, unless the installation allows others.
 
-A host name in a rule file may resolve to a private address, now or only at the moment of the delivery. So the guard
-checks the address that a connection is about to be made to, never the name.
+A host name in a rule file may resolve to a private address, now or only at the moment of the delivery. Therefore the
+guard checks the address before a connection is made, and never the name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPECIAL: tuple[Network, ...] = tuple(map(ip_network, ("192.0.0.0/24", "192.88.9
 #: (RFC 2765), NAT64 (RFC 6052). NAT64 with a custom prefix cannot be recognised.
 _LAST_32_BITS = tuple(map(IPv6Network, ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 _SIX_TO_FOUR = IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
-#: `::` and `::1` are in the IPv4-compatible block, but carry no IPv4 address. Python 3.13's is_loopback looks inside
+#: `::` and `::1` are in the IPv4-compatible block, but contain no IPv4 address. Python 3.13's is_loopback looks inside
 #: others.
 _OF_IPV6_ITSELF = frozenset(map(IPv6Address, ("::", "::1")))
 _GLOBAL_UNICAST = IPv6Network("2000::/3")

@@ -1,4 +1,5 @@
-"""Steps of a delivery that shares its thread with others: a response, a wait, or a blocking call in another thread."""
+"""The steps of a delivery that shares its thread with others: a response, a wait, or a blocking call in another
+thread."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ class MultiplexedTarget(Target, Protocol):
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
-        """Deliver as `deliver` does, and also yield what to wait for.
+        """Deliver like `deliver`, and also yield the events to wait for.
 
         A request of None means that the next one is not ready: the driver must act first.
         A target with batch requests looks ahead, and requires a sequence.

@@ -88,7 +88,7 @@ class FileAnnouncements:
         return self._descriptor
 
     def take_signal(self) -> bool:
-        """Return whether there was a signal, and clear it; a caller that polls the bus afterwards misses nothing."""
+        """Return whether a signal was set, and clear it; a caller that polls the bus afterwards misses no event."""
         try:
             return bool(os.read(self._descriptor, _READ_BYTES))
         except BlockingIOError:

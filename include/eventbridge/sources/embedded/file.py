@@ -239,7 +239,7 @@ class BusFile:
         # A file that was made before buses had an identity has no table for it.
         if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):
             with self.writing() as connection:
-                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor created meanwhile
+                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor created at the same time
                     _give_identity(connection)
         ((identity,),) = self.rows("SELECT value FROM meta WHERE name = 'identity'")
         return str(identity)

@@ -24,7 +24,7 @@ from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, 
 
 BUSY_SECONDS = 30.0
 
-#: Buses have a schema of their own, beside the ledger's tables.
+#: Buses have a separate schema, beside the ledger's tables.
 SCHEMA = "eventbridge_bus"
 
 _TABLES = f"""
@@ -129,10 +129,10 @@ class BusServer:
         """Make the statements one transaction, durable when the block ends, rolled back if it raises.
 
         Only BEGIN is repeated if the connection was lost: nothing has been done by then. If the response to a commit is
-        lost, its result is unknown, and BusError says that the events may have been published.
+        lost, its result is unknown, and BusError reports that the events may have been published.
         """
         with self._alone():
-            # each statement sees what others have committed by then: rows are locked before they are decided by
+            # each statement sees all earlier commits: rows are locked before a decision depends on them
             self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             try:
                 yield self._connection

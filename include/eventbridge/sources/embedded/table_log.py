@@ -26,9 +26,9 @@ _BUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 class TableLog:
     """A log source in tables; its topics are created if they do not exist.
 
-    It uses only the topics it is given. `partitions` is the number of partitions of a new topic; an existing topic
-    keeps its own. Threads may share an instance; a process forked from one must open its own.
-    Raises BusError with a remedy if the tables cannot be opened, read or written.
+    It uses only the given topics. `partitions` is the number of partitions of a new topic; an existing topic keeps its
+    own. Threads may share an instance; a process forked from one must open its own. Raises BusError with a remedy if
+    the tables cannot be opened, read or written.
     """
 
     kind: Literal["log"] = "log"
@@ -163,7 +163,7 @@ class TableLog:
         """Drop the messages of the topics that were published before the aware time `before`; return how many.
 
         In a partition in `keep`, messages from that offset on are kept. Dropped offsets that a group has not read
-        become gaps. A file keeps its size and reuses the space.
+        become gaps. A file does not shrink; the space is reused.
         """
         kept = {self._number(partition): offset for partition, offset in (keep or {}).items()}
         return sum(self._trim_partition(number, microseconds(before), kept.get(number)) for number in self._partitions)
@@ -175,7 +175,7 @@ class TableLog:
             return found
         with self._tables.writing() as writer:
             writer.lock_bus()  # or two processes with different numbers of partitions would both create theirs
-            made = {partition.topic for partition in self._select_partitions()}  # created by another process meanwhile
+            made = {partition.topic for partition in self._select_partitions()}  # another process created it
             writer.make_partitions(
                 (topic, each) for topic in missing if topic not in made for each in range(partitions)
             )

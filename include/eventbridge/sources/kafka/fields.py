@@ -10,7 +10,7 @@ from eventbridge.sources.fields import WORDS, read_broker_fields
 
 
 class KafkaFields(Source):
-    """Topics of a Kafka cluster; `connection` holds its address and the credentials."""
+    """Topics of a Kafka cluster; `connection` contains its address and the credentials."""
 
     type: Literal["kafka"] = "kafka"
     connection: str = ""

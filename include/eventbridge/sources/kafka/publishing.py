@@ -100,7 +100,7 @@ class IdempotentPublisher:
                     headers=_HEADERS,
                 )
                 return
-            except BufferError:  # the client's queue is full: let it send
+            except BufferError:  # the client's queue is full: wait while it sends
                 producer.poll(0.05)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and time.monotonic() < end:

@@ -54,7 +54,7 @@ READING: Final[Mapping[str, Any]] = {
 class _Range:
     """The range being read: blocks that were fetched and not yet returned, and the last one returned.
 
-    `fetched` holds messages that were not examined yet; after the end of the range, those behind it.
+    `fetched` contains messages that were not examined yet; after the end of the range, the messages that follow it.
     """
 
     partition: Partition
@@ -66,13 +66,13 @@ class _Range:
     last: pa.RecordBatch | None = None
 
     def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether a range is the rest of this one, from within or right behind the last block."""
+        """Return whether a range is the rest of this one, from inside or right after the last block."""
         if self.last is None or (self.partition, self.end) != (partition, end):
             return False
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
 
     def is_before(self, partition: Partition, start: int) -> bool:
-        """Return whether the client is positioned at another range: right behind this one, read to its end."""
+        """Return whether the client is positioned at another range, right after this one, which was read to its end."""
         return (self.partition, self.end) == (partition, start) and self.is_over and not self.is_log_over
 
     def rest_from(self, start: int) -> pa.RecordBatch | None:
@@ -96,10 +96,10 @@ class RangeConsumer:
             raise bus_error(self._servers, "cannot open a client", error.args[0]) from None
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a partition with start <= offset < end that are still there.
+        """Yield the messages of a partition with start <= offset < end that still exist.
 
         If the last offsets hold no message, the end of the partition that the client reports ends the range. A reader
-        that stopped within a block and continues there, or behind the range, reuses what was fetched.
+        that stopped inside a block and continues there, or after the range, reuses the fetched messages.
         """
         if start >= end:
             return
@@ -211,7 +211,7 @@ def _microseconds(message: Message) -> int:
     return milliseconds * 1_000 if is_a_time else 0
 
 
-#: How long brokers hold a fetch that finds nothing (`fetch.wait.max.ms`).
+#: How long brokers delay the response to a fetch without messages (`fetch.wait.max.ms`).
 _FETCH_WAIT_MS: Final = 500
 _DOING: Final = "cannot follow its topics"
 
@@ -247,7 +247,7 @@ class PartitionFollower:
         return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
     def holds(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether a whole range was fetched and is still kept."""
+        """Return whether a whole range was fetched and is still cached."""
         return partition in self._fetched and self._fetched[partition].holds(start, end)
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:

@@ -194,7 +194,7 @@ def _pieces(body: bytes, positions: Numbers, heads: npt.NDArray[np.void]) -> tup
 
 def _block_of_bodies(offsets: Numbers, microseconds: Numbers, pieces: tuple[pa.Array, pa.Array]) -> pa.RecordBatch:
     bodies, properties = pieces
-    coded = properties.dictionary_encode()  # most messages of a topic share a few properties
+    coded = properties.dictionary_encode()  # most messages of a topic have one of a few sets of properties
     named = [properties_of(text) for text in coded.dictionary.to_pylist()]
     keys = [each.get("KEYS") for each in named]
     headers = [headers_of(each) or None for each in named]

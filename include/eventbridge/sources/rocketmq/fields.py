@@ -11,7 +11,7 @@ from eventbridge.sources.fields import WORDS, read_broker_fields
 
 
 class RocketmqFields(Source):
-    """Topics of a RocketMQ cluster; `connection` holds the name servers and the credentials.
+    """Topics of a RocketMQ cluster; `connection` contains the name servers and the credentials.
 
     In mode `pop` brokers track each message: it is delivered to `group` ("" = the bus's name), and again after
     `visibility_timeout` (seconds) unless it was acknowledged.

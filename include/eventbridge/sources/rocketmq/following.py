@@ -23,7 +23,7 @@ from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
 
-#: How long a broker that does not respond is not asked again, and how long a thread waits for its reader.
+#: How long a broker that does not respond is skipped, and how long a thread waits for its reader.
 _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 
@@ -57,7 +57,7 @@ class PartitionFollower:
             return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
     def holds(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether a whole range was fetched and is still kept."""
+        """Return whether a whole range was fetched and is still cached."""
         with self._lock:
             return partition in self._fetched and self._fetched[partition].holds(start, end)
 

@@ -56,14 +56,14 @@ class MessagePublisher:
     def _wait_until_readable(self, positions: Iterable[tuple[Partition, int]]) -> None:
         """Return once messages can be read, some milliseconds after brokers have acknowledged them.
 
-        A caller that publishes and then delivers until nothing waits must find them. They are durable in any case, so
+        A caller that publishes and then delivers all waiting events must find them. They are durable in any case, so
         the wait is limited to a few seconds.
         """
         ends: dict[Partition, int] = {}
         for partition, offset in positions:
             ends[partition] = max(ends.get(partition, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
-        with suppress(RemotingError):  # a broker that is gone by now has acknowledged them before
+        with suppress(RemotingError):  # a broker that is unreachable now has acknowledged them before
             for partition, end in ends.items():
                 while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
                     time.sleep(_POLL_SECONDS)

@@ -24,7 +24,7 @@ from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
 #: A block of this size is returned before more messages are requested.
 _BLOCK_BYTES: Final = 4 << 20
-#: How often in a row a broker may return nothing; it may be serving other consumers just then.
+#: The maximum number of consecutive empty responses of a broker, which may be serving other consumers.
 _EMPTY_RESPONSES: Final = 3
 
 

@@ -1,1 +1,1 @@
-"""The source of the type `sqs`: queues of Amazon SQS, or of a server that speaks its protocol."""
+"""The source of the type `sqs`: queues of Amazon SQS, or of a server with the same protocol."""

@@ -11,7 +11,7 @@ from eventbridge.sources.fields import read_mapping
 
 
 class SqsFields(Source):
-    """Queues of SQS, named by `topics`; `connection` holds endpoint and credentials ("" = AWS's default chain).
+    """Queues of SQS, named by `topics`; `connection` contains endpoint and credentials ("" = AWS's default chain).
 
     A message is delivered again after `visibility_timeout` (seconds) unless it was acknowledged.
     """

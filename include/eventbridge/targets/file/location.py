@@ -46,7 +46,7 @@ class FileLocation:
     def open(self) -> tuple[int, list[str]]:
         """Return the descriptor of the file, which is created if missing, and the folders that were created for it.
 
-        Each name is opened relative to its folder, so that no link is followed, even one created meanwhile.
+        Each name is opened relative to its folder, so that no link is followed, even if it was created during the call.
         Raises OSError: PathRefused for a file that is not regular or has a second name.
         """
         made = [str(each) for each in _made_root(Path(self.root))]

@@ -28,19 +28,20 @@ from eventbridge.targets.protocol import Request
 #: The maximum written while holding the lock: requests, and payloads of a block.
 _BLOCK_REQUESTS = 256
 _BLOCK_PAYLOADS = 2_000
-#: How long a block waits for the lock, which is held for one write.
+#: How long a block waits for the lock, which another process holds only for one write.
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
-#: From this size on a write is sent to the disk at once; for less, that costs more than it saves in `flush`.
+#: A write of at least this size is sent to the disk at once; for a smaller one, that costs more than it saves in
+#: `flush`.
 _WRITTEN_AT_ONCE = 256 * 1024
 
 
 class FileTarget:
-    """Appends each payload as one line (`lines.json_line` says how); its folder is made. No link is followed.
+    """Appends each payload as one line (see `lines.json_line`); it creates the folder of the file. No link is followed.
 
-    A line that a crash left unfinished is truncated before the next is written: its delivery never got a response and
-    is sent again. Lines may be duplicated, but are never torn or mixed. Writers lock the file itself. A file that was
-    renamed or removed meanwhile is created again.
+    An incomplete line from a crash is truncated before the next is written: its delivery never got a response and is
+    sent again. Lines may be duplicated, but are never torn or mixed. Writers lock the file itself. A file that was
+    renamed or removed is created again.
     """
 
     #: A sync and its record take as long as writing some thousand lines.
@@ -57,7 +58,7 @@ class FileTarget:
         self._lost: str | None = None
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Append every request as `protocol.Target` says; lines count once `flush` has returned."""
+        """Append every request, see `protocol.Target`; lines count once `flush` has returned."""
         waiting = iter(requests)
         while self._clock() < until:
             block = list(itertools.islice(waiting, _BLOCK_REQUESTS))
@@ -68,7 +69,7 @@ class FileTarget:
                 yield request.index, response
 
     def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Append every payload as `protocol.BlockTarget` says; lines count once `flush` has returned."""
+        """Append every payload, see `protocol.BlockTarget`; lines count once `flush` has returned."""
         for start in range(0, len(payloads), _BLOCK_PAYLOADS):
             if self._clock() >= until:
                 return
@@ -152,7 +153,7 @@ class FileTarget:
                 os.ftruncate(descriptor, size)
             raise
         if len(lines) >= _WRITTEN_AT_ONCE:
-            with suppress(OSError):  # the disk begins at once, and `flush` has less to wait for
+            with suppress(OSError):  # the disk begins to write, so that `flush` waits for less
                 os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
 
     def _locked(self, patience_seconds: float) -> tuple[int, int]:

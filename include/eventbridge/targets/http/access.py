@@ -20,12 +20,12 @@ from eventbridge.targets.http.tokens import (
     why_refused,
 )
 
-#: The access tokens that this process holds.
+#: The access tokens of this process.
 _TOKENS = AccessTokens()
 
 
 class Access:
-    """Provides a target's credentials; `read` reads its connection, `token_endpoint` says how to reach an endpoint."""
+    """Provides a target's credentials; `read` reads its connection, `token_endpoint` tells how to reach an endpoint."""
 
     def __init__(
         self,

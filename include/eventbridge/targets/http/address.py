@@ -25,8 +25,8 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
     """Return the URL of a target's requests: the rule's, else the extra `secret_url` of its connection.
 
     Raises UserError (ConnectionUnusable for the connection) if there is no URL, or two, or an invalid one, if the
-    connection has a type that is not for http targets, and if it is for another scheme, host or port. Of a connection's
-    URL messages show only the host.
+    connection has a type that is not for http targets, and if it is for another scheme, host or port. Messages show
+    only the host of a connection's URL.
     """
     if connection is not None:
         _check_connection(rule, target, connection)
@@ -47,7 +47,7 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
 def secrets_in(url: str) -> tuple[SecretForm, ...]:
     """Return the secret parts of a secret URL: its path with the query, path segments, query values.
 
-    A segment or value of fewer than six characters, such as `v1`, is only a secret if there is no longer one.
+    A segment or value of fewer than six characters, such as `v1`, is a secret only if the URL has no longer one.
     """
     parts = urlsplit(url)
     values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]

@@ -21,7 +21,7 @@ from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import Step
 
-#: How much of a response's text for one delivery is stored.
+#: The maximum length of the stored response text of one delivery.
 _ERROR_CHARACTERS = 1_000
 
 
@@ -39,9 +39,9 @@ class BatchingHttpTarget(HttpTarget):
     """Delivers to one URL, at most `max_in_flight` batch requests at a time, each a JSON array within `limits`.
 
     A batch request's `webhook-id` is `batch_request.batch_request_id`; `webhook-ids` lists the delivery ids in the
-    order of the items. A delivery that is not JSON in UTF-8, or has headers of its own, is sent as by `HttpTarget`. No
-    delivery waits for a batch request to fill. `batch_request_response` interprets a response. An unjudged delivery has
-    no response in that `deliver`: its caller sends it again, in other batch requests.
+    order of the items. A delivery that is not JSON in UTF-8, or has headers of its own, is sent as by `HttpTarget`. A
+    batch request is sent at once, even if it is not full. `batch_request_response` interprets a response. An unjudged
+    delivery has no response in that `deliver`: its caller sends it again, in other batch requests.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ def _batch_request(number: int, items: tuple[Request, ...], kind: Kind | None) -
         batch_request.batch_request_id([each.delivery_id for each in items]),
         batch_request.joined([each.payload for each in items]),
         batch_request.MEDIA_TYPES[kind],
-        # all of one replay: otherwise the replay header is left out
+        # all deliveries of one replay: otherwise the replay header is omitted
         items[0].headers if all(each.headers == items[0].headers for each in items) else {},
         items=items,
     )

@@ -64,14 +64,14 @@ class Credentials:
 
     @cached_property
     def signer(self) -> Signer | None:
-        """The signer with these keys, shared by all targets with these credentials; None: there are no keys."""
+        """The signer with these keys, shared by all targets with these credentials; None: no keys."""
         return Signer(self.signing_keys) if self.signing_keys else None
 
     def with_token(self, token: str) -> Credentials:
         """Return the same credentials with a bearer token."""
         forms = forms_of([token])
         for form in forms:
-            form.prepare()  # compiled here, where nothing else waits
+            form.prepare()  # compiled here, because no delivery waits at this point
         return replace(self, lines=(*self.lines, _bearer(token)), secrets=(*forms, *self.secrets))
 
 

@@ -32,9 +32,9 @@ _SCHEME_AND_HOST = re.compile("[^:]*://[^/?#]*")
 class Endpoint:
     """Settings that all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
 
-    Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`.
-    `secrets` are the parts of the URL to remove from responses before these are stored. `whole_responses`: keep
-    everything that was read of a response's body until the next request, not only its stored part.
+    Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
+    the URL to remove from responses before these are stored. `whole_responses`: until the next request, keep the whole
+    body of a response as far as it was read, not only its stored part.
     """
 
     url: str = field(repr=False)

@@ -33,12 +33,12 @@ class HttpEngine:
         self._multi = Multi(max_in_flight)
         self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
-        # slots with nothing in flight that found no room
+        # slots with nothing in flight that wait for room
         self._want_one: OrderedDict[TransferSlot, None] = OrderedDict()
         self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
     def wait(self, seconds: float) -> list[TransferSlot]:
-        """Run all transfers, waiting at most so long for news, and return the slots that have some.
+        """Run all transfers, wait at most this long for news, and return the slots that have news.
 
         News are ended transfers, or room for the next one.
         """
@@ -86,7 +86,7 @@ class HttpEngine:
         idle = self._idle[endpoint.kind]
         if not idle:
             exchange = Exchange(endpoint, self._multi.closed_ports)
-            exchange.curl.setopt(pycurl.TIMEOUT_MS, 0)  # multi.py keeps it
+            exchange.curl.setopt(pycurl.TIMEOUT_MS, 0)  # multi.py keeps a reference
             return exchange
         exchange = idle.pop()
         exchange.turn_to(endpoint)
@@ -171,7 +171,7 @@ class TransferSlot:
         return self._engine.stalled_ms(exchange)
 
     def free(self, exchange: Exchange) -> None:
-        """Release an exchange's request and response, and keep it for reuse."""
+        """Release an exchange's request and response, and keep the exchange for reuse."""
         exchange.forget()
         self._idle.append(exchange)
 

@@ -15,7 +15,8 @@ from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle
 from eventbridge.targets.http.redaction import SecretForm, masked, veiled
 from eventbridge.targets.protocol import Request
 
-#: How much of a response's body is stored, and where reading stops: a target must not exhaust memory or a budget.
+#: The stored part of a response's body, and the size at which reading stops: a target must not exhaust memory or a
+#: budget.
 KEPT_BYTES = 20 * 1024
 READ_BYTES = 1024 * 1024
 
@@ -85,7 +86,7 @@ class Exchange:
         self._parts: list[bytes] = []
         self._read_bytes = 0
         self.sent = False  # the request was sent, or part of it
-        self._refused = False  # the server said that it did not process it
+        self._refused = False  # the server reported that it did not process the request
         self._alone = False  # it gets a connection of its own
         self._hide(())
         self._socket_guard = SocketGuard(endpoint.guard)
@@ -122,7 +123,7 @@ class Exchange:
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
     def forget(self) -> None:
-        """Release the request and its response, so that an idle handle holds neither."""
+        """Release the request and its response, so that an idle handle keeps neither."""
         self.request = None
         self._lines.clear()
         self._parts.clear()

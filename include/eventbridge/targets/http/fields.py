@@ -15,7 +15,7 @@ from eventbridge.transform.template import parse_template
 
 
 class HttpFields(Target):
-    """The URL that deliveries are sent to; without `url`, the one that its connection holds.
+    """The URL that deliveries are sent to; without `url`, the URL of the connection.
 
     `connect_seconds` limits connecting within an attempt.
     """
@@ -25,12 +25,12 @@ class HttpFields(Target):
     connection: str | None = None
     connect_seconds: float = 5.0
     allow_http: bool = False
-    batch: BatchLimits | None = None  # None: a request for each delivery
+    batch: BatchLimits | None = None  # None: one request per delivery
 
 
 def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
-    # a connection may hold the URL; only a running task can read connections
+    # a connection may contain the URL; only a running task can read connections
     url = fields.text("url", required=not fields.has("connection"))
     if url and (problem := url_error(url, allow_http=allow_http)):
         fields.add_to("url", *problem)

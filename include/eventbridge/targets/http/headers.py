@@ -15,7 +15,7 @@ from eventbridge.errors import ConnectionUnusable
 from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# RFC 9110, 5.5: a line break or NUL in a value would let an event write headers, or a request, of its own
+# RFC 9110, 5.5: with a line break or NUL in a value, an event could add headers or a whole request
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
 #: Set by the target itself or by HTTP clients and proxies: framing, credentials, hop-by-hop headers.
@@ -69,7 +69,7 @@ def header_line(name: str, value: str) -> str | bytes:
 
 
 def event_lines(headers: Mapping[str, str]) -> list[str | bytes]:
-    """Return the lines for headers of an event; `traceparent` is left to the target.
+    """Return the lines for headers of an event; the target itself adds `traceparent`.
 
     Raises HeaderRefused for one that HTTP cannot carry or that the target sets itself.
     """

@@ -92,7 +92,7 @@ class Multi:
         return self._finished() + self._overdue()
 
     def _drive(self, wait: float) -> bool:
-        """Serve sockets and timers, waiting at most so many seconds, and return whether there was anything to do."""
+        """Serve sockets and timers, wait at most this many seconds, and return whether any was ready."""
         drove = False
         self._note_stall()
         found = self._epoll.poll(wait)
@@ -236,7 +236,7 @@ class Multi:
                 self._epoll.modify(descriptor, select.EPOLLRDHUP)
                 return
             self.closed_ports.add(port)
-        except OSError:  # closed by libcurl meanwhile
+        except OSError:  # libcurl has closed it
             pass
         self._resting.discard(descriptor)
         self._watched.pop(descriptor, None)

@@ -22,7 +22,8 @@ WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 #: The `&` of an entity, as JSON inside or outside of HTML writes it.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
-#: Bytes that `_escaped` lets a byte take: backslashes, an ampersand, `#x`, zeros, digits and `;`.
+#: The maximum number of bytes that `_escaped` allows for one byte: backslashes, an ampersand, `#x`, zeros, digits and
+#: `;`.
 _LONGEST_FORM: Final = 22
 #: The maximum characters of a secret per expression: 1,000 that are all escaped take 1 MB.
 LONGEST_PIECE: Final = 1_000

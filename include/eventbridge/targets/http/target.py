@@ -25,7 +25,7 @@ from eventbridge.targets.steps import BlockingCall, Step
 
 #: The longest sleep before the clock is checked.
 _WAIT_SECONDS = 1.0
-#: How long credentials are not read again after they were: a streaming task makes many rounds of deliveries.
+#: The minimum time between two reads of credentials: a streaming task makes many rounds of deliveries.
 _RENEWED = timedelta(seconds=5)
 _NO_MORE = object()
 
@@ -54,16 +54,16 @@ class HttpTarget:
         self._max_in_flight = max_in_flight
         self._engine: HttpEngine | None = None  # the engine of `deliver`
         self._slot: TransferSlot | None = None
-        self._held_back = False  # there are more requests, which must wait or do not fit
+        self._held_back = False  # more requests exist, which must wait or do not fit
         self._refused: list[tuple[Request, Response]] = []  # because the credentials did not change
         self._content_type: tuple[str, str | bytes] = ("", "content-type:")
 
     def deliver(
         self, requests: Iterable[Request | None], until: datetime
     ) -> Generator[tuple[int, Response], None, None]:
-        """Send every request as `protocol.Target` says; a response is an HTTP status or an error.
+        """Send every request, see `protocol.Target`; a response is an HTTP status or an error.
 
-        Consume the responses promptly: timeouts keep running while the caller holds one.
+        Consume the responses promptly: timeouts continue while the caller processes one.
         """
         if self._engine is None:
             self._engine = HttpEngine(self._max_in_flight)
@@ -82,7 +82,7 @@ class HttpTarget:
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
-        """Deliver as `deliver` does and as `steps.MultiplexedTarget` says."""
+        """Deliver like `deliver`, see `steps.MultiplexedTarget`."""
         if self._delivering:
             raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
         self._delivering, self._renewed_at = True, None
@@ -150,7 +150,7 @@ class HttpTarget:
             self._engine = self._slot = None
 
     def _make_ready(self, until: datetime) -> Generator[Step, None, str | None]:
-        """Set the current credentials; return why there are none, if so."""
+        """Set the current credentials; return the reason if they are unavailable."""
         ready = BlockingCall(partial(self._access.ready, until))
         if self._access.can_block:
             yield ready
@@ -231,7 +231,7 @@ class HttpTarget:
     def _send_again(self, until: datetime, slot: TransferSlot) -> Iterator[Step]:
         """Send refused requests once more, with the same concurrency, if the credentials changed.
 
-        Nothing is in flight here: reading credentials may block without using up a request's timeout.
+        No request is in flight now: reading credentials may block without using up a request's timeout.
         """
         before, problem = self._credentials, None
         renewed = BlockingCall(partial(self._access.renewed, until))

@@ -27,8 +27,8 @@ _PEM = "-----BEGIN "
 class Tls:
     """CA certificates and client certificate of a target, as PEM.
 
-    `ca_certificates` None: those of the system, in `system_file` (None: libcurl's own). `certificate`, its chain
-    included, and `private_key` come together or not at all.
+    `ca_certificates` None: those of the system, in `system_file` (None: libcurl's own). `certificate` (with its chain)
+    and `private_key` are given together or not at all.
     """
 
     system_file: Path | None = None
@@ -38,9 +38,10 @@ class Tls:
 
 
 def tls_of(connection: Connection | None) -> Tls:
-    """Return what the extras `ca_certificate`, `client_certificate`, `private_key`, `private_key_password` say.
+    """Return the TLS settings of the extras `ca_certificate`, `client_certificate`, `private_key`,
+    `private_key_password`.
 
-    Each holds PEM, or the path of a PEM file. Raises ConnectionUnusable, whose message shows nothing of a key.
+    Each is PEM, or the path of a PEM file. Raises ConnectionUnusable, whose message shows nothing of a key.
     """
     system_file = _system_file(os.environ.get("SSL_CERT_FILE"))
     if connection is None:

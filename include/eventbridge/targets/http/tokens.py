@@ -112,7 +112,7 @@ class AccessTokens:
     ) -> str:
         """Return a token that is valid for a while, but not `refused`; `ask(seconds)` requests one within that time.
 
-        Raises TokenUnavailable if there is none before `until`. A failure counts for all threads that waited, and
+        Raises TokenUnavailable if none is available before `until`. A failure counts for all threads that waited, and
         for as long as it took: if hundreds of targets share an endpoint that hangs, they would block others.
         """
         with self._lock:

@@ -11,7 +11,7 @@ from eventbridge.rules.vocabulary import CONTENT_MODES
 
 
 class KafkaFields(Target):
-    """A topic that deliveries are published to; `connection` holds the brokers and the credentials."""
+    """A topic that deliveries are published to; `connection` contains the brokers and the credentials."""
 
     type: Literal["kafka"] = "kafka"
     connection: str = ""
@@ -30,7 +30,7 @@ def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
 
 
 def _chunk_size(_: KafkaFields) -> ChunkSize:
-    return BATCHED_CHUNK  # a push publishes tens of thousands a second, each held as an object
+    return BATCHED_CHUNK  # a push publishes tens of thousands a second, and keeps each as an object
 
 
 KAFKA = TargetType(

@@ -72,11 +72,11 @@ class KafkaTarget:
         self._client_errors = ClientErrors()
         self._producer: Producer | None = None
         self._flying: dict[int, _MessageInFlight] = {}
-        self._again: deque[Request] = deque()  # too large, perhaps only together with others: to be sent alone
+        self._again: deque[Request] = deque()  # too large, perhaps only together with others: it is sent alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Publish every request as `protocol.Target` says; a response is Kafka's acknowledgement of that message."""
+        """Publish every request, see `protocol.Target`; a response is Kafka's acknowledgement of that message."""
         waiting = iter(requests)
         try:
             more = True
@@ -95,7 +95,7 @@ class KafkaTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return at once: an acknowledgement says that all in-sync replicas have the message."""
+        """Return at once: an acknowledgement means that all in-sync replicas have the message."""
 
     def check(self) -> str | None:
         """Return why the topic cannot be looked up: brokers, login, topic."""

@@ -11,7 +11,7 @@ from eventbridge.rules.vocabulary import CONTENT_MODES
 
 
 class RocketmqFields(Target):
-    """A topic that deliveries are sent to; `connection` holds the name servers and the credentials."""
+    """A topic that deliveries are sent to; `connection` contains the name servers and the credentials."""
 
     type: Literal["rocketmq"] = "rocketmq"
     connection: str = ""
@@ -32,7 +32,7 @@ def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
 
 
 def _chunk_size(_: RocketmqFields) -> ChunkSize:
-    return BATCHED_CHUNK  # a push sends thousands a second, each held as an object
+    return BATCHED_CHUNK  # a push sends thousands a second, and keeps each as an object
 
 
 ROCKETMQ = TargetType(

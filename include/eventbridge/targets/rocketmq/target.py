@@ -42,7 +42,7 @@ class RocketmqTarget:
     """Sends to one topic, with one tag or none, at most `max_in_flight` messages at a time.
 
     A message's key is its delivery id. An ordered delivery is sent to the queue of its order key; the caller has one
-    message per order key in flight. `settings` hold the timeout of a delivery.
+    message per order key in flight. `settings` contain the timeout of a delivery.
     """
 
     flush_every = 1
@@ -64,7 +64,7 @@ class RocketmqTarget:
         self._flying: dict[int, datetime] = {}  # send times, by index
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Send every request as `protocol.Target` says; a response is the broker's acknowledgement of that message."""
+        """Send every request, see `protocol.Target`; a response is the broker's acknowledgement of that message."""
         waiting = iter(requests)
         try:
             more = True
@@ -81,7 +81,7 @@ class RocketmqTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return at once: an acknowledged message is stored, as durably as the broker's settings say."""
+        """Return at once: an acknowledged message is stored with the durability of the broker's settings."""
 
     def check(self) -> str | None:
         """Return why the topic cannot be written to: name servers, brokers, login, topic."""

@@ -55,13 +55,13 @@ class S3Target:
         self.more_of_response = 0
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
-        """Put a span as one object, as `protocol.SpanTarget` says."""
+        """Put a span as one object, see `protocol.SpanTarget`."""
         if self._clock() >= until:
             return None
         return self._put(_key(self._rule, span.at, span.name), self._body(span.delivery_ids, span.payloads))
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Put every request as `protocol.Target` says, up to 100 in an object named after all their ids."""
+        """Put every request, up to 100 in an object named after all their ids; see `protocol.Target`."""
         waiting = iter(requests)
         while (now := self._clock()) < until:
             group = list(itertools.islice(waiting, _MAX_TOGETHER))
