@@ -19,9 +19,9 @@ def a_redrive(name: str = "redrive-1", **changes: object) -> Redrive:
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
-def taken(turn: int = 0, batch_id: str = "batch-1", **changes: object) -> Redriven:
+def taken(sequence: int = 0, batch_id: str = "batch-1", **changes: object) -> Redriven:
     """Return rows of a dead letter file."""
-    row = Redriven("dead_letters/a.parquet", turn, "redrive-1", batch_id, "0-2", 3)
+    row = Redriven("dead_letters/a.parquet", sequence, "redrive-1", batch_id, "0-2", 3)
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ class RedrivesContract:
         assert [each.redrive_id for each in rival.redrives.recorded()] == ["second"]
 
     def test_dead_letters_are_taken_once(self, ledger: Ledger, rival: Ledger) -> None:
-        """Of two batches that take of a file at the same turn one gets it; the other one is not planned at all."""
+        """If two batches take the same sequence number of a file, one gets it; the other one is not planned at all."""
         ledger.redrives.begin(a_redrive())
 
         assert plan(ledger, "batch-1", taken())

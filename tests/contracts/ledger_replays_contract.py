@@ -20,16 +20,16 @@ def a_replay(name: str = "replay-1", **changes: object) -> Replay:
     return replace(row, **changes)  # type: ignore[arg-type]
 
 
-def searched(turn: int = 0, batch_id: str | None = "batch-1") -> Replayed:
+def searched(sequence: int = 0, batch_id: str | None = "batch-1") -> Replayed:
     """Return rows of an archive file that were looked through, and partly taken."""
-    return Replayed("replay-1", turn, "buffer/a.parquet", 0, 0, 10, "0-2", 3, batch_id)
+    return Replayed("replay-1", sequence, "buffer/a.parquet", 0, 0, 10, "0-2", 3, batch_id)
 
 
 def move(ledger: Ledger, seen: Replay, batch_id: str, state: BatchState = "routed") -> bool:
     """Move a replay on, with a batch."""
     batch = replace(a_retry_batch(batch_id), kind="replay", bus="flights", replay_id="replay-1", state=state)
     position = ReplayPosition(0, "buffer/a.parquet", 10, after(0).isoformat())
-    return ledger.replays.move(seen, position, after(30), [searched(seen.turn, batch_id)], batch, a_file(batch_id))
+    return ledger.replays.move(seen, position, after(30), [searched(seen.sequence, batch_id)], batch, a_file(batch_id))
 
 
 class ReplaysContract:
@@ -54,7 +54,7 @@ class ReplaysContract:
         with pytest.raises(NotFoundError):
             rival.batches.get("batch-2")
         moved = rival.replays.get("replay-1")
-        assert (moved.turn, moved.position.row, moved.next_at) == (1, 10, after(30))
+        assert (moved.sequence, moved.position.row, moved.next_at) == (1, 10, after(30))
         assert ledger.replays.searched("replay-1") == ledger.replays.taken_by("batch-1") == [searched()]
         assert [each.batch_id for each in rival.replays.open_batches("replay-1")] == ["batch-1"]
 

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 #: Rows of one Spark job, if no rule is budgeted.
 _JOB_ROWS = 5_000_000
 
-#: Rows of the first job: later jobs do not render outputs for which it found enough samples.
+#: Rows of the first job: later ones do not render outputs for which it found enough samples.
 _FIRST_ROWS = 200_000
 
 #: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
@@ -140,14 +140,14 @@ class _Run:
         job_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _JOB_ROWS
         done = 0
         try:
-            for turn in _jobs_of(parts_of(self.files), _FIRST_ROWS, job_rows):
-                self._take(turn, done)
-                done += sum(span.last - span.first for spans in turn for span in spans)
+            for group in _jobs_of(parts_of(self.files), _FIRST_ROWS, job_rows):
+                self._take(group, done)
+                done += sum(span.last - span.first for spans in group for span in spans)
                 log.info("%s of %s archived events processed", f"{done:,}", f"{rows:,}")
         finally:
             self._clear()
 
-    def _take(self, turn: Sequence[tuple[ArchiveSpan, ...]], done: int) -> None:
+    def _take(self, group: Sequence[tuple[ArchiveSpan, ...]], done: int) -> None:
         tasks = [
             BacktestSlice(
                 slice_id=f"{done}/{number:06d}",
@@ -158,7 +158,7 @@ class _Run:
                 apart=self._apart,
                 sampled=(self.tallies[0].sampled(), self.tallies[-1].sampled()),
             )
-            for number, spans in enumerate(turn)
+            for number, spans in enumerate(group)
         ]
         candidate_events: _CandidateEvents = [{} for _ in self.candidates]
         for result in self.router.route_slices(self._job(0), tasks):
@@ -275,17 +275,17 @@ def _jobs_of(
     The `first` group has about `first` rows, if that is less.
     """
     most = min(first, rows)
-    turn: list[tuple[ArchiveSpan, ...]] = []
+    group: list[tuple[ArchiveSpan, ...]] = []
     count = 0
     for part in parts:
         size = sum(span.last - span.first for span in part)
-        if turn and count + size > most:
-            yield turn
-            turn, count, most = [], 0, rows
-        turn.append(part)
+        if group and count + size > most:
+            yield group
+            group, count, most = [], 0, rows
+        group.append(part)
         count += size
-    if turn:
-        yield turn
+    if group:
+        yield group
 
 
 def _pieces(files: Sequence[Found], step: int) -> Iterator[ArchiveSpan]:

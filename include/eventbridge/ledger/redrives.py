@@ -37,18 +37,18 @@ redrive = sa.Table(
     one_of("state", RedriveState),
 )
 
-#: Which rows of a dead letter file a batch took; `turn` counts the batches that took rows of the file, from 0:
-#: if two batches take rows of a file at once, the second finds its turn taken.
+#: Which rows of a dead letter file a batch took; `sequence` counts the batches that took rows of the file, from 0:
+#: if two batches take rows of a file at once, the second finds its sequence number taken.
 redriven = sa.Table(
     "redriven",
     metadata,
     sa.Column("file", sa.Text, nullable=False),
-    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("sequence", sa.Integer, nullable=False),
     sa.Column("redrive_id", sa.Text, sa.ForeignKey("redrive.redrive_id"), nullable=False),
     sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id"), nullable=False),
     sa.Column("rows", sa.Text, nullable=False),
     sa.Column("count", sa.BigInteger, nullable=False),
-    sa.PrimaryKeyConstraint("file", "turn"),
+    sa.PrimaryKeyConstraint("file", "sequence"),
 )
 sa.Index("ix_redriven_batch_id", redriven.c.batch_id)
 
@@ -85,7 +85,7 @@ END_REDRIVE = (
 )
 
 #: The rows taken from all files.
-REDRIVEN = sa.select(redriven).order_by(redriven.c.file, redriven.c.turn)
+REDRIVEN = sa.select(redriven).order_by(redriven.c.file, redriven.c.sequence)
 
 #: The rows that a batch took.
 REDRIVEN_BY = REDRIVEN.where(redriven.c.batch_id == sa.bindparam("of_batch"))
@@ -133,8 +133,8 @@ class Redrives(Aggregate):
     ) -> bool:
         """Add a batch with its file and chunks and record the dead letters it takes: all, or nothing and return False.
 
-        Returns False if the redrive is no longer running, or if another batch already used one of the turns. `taken`
-        belongs to one redrive, which plans its next batch not before `next_at`.
+        Returns False if the redrive is no longer running, or if another batch already used one of the sequence numbers.
+        `taken` belongs to one redrive, which plans its next batch not before `next_at`.
         """
         try:
             with self._writing() as connection:
@@ -144,7 +144,7 @@ class Redrives(Aggregate):
         return True
 
     def taken(self) -> dict[str, list[Redriven]]:
-        """Return all rows that were taken so far, by dead letter file, in order of turns."""
+        """Return all rows that were taken so far, by dead letter file, in order of sequence."""
         found: dict[str, list[Redriven]] = {}
         with self._reading() as connection:
             for row in connection.execute(REDRIVEN):
@@ -152,7 +152,7 @@ class Redrives(Aggregate):
         return found
 
     def taken_from(self, file: str) -> list[Redriven]:
-        """Return all rows that were taken so far from a dead letter file, in order of turns."""
+        """Return all rows that were taken so far from a dead letter file, in order of sequence."""
         return [Redriven(**row._mapping) for row in self._rows(REDRIVEN_OF, {"of_file": file})]
 
     def taken_by(self, batch_id: str) -> list[Redriven]:

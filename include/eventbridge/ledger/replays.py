@@ -36,18 +36,18 @@ replay = sa.Table(
     sa.Column("started_at", UtcTime, nullable=False),
     sa.Column("next_at", UtcTime, nullable=False),
     sa.Column("ended_at", UtcTime),
-    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("sequence", sa.Integer, nullable=False),
     sa.Column("position", JsonText, nullable=False),
     sa.UniqueConstraint("run"),
     one_of("state", ReplayState),
 )
 
-#: Which rows of an archive file a replay searched at a turn, and which of them a batch took.
+#: Which rows of an archive file a replay searched at a step, and which of them a batch took.
 replayed = sa.Table(
     "replayed",
     metadata,
     sa.Column("replay_id", sa.Text, sa.ForeignKey("replay.replay_id"), nullable=False),
-    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("sequence", sa.Integer, nullable=False),
     sa.Column("file", sa.Text, nullable=False),
     sa.Column("part", sa.Integer, nullable=False),
     sa.Column("first_row", sa.BigInteger, nullable=False),
@@ -55,7 +55,7 @@ replayed = sa.Table(
     sa.Column("batch_id", sa.Text, sa.ForeignKey("batch.batch_id")),
     sa.Column("count", sa.BigInteger, nullable=False),
     sa.Column("rows", sa.Text, nullable=False),
-    sa.PrimaryKeyConstraint("replay_id", "turn", "part", "file"),
+    sa.PrimaryKeyConstraint("replay_id", "sequence", "part", "file"),
 )
 sa.Index("ix_replayed_batch_id", replayed.c.batch_id)
 
@@ -76,9 +76,11 @@ REPLAYS = sa.select(replay).order_by(replay.c.started_at.desc(), replay.c.replay
 #: Moves a running replay and sets when its next batch may be planned; changes nothing if another process was faster.
 MOVE_REPLAY = (
     sa.update(replay)
-    .where(_REPLAY, replay.c.state == "running", replay.c.turn == sa.bindparam("expected"))
+    .where(_REPLAY, replay.c.state == "running", replay.c.sequence == sa.bindparam("expected"))
     .values(
-        turn=replay.c.turn + 1, position=sa.bindparam("to", type_=JsonText), next_at=sa.bindparam("at", type_=UtcTime)
+        sequence=replay.c.sequence + 1,
+        position=sa.bindparam("to", type_=JsonText),
+        next_at=sa.bindparam("at", type_=UtcTime),
     )
 )
 
@@ -111,7 +113,7 @@ END_REPLAY = (
     .values(state=sa.bindparam("to"), ended_at=sa.bindparam("now", type_=UtcTime))
 )
 
-_IN_ORDER = (replayed.c.turn, replayed.c.part, replayed.c.file)
+_IN_ORDER = (replayed.c.sequence, replayed.c.part, replayed.c.file)
 
 #: The rows that a replay has searched.
 REPLAYED = sa.select(replayed).where(replayed.c.replay_id == sa.bindparam("of_replay")).order_by(*_IN_ORDER)
@@ -226,7 +228,7 @@ class Replays(Aggregate):
         """
         change = {
             "of_replay": replay.replay_id,
-            "expected": replay.turn,
+            "expected": replay.sequence,
             "to": msgspec.to_builtins(position),
             "at": next_at,
         }
@@ -241,7 +243,7 @@ class Replays(Aggregate):
         return True
 
     def searched(self, replay_id: str) -> list[Replayed]:
-        """Return the rows that a replay has searched, in order of turns."""
+        """Return the rows that a replay has searched, in order of sequence."""
         return [Replayed(**row._mapping) for row in self._rows(REPLAYED, {"of_replay": replay_id})]
 
     def searched_in(self, replay_id: str, file: str) -> list[Replayed]:

@@ -43,10 +43,10 @@ class Redrive:
 
 @dataclass(frozen=True)
 class Redriven:
-    """Rows of a dead letter file that a batch took; `turn` counts the batches that took rows of this file, from 0."""
+    """Rows of a dead letter file that a batch took; `sequence` counts the batches that took rows of it, from 0."""
 
     file: str
-    turn: int
+    sequence: int
     redrive_id: str
     batch_id: str
     rows: str  # made by `eventbridge.model.rowset.encode`
@@ -83,7 +83,7 @@ class Replay:
     `run` names the requester: a second request with the same name is the same replay. Its events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON.
     `rate` is in deliveries a second, None: unlimited; no further batch is planned before `next_at`.
-    `turn` counts the moves of `position`.
+    `sequence` counts the moves of `position`.
     """
 
     replay_id: str
@@ -100,7 +100,7 @@ class Replay:
     skip_delivered: bool = False
     state: ReplayState = "running"
     ended_at: datetime | None = None
-    turn: int = 0
+    sequence: int = 0
     position: ReplayPosition = field(default_factory=ReplayPosition)
 
 
@@ -113,7 +113,7 @@ class Replayed:
     """
 
     replay_id: str
-    turn: int
+    sequence: int
     file: str
     part: int
     first_row: int

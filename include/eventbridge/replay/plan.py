@@ -214,7 +214,7 @@ class _ReplayStep:
         self._taken.append(
             Replayed(
                 replay_id=self._replay.replay_id,
-                turn=self._replay.turn,
+                sequence=self._replay.sequence,
                 file=path,
                 part=self._replay.position.part,
                 first_row=first,

@@ -559,14 +559,14 @@ def _make_repeats() -> None:
     op.create_table(
         "redriven",
         sa.Column("file", sa.Text(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("sequence", sa.Integer(), nullable=False),
         sa.Column("redrive_id", sa.Text(), nullable=False),
         sa.Column("batch_id", sa.Text(), nullable=False),
         sa.Column("rows", sa.Text(), nullable=False),
         sa.Column("count", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["batch_id"], ["batch.batch_id"], name="fk_redriven_batch_id"),
         sa.ForeignKeyConstraint(["redrive_id"], ["redrive.redrive_id"], name="fk_redriven_redrive_id"),
-        sa.PrimaryKeyConstraint("file", "turn", name="pk_redriven"),
+        sa.PrimaryKeyConstraint("file", "sequence", name="pk_redriven"),
     )
     op.create_index("ix_redriven_batch_id", "redriven", ["batch_id"])
     op.create_table(
@@ -585,7 +585,7 @@ def _make_repeats() -> None:
         sa.Column("started_at", sa.BigInteger(), nullable=False),
         sa.Column("next_at", sa.BigInteger(), nullable=False),
         sa.Column("ended_at", sa.BigInteger()),
-        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("sequence", sa.Integer(), nullable=False),
         sa.Column("position", sa.Text(), nullable=False),
         sa.CheckConstraint("state IN ('running', 'paused', 'done', 'cancelled')", name=op.f("ck_replay_state")),
         sa.PrimaryKeyConstraint("replay_id", name="pk_replay"),
@@ -594,7 +594,7 @@ def _make_repeats() -> None:
     op.create_table(
         "replayed",
         sa.Column("replay_id", sa.Text(), nullable=False),
-        sa.Column("turn", sa.Integer(), nullable=False),
+        sa.Column("sequence", sa.Integer(), nullable=False),
         sa.Column("file", sa.Text(), nullable=False),
         sa.Column("part", sa.Integer(), nullable=False),
         sa.Column("first_row", sa.BigInteger(), nullable=False),
@@ -604,7 +604,7 @@ def _make_repeats() -> None:
         sa.Column("rows", sa.Text(), nullable=False),
         sa.ForeignKeyConstraint(["batch_id"], ["batch.batch_id"], name="fk_replayed_batch_id"),
         sa.ForeignKeyConstraint(["replay_id"], ["replay.replay_id"], name="fk_replayed_replay_id"),
-        sa.PrimaryKeyConstraint("replay_id", "turn", "part", "file", name="pk_replayed"),
+        sa.PrimaryKeyConstraint("replay_id", "sequence", "part", "file", name="pk_replayed"),
     )
     op.create_index("ix_replayed_batch_id", "replayed", ["batch_id"])
 
