@@ -9,10 +9,11 @@ import httpx
 import pytest
 from api.pages import pages_of, post
 from api.server import Server, order
+from stored import dead_letters
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.dead_letters.reader import dead_letters, find_dead_letters
+from eventbridge.dead_letters.reader import find_dead_letters
 from eventbridge.dead_letters.selection import Selection, name_of
 from eventbridge.errors import NotFoundError
 from eventbridge.runtime.open import open_runtime

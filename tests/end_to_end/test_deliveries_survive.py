@@ -20,11 +20,11 @@ from demo.config import product_settings
 from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.running import RunningEnvironment, ledger_files
 from end_to_end.secrets import airflow_logs, written_secrets
+from stored import dead_letters
 
 from eventbridge.airflow.names import PUSH, REDRIVE_DAG
 from eventbridge.airflow.push import chunk_name
 from eventbridge.airflow.settings import run_limit
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import RuleFileError
 from eventbridge.event.ids import delivery_id_text

@@ -16,9 +16,9 @@ from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.mortal import MortalServer
 from end_to_end.running import RunningEnvironment, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
+from stored import dead_letters
 
 from eventbridge.airflow.names import PLAN_REDRIVE, REDRIVE_DAG
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.model.pending import PendingDeliveries

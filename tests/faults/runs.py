@@ -11,6 +11,7 @@ from typing import Any
 from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, run_streaming_task
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
+from stored import sums_ever
 
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
 from eventbridge.dead_letters.reader import selected_dead_letters
@@ -114,7 +115,7 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
 def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
     """Yield where the stats of rules' targets, or of buses, say something else than the reconciliation."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for each in runtime.ledger.stats.ever("target"):
+    for each in sums_ever(runtime.ledger, "target"):
         key = each.key
         counts[key.rule, key.target, key.outcome] += each.count
     for key, sums in reconciliation.deliveries.items():
@@ -126,7 +127,7 @@ def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
         yield f"{difference} deliveries are neither ended nor pending, by the stats"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
-        of_buses = sum(each.count for each in runtime.ledger.stats.ever("bus") if each.key.outcome == outcome)
+        of_buses = sum(each.count for each in sums_ever(runtime.ledger, "bus") if each.key.outcome == outcome)
         if of_targets != of_buses:
             yield f"{of_targets} are {outcome} by target, and {of_buses} by bus"
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 from pipeline.budgeted import RULES, BudgetedRuntime, BudgetedSite, Order, landed, router, settled, waiting
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import ReconciliationError, UserError
 from eventbridge.model import rowset
 from eventbridge.model.file_detail import RoutedShare

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import InfrastructureError, OffsetGapError
 from eventbridge.model.partition import Partition
 from eventbridge.pipeline.deliver import deliver_batch

@@ -6,7 +6,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from eventbridge.dead_letters.reader import dead_letters
+from stored import dead_letters
+
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.repair.audit import audit
 from eventbridge.routing.task import InProcessRouter

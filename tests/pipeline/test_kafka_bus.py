@@ -12,8 +12,8 @@ from confluent_kafka import Producer
 from pipeline.broker_shop import deliver, delivered, publish, shop_on
 from services.brokers import OnKafka
 from services.kafka import Kafka, make_topics
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import OffsetGapError
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.repair.audit import audit

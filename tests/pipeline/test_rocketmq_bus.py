@@ -11,9 +11,9 @@ import pytest
 from pipeline.broker_shop import deliver, delivered, publish, shop_on
 from services.brokers import OnRocketmq
 from services.rocketmq import RocketMQ, make_topics
+from stored import dead_letters
 
 from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import OffsetGapError
 from eventbridge.repair.audit import audit
 

@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters, subject_of
+from eventbridge.dead_letters.reader import subject_of
 from eventbridge.errors import SparkError, StoreError
 from eventbridge.model.file_detail import SplitSlice, UnroutableEvent
 from eventbridge.pipeline.commit.stage import commit

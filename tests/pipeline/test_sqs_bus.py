@@ -17,9 +17,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pipeline.broker_shop import deliver, delivered, example_of
 from pipeline.streaming_tasks import until
+from stored import dead_letters
 
 from eventbridge.clients.s3.access import S3Access
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import BusError
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from pipeline.modes import deliver_all
 from pipeline.routing import buffered, deliveries, routed
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
 from eventbridge.model.file_detail import Routed
 from eventbridge.pipeline.commit.stage import commit

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from stored import dead_letters
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.repair.audit import audit
 from eventbridge.rules import RuleSet, Transform

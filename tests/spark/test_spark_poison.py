@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from spark.own_server import own_server
+from stored import dead_letters
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import SparkError
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.ingest.buffer import buffer

@@ -12,10 +12,10 @@ import pytest
 import yaml
 from spark.own_server import own_server
 from spark.sql_site import STOP, SUBJECT, SqlSite, waiting
+from stored import dead_letters
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.control.consecutive_batches import deliver_redrive
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_plan import NO_REQUEST, begin_redrive, survey
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection

@@ -70,13 +70,6 @@ class DeadLetter:
     record: dict[str, Any]
 
 
-def dead_letters(
-    runtime: Runtime, selection: Selection | None = None, *, whole: bool = False
-) -> Iterator[dict[str, Any]]:
-    """Yield the columns of the selected dead letters; see `selected_dead_letters`."""
-    return (dead_letter.record for dead_letter in selected_dead_letters(runtime, selection, whole=whole))
-
-
 def selected_dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:

@@ -202,11 +202,6 @@ class Stats(Aggregate):
         with self._reading() as connection:
             return int(connection.execute(ROWS, {"of_scope": scope}).scalar_one())
 
-    def ever(self, scope: Scope) -> list[Stat]:
-        """Return the all-time sums of each key of a scope; they only grow."""
-        with self._reading() as connection:
-            return stats_ever(connection, scope)
-
     def between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
         """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")

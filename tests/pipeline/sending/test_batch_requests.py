@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from pipeline.delivering import RunningClock, Sending, http, segment_rows, settled
 from pipeline.dying import DIED, DONE, push_that_dies
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.pipeline.commit.stage import commit

@@ -17,8 +17,8 @@ from pipeline.delivering import Sending, segment_rows
 from pipeline.modes import deliver_all
 from pipeline.streaming_tasks import a_streaming_task, until
 from services.brokers import Broker, messages
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.pipeline.commit.stage import commit

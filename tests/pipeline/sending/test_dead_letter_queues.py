@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from pipeline.delivering import REFUSED, Sending, http
+from stored import dead_letters
 
 from eventbridge.control.overrides import enable_target
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.errors import ReconciliationError
 from eventbridge.pipeline.commit.stage import commit

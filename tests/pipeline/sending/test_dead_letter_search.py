@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pipeline.delivering import Sending
+from stored import dead_letters
 
 from eventbridge import fault_points
-from eventbridge.dead_letters.reader import dead_letters, find_dead_letters
+from eventbridge.dead_letters.reader import find_dead_letters
 from eventbridge.dead_letters.selection import name_of
 from eventbridge.runtime.runtime import Runtime
 

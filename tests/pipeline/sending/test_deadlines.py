@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pipeline.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http, rules
 from pipeline.ordering import Recorder, keyed, ordered, publish
+from stored import dead_letters
 
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.overrides import operate
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.repair.audit import audit

@@ -14,9 +14,9 @@ from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, operatio
 from pipeline.streaming_tasks import a_streaming_task, ids, until
 from services.cut_proxy import CutProxy
 from services.postgresql import Postgresql, postgresql
+from stored import dead_letters
 
 from eventbridge import fault_points
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger

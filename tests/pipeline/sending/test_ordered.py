@@ -11,11 +11,11 @@ import pytest
 from msgspec import structs
 from pipeline.delivering import RUNNER, RunningClock, Sending, http, rules, segment_rows
 from pipeline.ordering import RETRY, Recorder, keyed, ordered, publish
+from stored import dead_letters
 
 from eventbridge.control.consecutive_batches import deliver_replay
 from eventbridge.control.overrides import enable_target
 from eventbridge.control.release import deliveries_on_hold, release_rule
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.outcome import Response

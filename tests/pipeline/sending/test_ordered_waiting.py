@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pipeline.delivering import RunningClock, Sending, rules
 from pipeline.ordering import Recorder, keyed, ordered, publish
+from stored import dead_letters
 
 from eventbridge.control.release import deliveries_on_hold, release_rule
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.repair.audit import audit
 

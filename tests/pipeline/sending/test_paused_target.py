@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from pipeline.delivering import RunningClock, Sending, http, routed, segment_rows, settled
+from stored import dead_letters
 
 from eventbridge.control.overrides import enable_target
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.rule_state import TargetStatus

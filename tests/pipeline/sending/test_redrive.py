@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from pipeline.delivering import REFUSED, Sending, http, rules
+from stored import dead_letters
 
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.release import release_rule
-from eventbridge.dead_letters.reader import dead_letters, selected_dead_letters
+from eventbridge.dead_letters.reader import selected_dead_letters
 from eventbridge.dead_letters.redrive_plan import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection

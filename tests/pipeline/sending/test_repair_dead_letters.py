@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from pipeline.delivering import REFUSED, Sending
 from pipeline.repairing import repair, settled
+from stored import dead_letters
 
 from eventbridge.control.consecutive_batches import deliver_redrive
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive, plan_redrive
 from eventbridge.dead_letters.selection import Selection
 from eventbridge.errors import ReconciliationError

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 from pipeline.delivering import REFUSED, Sending
+from stored import dead_letters
 
 from eventbridge import fault_points
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import ReconciliationError, SettledAgainError
 from eventbridge.model.batch import Batch
 from eventbridge.pipeline.commit.stage import commit

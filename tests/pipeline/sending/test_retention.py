@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from pipeline.delivering import REFUSED, Sending, http
+from stored import dead_letters
 
 from eventbridge.control.backtest import BacktestRequest, backtest_rules
 from eventbridge.control.consecutive_batches import cancel_replay, deliver_redrive, deliver_replay
-from eventbridge.dead_letters.reader import dead_letters, selected_dead_letters
+from eventbridge.dead_letters.reader import selected_dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection

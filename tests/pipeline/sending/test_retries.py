@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http
+from stored import dead_letters
 
 from eventbridge.control.overrides import enable_target
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.pipeline.commit.stage import commit
 from eventbridge.pipeline.retry.plan import RetryPlan, plan_retries, settle_stale
 from eventbridge.policy.chunking import PoolSlots

@@ -20,11 +20,11 @@ import pytest
 from demo.s3_server import S3Request, S3Server, connection_uri
 from pipeline.conftest import Killed, dying_at
 from pipeline.delivering import RunningClock, Sending, routed, segment_rows
+from stored import dead_letters
 
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.clients.s3.upload import PART_BYTES
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.delivery.push import push
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.pipeline.commit.stage import commit

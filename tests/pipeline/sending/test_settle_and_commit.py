@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, settled
 from pipeline.settled_rows import table_of
+from stored import dead_letters
 
 from eventbridge import fault_points
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import BusError, ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import BatchFile

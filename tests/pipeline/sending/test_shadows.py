@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from pipeline.delivering import REFUSED, RunningClock, Sending, events_on_operations_bus, http
+from stored import dead_letters
 
-from eventbridge.dead_letters.reader import dead_letters
 from eventbridge.errors import UserError
 from eventbridge.repair.audit import audit
 from eventbridge.views.shadow import shadow_reports

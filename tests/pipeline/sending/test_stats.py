@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from pipeline.delivering import RunningClock, Sending, http
+from stored import sums_ever
 
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.dead_letters.redrive_plan import begin_redrive
@@ -32,7 +33,7 @@ OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pendi
 def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
     """Return the counts of a scope by outcome, those of no delivery included."""
     found: Counter[str] = Counter()
-    for each in runtime.ledger.stats.ever(scope):
+    for each in sums_ever(runtime.ledger, scope):
         found[each.key.outcome] += each.count
     return dict(found)
 
@@ -40,7 +41,7 @@ def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
 def of_targets(runtime: Runtime) -> dict[str, dict[str, int]]:
     """Return the counts of targets, by `<rule>/<target>` and by the reconciliation's names of outcomes."""
     found: dict[str, dict[str, int]] = {}
-    for each in runtime.ledger.stats.ever("target"):
+    for each in sums_ever(runtime.ledger, "target"):
         of = found.setdefault(f"{each.key.rule}/{each.key.target}", dict.fromkeys(OUTCOMES.values(), 0))
         of[OUTCOMES[each.key.outcome]] += each.count
     return found
@@ -64,7 +65,7 @@ def test_stats_agree_with_the_reconciliation(sending: Sending, clock: RunningClo
             name: sums[name] for name in ("delivered", "dead")
         }
         matched = sum(
-            each.matched for each in runtime.ledger.stats.ever("target") if f"{each.key.rule}/{each.key.target}" == key
+            each.matched for each in sums_ever(runtime.ledger, "target") if f"{each.key.rule}/{each.key.target}" == key
         )
         assert matched == sums["matched"]
     buses = counted(runtime, "bus")
@@ -77,7 +78,7 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     sending.begin(30, crm="/healthy/crm")
     sending.deliver()
 
-    (stat,) = sending.runtime.ledger.stats.ever("target")
+    (stat,) = sums_ever(sending.runtime.ledger, "target")
     assert sum(stat.buckets) == stat.count == stat.matched == 30
     assert 0 < stat.latency < 30 * BOUNDS_MS[-1] * 1_000
     assert stat.size == sum(len(sending.order(number)) for number in range(1, 31))
@@ -90,7 +91,7 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     assert pushing + sending_in_streaming_task > 0
     assert (sending_in_streaming_task > 0) == (sending.mode == "streaming")
     assert stat.cpu == routing + pushing + sending_in_streaming_task
-    stages = {each.key.outcome: sum(each.buckets) for each in sending.runtime.ledger.stats.ever("bus")}
+    stages = {each.key.outcome: sum(each.buckets) for each in sums_ever(sending.runtime.ledger, "bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 
 
@@ -111,7 +112,7 @@ def test_redeliveries_are_distinguished_from_matches(sending: Sending) -> None:
 
     assert copies == 3
     assert counted(runtime, "bus")["again"] == 6
-    matched = sum(each.matched for each in runtime.ledger.stats.ever("target") if each.key.target == "bad")
+    matched = sum(each.matched for each in sums_ever(runtime.ledger, "target") if each.key.target == "bad")
     assert (matched, len(sending.requests())) == (3, 6)
 
 
@@ -125,7 +126,7 @@ def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: Ru
     sending.settle(batch)
     commit(runtime, batch.batch_id)
 
-    took = {each.key.outcome: each.latency / 1e6 for each in runtime.ledger.stats.ever("bus") if each.latency}
+    took = {each.key.outcome: each.latency / 1e6 for each in sums_ever(runtime.ledger, "bus") if each.latency}
     assert took["stage_prepare"] < 10 <= took["stage_push"] < 1_000
     assert 1_000 <= took["stage_settle"] < 1_060
 
@@ -156,12 +157,12 @@ def test_folding_keeps_every_sum(sending: Sending, clock: RunningClock, days: in
     clock.advance(90)
     sending.publish(2)
     sending.deliver()
-    before = {scope: sending.runtime.ledger.stats.ever(scope) for scope in upkeep.KEPT}
+    before = {scope: sums_ever(sending.runtime.ledger, scope) for scope in upkeep.KEPT}
 
     clock.advance(timedelta(days=days).total_seconds())
     maintain(sending.runtime)
 
-    assert {scope: sending.runtime.ledger.stats.ever(scope) for scope in upkeep.KEPT} == before
+    assert {scope: sums_ever(sending.runtime.ledger, scope) for scope in upkeep.KEPT} == before
     kept = sending.runtime.ledger.stats.between("target", clock() - timedelta(days=2_000), clock())
     assert {each.grain for each in kept} == {1: {"hour"}, 9: {"day"}, 100: {"day"}, 1_000: set()}[days]
 
@@ -176,12 +177,12 @@ def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
     clock.advance(3_600)
     runtime = sending.runtime
     assert runtime.ledger.stats.row_count("target") == 4
-    before = runtime.ledger.stats.ever("target")
+    before = sums_ever(runtime.ledger, "target")
 
     upkeep.fold_stats(RetentionRun(runtime, 60, dry_run=False), max_rows=2)
 
     assert runtime.ledger.stats.row_count("target") <= 2
-    assert runtime.ledger.stats.ever("target") == before
+    assert sums_ever(runtime.ledger, "target") == before
 
 
 def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
