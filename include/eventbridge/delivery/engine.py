@@ -191,7 +191,7 @@ class TargetRuns:
             run.pause.ask(pause)
 
     def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
-        """Have `write` record the oldest outcomes as the segment of a number; return what it returns.
+        """Call `write` to record the oldest outcomes as the segment of a number; return its result.
 
         A segment has about as many outcomes as the setting, or `everything`. If `write` fails, they are recorded by the
         next call, under the next number: the failed one may have taken effect.
@@ -218,7 +218,7 @@ class TargetRuns:
             self._gone.discard(key)
 
     def wind_down(self) -> None:
-        """Send nothing more, and wait for the responses to requests in flight; other deliveries keep no outcome."""
+        """Send no more requests, and wait for the responses to requests in flight; other deliveries get no outcome."""
         runs = self._not_ended()
         for run in runs:
             run.wind_down()

@@ -1,6 +1,6 @@
 """Runs all http targets of a push in one thread, so that none of them waits for another or blocks it.
 
-A push gives the loop a thread of its own. A streaming task runs it itself, one loop for all of its batches, between two
+A push runs the loop in a separate thread. A streaming task runs it itself, one loop for all of its batches, between two
 polls of its bus: two threads that release the interpreter several times for each delivery would spend more time waiting
 for each other than working.
 """
@@ -126,7 +126,7 @@ class HttpLoop:
             engine.wake()
 
     def drop(self, runs: Iterable[TargetRun]) -> None:
-        """Remove these runs and cancel what they have in flight; any thread may call it."""
+        """Remove these runs and cancel their requests in flight; any thread may call it."""
         with self._running_lock:
             for run in runs:
                 task = self._task_of.get(run)
@@ -138,7 +138,7 @@ class HttpLoop:
                     task.steps.close()
 
     def close(self) -> None:
-        """Stop the loop and cancel what is in flight."""
+        """Stop the loop and cancel requests in flight."""
         self.drop(list(self._task_of))
         engine, self._engine = self._engine, None
         if engine is not None:  # in a thread: libcurl waits for host names that are being resolved

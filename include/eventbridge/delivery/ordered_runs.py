@@ -226,7 +226,8 @@ class OrderedRounds:
         return RetryAt(now, end.reason) if self._holds_failures else end
 
     def _send_some(self, turns: DeliveriesByKey[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
-        """Send what the in-flight limit and the rate allow now; return False if this push can send nothing more."""
+        """Send the deliveries that the in-flight limit and the rate allow now; return False if this push can send no
+        more."""
         if not self._shard.round_slots.acquire(blocking=False):
             yield Sleep(_ROUND_SLOT_SECONDS, self._run.settings.stop)
             return True

@@ -44,7 +44,7 @@ class Rounds:
         self._of_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Response]] = []
         self._responded: set[int] = set()  # of the round in progress
-        self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
+        self._sent_at: dict[int, float] = {}  # when the requests in flight were sent, by the monotonic clock
         # Requests that were sent in a batch request and have no response: they are sent again.
         self._unjudged: set[int] = set()
         self._interrupted = False
@@ -148,7 +148,7 @@ class Rounds:
         self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
 
     def _receive(self, target: Target, steps: Generator[Step, None, None]) -> Steps[None]:
-        """Take the responses to what is sent, until that ends or the run must give up."""
+        """Process the responses to the requests, until they end or the run must stop."""
         run = self._run
         for step in steps:
             if isinstance(step, tuple):

@@ -1,4 +1,4 @@
-"""Plans what a push does for each target of its chunk: one run, the runs of an ordered target, or only rows."""
+"""Plans the work of a push for each target of its chunk: one run, the runs of an ordered target, or only rows."""
 
 from __future__ import annotations
 

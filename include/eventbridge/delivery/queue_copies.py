@@ -1,4 +1,4 @@
-"""Copies of dead letters for the dead letter queues of their targets; each copy is a delivery of its own.
+"""Copies of dead letters for the dead letter queues of their targets; each copy is a separate delivery.
 
 A copy is pending, and refers to the row of its dead letter file. Reading the rows of a piece returns a copy like any
 delivery: with its own id, for the queue, and with the dead letter as JSON payload.

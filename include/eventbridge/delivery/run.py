@@ -122,7 +122,7 @@ class TargetRun:
         self._ended = False
 
     def tally(self) -> Tally | None:
-        """Return what the breaker reports at the end of the run; no end if the run crashed or never began."""
+        """Return the breaker's report at the end of the run; without an end if the run crashed or never began."""
         ended = self._ended and self.report.crashed is None and not self.settings.shadow
         return self.breaker.take(self._how_it_ended() if ended else None)
 
@@ -145,11 +145,11 @@ class TargetRun:
         return self._ended
 
     def halt(self) -> None:
-        """End the run: another push or an operator decided that its target must get nothing now."""
+        """End the run: another push or an operator decided that its target must get no deliveries now."""
         self._halted = True
 
     def limit(self, pause: Pause, redrive_pace: Pace | None) -> None:
-        """Send nothing during the target's pause, which all its runs share, nor without a token of `redrive_pace`."""
+        """Do not send during the target's pause, which all its runs share, nor without a token of `redrive_pace`."""
         self.pause = self.pace.pause = pause
         self.pace.redrive_pace = redrive_pace
 
@@ -213,7 +213,7 @@ class TargetRun:
         run_to_completion(self.steps(None))
 
     def steps(self, slot: TransferSlot | None) -> Steps[None]:
-        """Deliver, with a transfer slot or in a thread of its own; errors are reported, never raised."""
+        """Deliver, with a transfer slot or in a separate thread; errors are reported, never raised."""
         self.report.late = 2 * (self.until - self.clock()) < self._budget
         self.on_begin(self)
         with ExitStack() as last:  # libcurl closes once the last host name is resolved, which a name server may delay

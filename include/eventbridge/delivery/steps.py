@@ -23,7 +23,7 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class OwnThread:
-    """Continue in a thread of its own: the next step blocks its thread."""
+    """Continue in a separate thread, because the next step blocks its thread."""
 
 
 class SharedFlush:
@@ -44,12 +44,12 @@ class SharedFlush:
         return self._lost
 
     def run(self) -> None:
-        """Flush this target alone; raises nothing."""
+        """Flush only this target; never raises."""
         self.run_all([self])
 
     @staticmethod
     def run_all(flushes: Sequence[SharedFlush]) -> None:
-        """Flush several targets, all on one disk; raises nothing."""
+        """Flush several targets, all on one disk; never raises."""
         try:
             lost = flushes[0]._target.flush_together([flush._target for flush in flushes])
             for flush, each in zip(flushes, lost, strict=True):
@@ -86,7 +86,7 @@ _MAX_SHARED = 1_000
 
 
 def must_flush(target: Target, waiting: int, first: Response, last: Response) -> bool:
-    """Return whether the responses that wait for a flush are so many, or have waited so long, that it is due."""
+    """Return whether a flush is due, by the number and the age of the responses that wait for it."""
     if waiting >= target.flush_every:
         return True
     return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _SECONDS

@@ -27,7 +27,7 @@ _JOB_SECONDS = 0.006
 
 
 class SpareWork(Protocol):
-    """Work for a thread that has no job; `do` does some of it, and raises nothing."""
+    """Work for a thread that has no job; `do` does a part of it, and never raises."""
 
     def __bool__(self) -> bool:
         """Return whether any work is waiting."""
@@ -114,7 +114,7 @@ class Threads:
 
 #: Maximum targets that are flushed together; each keeps a file open during the flush.
 _TOGETHER = 128
-#: Runs that have waited so long are flushed, however few they are.
+#: Runs that have waited this long are flushed, even if they are few.
 _SECONDS = 0.25
 
 

@@ -12,7 +12,8 @@ from eventbridge.ledger.definitions import NUMBERED, JsonText, Message, RowId, U
 from eventbridge.model.api import ApiToken, KeptResponse, OperatorAction
 from eventbridge.policy.rate_limit import Balance, QuotaResult, grant
 
-#: `token_hash` is SHA-256 of the whole token, in hexadecimal: a token holds 256 random bits, so nobody can guess it.
+#: `token_hash` is SHA-256 of the whole token, in hexadecimal: a token contains 256 random bits, so it cannot be
+#: guessed.
 api_token = sa.Table(
     "api_token",
     metadata,
@@ -159,7 +160,8 @@ class PublishBalances(Aggregate):
     """Publish balances of owners, shared by all servers of the API."""
 
     def grant(self, owner: str, per_second: float, events: int) -> QuotaResult:
-        """Grant a call of so many events, and some in advance, to a server that publishes for an owner at this rate."""
+        """Grant a call with this number of events, and some in advance, to a server that publishes for an owner at this
+        rate."""
         now = self._now()
         of = {"of_owner": owner}
         with self._writing() as connection:

@@ -95,7 +95,7 @@ def select_files(runner: str | None, limit: int | None) -> sa.Select[Any]:
     return found if runner is None else found.where(batch.c.runner == runner)
 
 
-#: The newest normal batch of a bus, planned within a time, whose archive is gone.
+#: The newest normal batch of a bus, planned within a period, whose archive was removed.
 PRUNED_ARCHIVE = (
     sa.select(batch.c.planned_at)
     .where(
@@ -191,7 +191,7 @@ class Archive(Aggregate):
         return ArchivedBatches(row.batches, int(row.pruned), row.oldest, row.newest)
 
     def pruned_at(self, bus: str, since: datetime, until: datetime, what: Kept) -> datetime | None:
-        """Return when the newest normal batch of a bus and period that lost `what` was planned; None: none lost it."""
+        """Return the planning time of the newest normal batch of a bus and period that lost `what`, or None."""
         enough = [each for each in STEPS if is_kept(each, what)]
         times = {"of_bus": bus, "since": since, "until": until, "enough": enough}
         with self._reading() as connection:

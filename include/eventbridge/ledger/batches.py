@@ -224,7 +224,7 @@ def select_overdue(kinds: Collection[str], runner: str | None) -> sa.Select[Any]
 #: Uncommitted batches, oldest first.
 OPEN_BATCHES = sa.select(batch).where(UNCOMMITTED).order_by(batch.c.planned_at, batch.c.batch_id)
 
-#: Where the oldest recorded batch of each runner begins in each partition of a bus.
+#: The begin of each runner's oldest recorded batch in each partition of a bus.
 FIRST_OFFSETS: sa.Select[Any] = (
     sa.select(
         batch.c.runner,

@@ -34,8 +34,8 @@ Clock = Callable[[], datetime]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: For how long a lost transaction is run again: a server that restarts is back by then, and one of two transactions in
-#: a deadlock has finished.
+#: The time for which a lost transaction is repeated: a server that restarts is available again by then, and one of two
+#: transactions in a deadlock has finished.
 _AGAIN_SECONDS = 30.0
 
 #: Guards the set below; acquired before the lock of any database, never after.
@@ -189,9 +189,9 @@ def _reach_execute(engine: LedgerEngine, _connection: object, _cursor: object, s
         fault_points.reach("ledger.execute")
 
 
-# No connection is open while this process forks: parent and child would share it.
-# SQLite counts the locks of a file per process, in memory that a fork copies: a child that opens a file which its
-# parent has open acquires no lock of its own, and its commits are lost when the parent closes. (A test shows it.)
+# No connection is open while this process forks: parent and child would share it. SQLite counts the locks of a file per
+# process, in memory that a fork copies: a child that opens a file which its parent has open acquires no separate lock,
+# and its commits are lost when the parent closes. (A test shows it.)
 
 
 def _before_fork() -> None:

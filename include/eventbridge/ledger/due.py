@@ -42,7 +42,7 @@ SMALLEST_OF = 1_000
 
 
 def _alone(status: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that nothing is sent to a target now: disabled, paused, or its breaker is open."""
+    """Return the condition that a target gets no deliveries now: it is disabled or paused, or its breaker is open."""
     return (
         (status.c.state == "disabled")
         | (status.c.state.in_(["degraded", "half-open"]) & (status.c.until > NOW))
@@ -60,7 +60,7 @@ def _due_by_now(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
 
-#: Whether nothing is sent to a target now.
+#: Whether a target gets no deliveries now.
 LEFT_ALONE = sa.select(target_status.c.rule).where(
     target_status.c.rule == sa.bindparam("of_rule"),
     target_status.c.target == sa.bindparam("of_target"),

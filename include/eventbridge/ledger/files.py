@@ -1,4 +1,4 @@
-"""Recorded files of batches in the ledger: what a stage has finished is what it has recorded here."""
+"""Recorded files of batches in the ledger: the work of a stage counts as finished once it is recorded here."""
 
 from __future__ import annotations
 

@@ -40,10 +40,10 @@ from eventbridge.ledger.targets import Targets
 class Ledger:
     """The state of all runners.
 
-    Every method of an attribute is one transaction, and every change is a compare-and-set: a method that returns False
-    has lost against another process and changed nothing. Times are aware and in UTC.
-    Every method raises LedgerError, with a remedy, if the database fails; nothing was changed then either
-    (except after a failure during the commit: then the change is either complete or absent).
+    Every method of an attribute is one transaction, and every change is a compare-and-set: if another process was
+    faster, the method changes nothing and returns False. Times are aware and in UTC. Every method raises LedgerError,
+    with a remedy, if the database fails; nothing was changed then either (except after a failure during the commit:
+    then the change is either complete or absent).
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Ledger:
         self.due = Due(database)
         self.order = Order(database)
         self.targets = Targets(database)
-        # Rules, and what changes their effect.
+        # Rules, and records that change their effect.
         self.rules = Rules(database)
         self.assignments = Assignments(database)
         self.overrides = Overrides(database)

@@ -88,7 +88,7 @@ LEASES = sa.select(order_shard.c.shard, order_shard.c.lease_holder).where(
     order_shard.c.lease_until > NOW,
 )
 
-#: Makes due the rows of a shard that wait behind their keys; their wait does not count towards their age.
+#: Makes due the rows of a shard that wait for earlier ones of their keys; their wait does not count towards their age.
 RELEASE_SHARD = (
     sa.update(pending)
     .where(
@@ -154,13 +154,17 @@ class Order(Aggregate):
         return [to_pending(row) for row in self._rows(statement, of)]
 
     def blocked_shards(self, rule: str, target: str) -> list[int]:
-        """Return the shards of a target in which every row waits behind its key, so that no row can unblock them."""
+        """Return the shards of a target in which every row waits for an earlier one of its key, so that no row can
+        unblock them."""
         of = {"of_rule": rule, "of_target": target, "because": BEHIND_ITS_KEY}
         with self._reading() as connection:
             return sorted(connection.execute(SHARDS_ON_HOLD, of).scalars())
 
     def release_shard(self, rule: str, target: str, shard: int) -> int:
-        """Make due the rows of a shard that wait behind their keys; return how many. The wait does not count as age."""
+        """Make due the rows of a shard that wait for earlier ones of their keys; return how many.
+
+        The wait does not count as age.
+        """
         now = self._now()
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "because": BEHIND_ITS_KEY, "now": now}
         return self._change(RELEASE_SHARD, of | {"microseconds": microseconds(now)})

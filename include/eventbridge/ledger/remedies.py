@@ -1,4 +1,4 @@
-"""Turns the exceptions of a database into LedgerError: what went wrong with the ledger, and its remedy."""
+"""Converts the exceptions of a database to LedgerError, with the error and its remedy."""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ EARLIER_BATCH = (
     .limit(1)
 )
 
-#: Whether anything but a batch names its rule set: another batch, what is in force, the history of a rule, a replay.
+#: Whether something other than a batch refers to its rule set: another batch, the rules in force, the history of a
+#: rule, a replay.
 RULE_SET_NAMED = sa.select(
     sa.or_(
         sa.exists().where(batch.c.rule_set == sa.bindparam("of_rules"), batch.c.batch_id != _OF_BATCH),

@@ -105,7 +105,7 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
 
 
 def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> sa.Select[Any]:
-    """Return the query for the sums of a scope by step of so many microseconds from the first time on, and outcome.
+    """Return the query for the sums of a scope by outcome and by step, counted in microseconds from the first time on.
 
     `on`: a bus and a rule, then by target too. It is looked up at each time, so that other rules cost nothing.
     """
@@ -124,7 +124,7 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
 def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> sa.Select[Any]:
     """Return the query for the counts of deliveries of some rules at some minutes, by rule and outcome.
 
-    Each rule is looked up at each time, so that others cost nothing.
+    Each rule is looked up at each time, so that other rules cost nothing.
     """
     found = sa.select(_c.rule, _c.outcome, sa.func.sum(_c.count).label("deliveries")).where(
         _c.scope == sa.literal("target"),

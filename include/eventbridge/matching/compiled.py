@@ -95,7 +95,7 @@ class CompiledAnd:
         return True
 
     def demand(self, by_path: ByPath) -> Demand:
-        """Return what every part demands."""
+        """Return the demand of all parts together."""
         return every(part.demand(by_path) for part in self.parts)
 
 
@@ -110,7 +110,7 @@ class CompiledOr:
         return any(alternative.holds(by_path) for alternative in self.alternatives)
 
     def demand(self, by_path: ByPath) -> Demand:
-        """Return what the alternatives demand."""
+        """Return the demand of the alternatives."""
         return some(alternative.demand(by_path) for alternative in self.alternatives)
 
 

@@ -30,7 +30,7 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves of one event by path; `nested` says whether an array element contains any of them."""
+    """All leaves of one event by path; `nested`: an array element contains at least one of them."""
 
     by_path: dict[Path, list[Leaf]]
     nested: bool
@@ -187,7 +187,7 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
 
 
 def _choices_in(part: Demand, array: int) -> list[Demand]:
-    """Return what one can decide on so that a leaf of the array is chosen."""
+    """Return the possible decisions by which a leaf of the array is chosen."""
     if isinstance(part, LeafRequired) and any(_lies_in(position, array) for position in part.positions):
         return [LeafRequired(part.positions - {FREE})]
     return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, AnyOf) else []
@@ -254,7 +254,7 @@ def _lies_in(position: ArrayPosition, array: int) -> bool:
 
 
 def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
-    """Group demands that share an array: what two groups choose cannot conflict."""
+    """Group demands that share an array: the choices of two groups cannot conflict."""
     groups: list[tuple[set[int], list[Demand]]] = []
     for part in parts:
         check_cancelled()

@@ -46,8 +46,8 @@ class Batch:
     replay_id: str = ""
     committed_at: datetime | None = None
     bus_committed_at: datetime | None = None  # when the bus got its offsets; None = the next listen commits them
-    kept: Kept = "all"  # what is guaranteed to exist
-    cleared: Kept = "all"  # what may still exist: more than `kept` while retention removes files
+    kept: Kept = "all"  # the records that are guaranteed to exist
+    cleared: Kept = "all"  # the records that may still exist: more than `kept` while retention removes files
     is_full: bool = False  # it took all that it was allowed to: its bus held more
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
     follows: str | None = None  # the batch to commit first: until then only its streaming task has this one

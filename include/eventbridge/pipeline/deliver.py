@@ -96,7 +96,7 @@ def deliver_until_idle(
     wait_seconds: float = 0.0,
     stop: Stop | None = None,
 ) -> Idle:
-    """Deliver until no event is available and nothing pending is due, or falls due within `wait_seconds`."""
+    """Deliver until no event is available, and no pending delivery is due or becomes due within `wait_seconds`."""
     stop = stop or Stop()
     batches = retry_batches = 0
     is_reported = False

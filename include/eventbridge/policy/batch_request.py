@@ -1,4 +1,4 @@
-"""Batch requests: which deliveries of a target are sent together, and what a response means for each. Pure.
+"""Batch requests: decides which deliveries of a target are sent together, and interprets the response for each. Pure.
 
 A malformed response is ignored and never guessed at: a delivery that was accepted and is sent again carries its id,
 but one that is wrongly counted as delivered is lost.

@@ -155,8 +155,8 @@ class FanOut:
 def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int, max_deliveries: int) -> int | None:
     """Return how many events a batch may take so that all its deliveries are handed out, given the fan-out of others.
 
-    At least 1; None: any number, because nothing is known or nothing matched. `room`: for how many chunks each pool has
-    room; chunks for other pools count only towards `max_chunks`, the limit of all pools together.
+    At least 1; None: any number, because no batch is known or no event matched. `room`: for how many chunks each pool
+    has room; chunks for other pools count only towards `max_chunks`, the limit of all pools together.
     """
     shares = [(max_chunks, sum(fan_out.chunks.values())), (max_deliveries, fan_out.deliveries)]
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]

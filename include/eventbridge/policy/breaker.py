@@ -45,8 +45,8 @@ class Ended:
     """The end of a target's push: it settled `settled` of the `allowed` deliveries, those that only the target could
     delay.
 
-    `spent`: the target's responses took at least half of the budget, and the budget ended before the work did.
-    `apart`: the push was in the slow lane. `contacted` False: nothing was sent, so nothing was learned of the target.
+    `spent`: the target's responses took at least half of the budget, and the budget ended before the work did. `apart`:
+    the push was in the slow lane. `contacted` False: no request was sent, so the push says nothing about the target.
     `quick`: every request had a response, and less than half of the responses were slow.
     """
 
@@ -68,7 +68,7 @@ class Ended:
 class Tally:
     """The report of a push on one target: attempts by second since 1970, probes in order, and how it ended.
 
-    `disable_after_seconds`: a target that failed for so long is disabled; None: never. `opens` False: failures do not
+    `disable_after_seconds`: a target that failed for this long is disabled; None: never. `opens` False: failures do not
     open its breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
     `no_response`: the number of requests with new deliveries that had no response at all.
     """
@@ -166,7 +166,7 @@ def _why_slow(no_response: int, window: Count) -> str | None:
 
 
 def disabled(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
-    """Return the status of a disabled target, which gets nothing until a person acts."""
+    """Return the status of a disabled target, which gets no deliveries until an operator enables it."""
     since = status.since if status.state == "disabled" else now
     return replace(status, state="disabled", reason=reason, since=since, until=None, good=0, slow=False)
 
@@ -238,7 +238,7 @@ def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     if status.slow and status.state != "ok":
         return _apart(status, ended, now) if ended.apart else status
     if status.state == "half-open":
-        return replace(status, until=now)  # this push had nothing to probe with: the next may probe
+        return replace(status, until=now)  # this push had no delivery for a probe: the next one may probe
     return status
 
 

@@ -30,7 +30,7 @@ class BusLoad:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a bus accepts nothing now, and after how many seconds a publisher may retry."""
+    """The reason why a bus accepts no events now, and the seconds after which a publisher may retry."""
 
     reason: str
     retry_seconds: int
@@ -38,7 +38,7 @@ class Refusal:
 
 
 def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
-    """Return why a bus accepts nothing now, None if it accepts events; `before`: the result of the previous check."""
+    """Return why a bus accepts no events now, None if it accepts events; `before`: the result of the previous check."""
     spaces = [FreeSpace("disk", load.free_bytes, watermarks)]
     if load.store is not None:
         spaces.append(quota_space(load.store.used, load.store.quota, load.store.resume))

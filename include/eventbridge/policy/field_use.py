@@ -21,7 +21,7 @@ _EXPRESSIONS = ("JSONATA", "SQL")
 
 
 def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
-    """Return the names of the bus's rules whose patterns or transforms use what changed, sorted.
+    """Return the sorted names of the bus's rules whose patterns or transforms use the changed fields.
 
     For a new type: rules whose patterns test the type and accept it. For a field: rules that accept the type and name
     the field or its parent in the pattern, `where`, `ordering_key`, `not_before`, `expect` or a transform; in an

@@ -49,7 +49,7 @@ class Retention:
 
     @property
     def shortest(self) -> timedelta:
-        """Return the age before which nothing is removed."""
+        """Return the minimum age of a record that is removed."""
         return self.deliveries
 
 

@@ -62,7 +62,7 @@ class Block:
 def block_of(
     program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
 ) -> Block:
-    """Return the rows of rendered deliveries; renders here what compiled code handed back."""
+    """Return the rows of rendered deliveries; it renders those that compiled code handed back."""
     span = slice(payloads.first, payloads.last)
     part = Deliveries(deliveries.events[span], deliveries.targets[span], deliveries.ids[span])
     made = _RuleOutputs(program, events, part, payloads, origin)

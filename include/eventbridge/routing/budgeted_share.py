@@ -211,7 +211,7 @@ class _Deliveries:
         return path
 
     def detail(self) -> RoutedShare:
-        """Return what is recorded of the file."""
+        """Return the record of the file."""
         matched: dict[str, Fingerprint] = {}
         failed: dict[str, int] = {}
         pieces: list[RoutedPiece] = []

@@ -67,7 +67,7 @@ def route_in_memory(
     """
     events = _events(fresh, arrived_at, max_bytes)
     matched, _ = match_rows(program, events)
-    if not len(matched.events):  # what follows costs more than to match one event
+    if not len(matched.events):  # the next step costs more than matching one event
         return FreshlyRouted([], False)
     _add_columns(events, fresh, arrived_at)
     deferred = program.numbers_of(later)

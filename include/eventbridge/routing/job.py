@@ -158,7 +158,7 @@ class Router(Protocol):
     """Routes slices and budgeted rules' shares, in this process or on Spark."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route every task and yield its result as it is finished, in any order.
+        """Route every task and yield each result when it is finished, in any order.
 
         Raises SparkError if Spark cannot be reached or a task fails; results yielded before stay valid.
         """

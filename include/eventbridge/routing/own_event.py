@@ -38,7 +38,7 @@ def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
 
 
 def own_rules(name: str, pattern: dict[str, Any], transforms: Mapping[str, Transform]) -> RuleSet:
-    """Return one rule on the bus `name`, with a file target, to which nothing is ever sent, for each transform."""
+    """Return, for each transform, a rule on the bus `name` with a file target, which never gets a delivery."""
     targets = {
         target: FileFields(name=target, path=f"{name}.jsonl", transform=transform)
         for target, transform in transforms.items()

@@ -144,7 +144,7 @@ def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgr
     """Return the program of a rule set, which is cached for the next slice of any replay."""
     key = (rule_set_hash, bus)
     kept = list(_programs.items())  # threads may be at it too: each step here is whole for the others
-    # Not the canary's, which may have been the last: nothing of it serves on another bus.
+    # Not the canary's program, which may have been the last one: another bus can use no part of it.
     previous = next((program for (_, of_bus), program in reversed(kept) if of_bus == bus), None)
     program = _programs.pop(key, None) or _compiled(rule_set_hash, rule_set, bus, previous)
     _programs[key] = program

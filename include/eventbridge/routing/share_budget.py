@@ -52,7 +52,7 @@ def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
 
 
 def deferred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
-    """Return the result of a share of which nothing was routed: all of it becomes a deferred match."""
+    """Return the result of a share of which no event was routed: the whole share becomes a deferred match."""
     return SliceResult(
         share.slice_id, None, 0, RoutedShare(rule=share.rule, left=share.files, reason=reason, error=error)
     )

@@ -113,7 +113,7 @@ class Account:
         found = fingerprints(deliveries.ids, counts)
         totals = np.add.reduceat(sizes, starts)
         failures = np.add.reduceat(failed.astype(np.int64), starts)
-        # Most of thousands of rules have only a few rows each, so nothing but this loop runs per target.
+        # Most of thousands of rules have only a few rows each, so only this loop runs per target.
         columns = (targets, starts, counts, totals, failures)
         for (target, start, count, size, fails), each in zip(
             zip(*[column.tolist() for column in columns], strict=True), found, strict=True

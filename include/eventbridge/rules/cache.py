@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from eventbridge.errors import TypeUnusable
 from eventbridge.rules.rule_set import RuleSet
 
-#: Everything that decides what a rule file means: our source code that reads one, and its libraries.
+#: Everything that determines the meaning of a rule file: our source code that reads it, and its libraries.
 _PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event", "model", "targets", "sources")
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
@@ -144,7 +144,7 @@ def _digest(name: str, text: bytes) -> bytes:
 
 @cache
 def reader_stamp() -> bytes:
-    """Return a hash of everything except the file that decides what a rule file means."""
+    """Return a hash of everything except the file that determines the meaning of a rule file."""
     digest = hashlib.blake2b(digest_size=32)
     root = Path(__file__).parent.parent
     for file in reader_sources(root):

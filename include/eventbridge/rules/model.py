@@ -217,7 +217,7 @@ class Bus(FrozenModel):
 
 
 class Transform(FrozenModel):
-    """How an event becomes the output for a target; `eventbridge.transform` implements the forms.
+    """The definition of the output for a target; `eventbridge.transform` implements the forms.
 
     Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as written.
     """
@@ -242,7 +242,7 @@ def queue_of(target: str) -> str:
 
 
 class RetryPolicy(FrozenModel):
-    """How often and when a delivery is retried.
+    """The number and times of a delivery's retries.
 
     The n-th retry comes `min(initial_delay * multiplier ** (n - 1), max_delay)` seconds after its failure, times a
     random factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.

@@ -93,7 +93,7 @@ def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) 
         return None
     fields = Fields(node, errors, "a dead letter queue")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
-    # content_mode data: what is sent is the dead letter as it is, not an event
+    # content_mode data: the dead letter itself is sent, not an event
     values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), errors)}
     return _of_type(fields, kind, None, values)
 

@@ -111,9 +111,8 @@ class FollowableLog(Protocol):
     def follow(self, positions: Mapping[Partition, int]) -> None:
         """Fetch new messages from these offsets on; another call replaces the offsets.
 
-        From then on `ends` returns the ends of what was fetched, `earliest` returns the values at the start of
-        following, and `read` returns fetched messages where it can. Only one thread at a time may use a log that
-        follows.
+        From then on, `ends` returns the ends of the fetched ranges, `earliest` returns the values at the start of
+        following, and `read` returns fetched messages if it can. Only one thread at a time may use a log that follows.
         """
 
 
@@ -186,7 +185,7 @@ class SizeLimitedPublisher(Protocol):
 
 @runtime_checkable
 class TrimmableLog(Protocol):
-    """A log that drops old messages on request; other logs have a retention of their own."""
+    """A log that drops old messages on request; other logs have their own retention."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop messages published before the aware time `before`; return how many.

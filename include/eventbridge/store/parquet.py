@@ -203,8 +203,8 @@ def parts_of(
     """Yield the rows with the given numbers, or all rows, as small tables, each with the numbers of its rows.
 
     It is for columns that may be long, such as bodies: no more than a few MB of them are in memory at once. `rows` are
-    in ascending order; only the row groups that hold them are read. The file is opened once. Raises what
-    `check_cancelled` raises, also between two tables.
+    in ascending order; only the row groups that hold them are read. The file is opened once. Raises the exceptions of
+    `check_cancelled`, also between two tables.
     """
     with _opened(store, path) as file:
         yield from _parts_of(file, rows, columns)
@@ -230,7 +230,7 @@ def _parts_of_group(
     columns: Sequence[str] | None,
     at_once: int,
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """Yield the wanted rows of a row group, whose first row is `start`, from so many of its rows at once."""
+    """Yield the wanted rows of a row group, whose first row is `start`, from a bounded number of its rows at once."""
     end = start
     for batch in file.iter_batches(at_once, row_groups=[number], columns=_listed(columns), use_threads=False):
         check_cancelled()

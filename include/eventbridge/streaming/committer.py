@@ -57,7 +57,7 @@ from {__package__}.committer_process import serve
 serve()
 """
 
-#: A stop that is already set: a push with it sends nothing.
+#: A stop that is already set: a push with it sends no requests.
 STOPPED: Final = Stop()
 STOPPED.set()
 

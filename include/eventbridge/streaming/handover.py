@@ -39,7 +39,7 @@ _CANARY: Final = FreshEvent(
 
 
 def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
-    """Load what the first batch will need while another streaming task delivers.
+    """Load the resources of the first batch while another streaming task delivers.
 
     These are rules, code, the bus and the targets' connections. An error is reported when the resource is needed.
     """

@@ -90,7 +90,7 @@ class LeaseKeeper:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more may be begun."""
+        """Whether no more work may begin."""
         if self._finished or self._handed_over or self.stop.is_set() or self.lost.is_set():
             return True
         now, bounds = time.monotonic(), self.bounds
@@ -108,7 +108,7 @@ class LeaseKeeper:
         self._came = time.monotonic()
 
     def finish(self) -> None:
-        """Begin nothing more: the streaming task ends early."""
+        """Begin no more work: the streaming task ends early."""
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:

@@ -38,9 +38,9 @@ class TargetQueues:
     """Delivers the pieces that are offered, each target at its own pace; all are of one open batch.
 
     A target has one run at a time, even while the open batch `before` waits for its last responses, and takes turns if
-    a pool has fewer slots than targets. Pieces offered meanwhile wait in its queue: a live run takes them, else the
-    next run does. One thread at a time uses this; the loop `http` is shared by all batches, so that connections stay
-    open. The `engine` has the runs and their outcomes.
+    a pool has fewer slots than targets. New pieces wait in its queue: a live run takes them, else the next run does.
+    One thread at a time uses this; the loop `http` is shared by all batches, so that connections stay open. The
+    `engine` has the runs and their outcomes.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class TargetQueues:
             self._end(run)
 
     def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
-        """Return the targets whose turn it is; runs that these wait for end once they have sent what they have."""
+        """Return the targets that may begin now; the runs that they wait for end after their current pieces."""
         is_at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
         begun, waited_for = self._turns.next(idle, is_at_work)
         leave = [key for key in waited_for if key in self._live and key not in self._leaving]

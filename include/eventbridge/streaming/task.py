@@ -225,7 +225,7 @@ class _StreamingLoop:
         return None
 
     def _await_former(self, left: Handoff) -> None:
-        """Wait until the former streaming task has closed its batch; if it dies meanwhile, close the batch here."""
+        """Wait until the former streaming task has closed its batch; if that task dies first, close the batch here."""
         wait_until_closed(self._runtime, left, self._lease.stop)
         batch = self._runtime.ledger.batches.get(left.batch_id)
         if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):

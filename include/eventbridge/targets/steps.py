@@ -23,14 +23,14 @@ class BlockingCall:
         self._error: BaseException | None = None
 
     def run(self) -> None:
-        """Make the call; raises nothing."""
+        """Make the call; never raises."""
         try:
             self._result = self._call()
         except BaseException as error:  # raised by `result`
             self._error = error
 
     def result(self) -> Any:
-        """Return what the call returned, or raise what it raised."""
+        """Return the result of the call, or raise its exception."""
         if self._error is not None:
             raise self._error
         return self._result
@@ -42,7 +42,7 @@ Step = tuple[int, Response] | BlockingCall | None
 
 
 class MultiplexedTarget(Target, Protocol):
-    """A target that delivers without a thread of its own: many of them share one event loop."""
+    """A target that delivers without a separate thread: many of them share one event loop."""
 
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot

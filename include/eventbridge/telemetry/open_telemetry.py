@@ -238,9 +238,9 @@ def span_id(*words: object) -> int:
 
 
 def trace_of(delivery_id: bytes, traceparent: str | None, ratio: float) -> TraceParent:
-    """Return the trace of a delivery: the one in its event, sampled by the publisher, else a trace of its own.
+    """Return the trace of a delivery: the one in its event, sampled by the publisher, else a separate trace.
 
-    A trace of its own has the delivery's id, like the header that the target receives; the share `ratio` of them is
+    A separate trace has the delivery's id, like the header that the target receives; the share `ratio` of them is
     sampled, always the same ones.
     """
     if traceparent is not None:

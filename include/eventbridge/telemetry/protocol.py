@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """One call of a stage; times are aware. `batch_id` None: it had nothing to do, or belongs to no single batch.
+    """One call of a stage; times are aware. `batch_id` None: there was no work, or it belongs to no single batch.
 
     `error` is the class of the exception that it raised, None if it returned. A killed stage is not reported.
     """

@@ -36,7 +36,7 @@ class ConstantRenderer:
 
 
 class PartRenderer:
-    """The JSON of what a path leads to; where it leads to nothing null, or a failure."""
+    """The JSON of the value at a path; if there is no value, null or a failure."""
 
     def __init__(self, path: Path, *, missing_is_error: bool) -> None:
         self._path = path
@@ -66,7 +66,7 @@ class TemplateRenderer:
         self._fixed = sum(map(len, self._pieces))
 
     def _piece(self, placeholder: Placeholder, source: Path | Any, missing_is_error: bool) -> str:
-        """Return what a placeholder is for every event; if that differs, take note of the slot to fill."""
+        """Return the text of a placeholder if it is the same for every event; else record the slot to fill."""
         if placeholder.name in _PREDEFINED:
             slot = _predefined_slot(_PREDEFINED[placeholder.name], placeholder.context)
         elif isinstance(source, Path):
@@ -77,7 +77,7 @@ class TemplateRenderer:
         return ""
 
     def _constant(self, placeholder: Placeholder, value: Any) -> str:
-        """Return a constant as it is written in a context: one text for all placeholders that name it."""
+        """Return a constant's text in a context, which all placeholders with its name share."""
         if value is None:
             return nothing_of(placeholder)
         known = (placeholder.name, placeholder.context)

@@ -22,7 +22,7 @@ from eventbridge.transform.error import NAME, error_at, member
 
 
 class MissingValue(enum.Enum):
-    """The result of a path that leads to nothing; unlike null, which is a value."""
+    """The result of a path without a value; null, in contrast, is a value."""
 
     MISSING = "missing"
 
@@ -234,7 +234,7 @@ _UNIQUE: Final = ("id",)
 
 
 def order_path_problem(text: str) -> tuple[str, str] | None:
-    """Return what is wrong with an `ordering_key` that is not `partition`, and the remedy; None if nothing is."""
+    """Return the error in an `ordering_key` other than `partition`, and its remedy, or None."""
     if not text.startswith("$"):
         return f"{text!r} is not a path", "Write a path, such as $.data.customer, or partition"
     try:
@@ -250,7 +250,7 @@ def order_path_problem(text: str) -> tuple[str, str] | None:
 
 
 def find_order_key(text: str, document: JsonValue) -> str | None:
-    """Return the value at a path as canonical JSON text; None if the path leads to nothing.
+    """Return the value at a path as canonical JSON text; None if there is no value.
 
     7 and 7.0 are one key, and 7 and "7" are two, as in patterns.
     """

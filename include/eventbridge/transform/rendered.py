@@ -56,7 +56,8 @@ class SizeLimitedRenderer:
         self._inner = inner
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return what the other one does; raises TransformFailed for more than MAXIMUM_BYTES, and what it raises."""
+        """Return the output of the other renderer; raises TransformFailed for more than MAXIMUM_BYTES, and the
+        renderer's exceptions."""
         rendered = self._inner.render(event, scope)
         if len(rendered.payload) > MAXIMUM_BYTES:
             raise too_large(len(rendered.payload))
@@ -79,5 +80,5 @@ class Budget:
             raise BudgetSpent(f"the CPU budget of {self.seconds:g} s is spent")
 
     def charge(self, seconds: float) -> None:
-        """Count what an evaluation took."""
+        """Add the CPU time of an evaluation."""
         self.spent_seconds += seconds

@@ -29,7 +29,7 @@ _COMPILED = {"compiled_cache": CompiledStatements()}
 #: How long a new connection waits for a server that is down; a process that was connected waits as long as for a lock.
 _OPENING_SECONDS = 5.0
 
-#: The statement limit. No statement of the ledger takes so long: each reads or changes a bounded number of rows by an
+#: The statement limit. No statement of the ledger takes this long: each reads or changes a bounded number of rows by an
 #: index.
 _STATEMENT_SECONDS = 120.0
 

@@ -55,7 +55,7 @@ class LedgerEngine(Protocol):
         """Return whether a message means that the disk is full."""
 
     def reader(self, limit_seconds: float) -> Engine:
-        """Return a factory of connections that cannot change the ledger and wait at most so long for it.
+        """Return a factory of connections that cannot change the ledger and wait for it at most this long.
 
         Raises FileNotFoundError if the ledger does not exist, and creates none.
         """

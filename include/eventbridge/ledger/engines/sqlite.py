@@ -145,7 +145,7 @@ def _only_read(limit_seconds: float, connection: Any, _record: object) -> None:
 def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
     """Switch a new file to a write-ahead log; only one connection can do this at a time.
 
-    SQLite refuses the others at once, whatever the busy timeout, because they would deadlock.
+    SQLite refuses the others at once, without the busy timeout, because they would deadlock.
     """
     until = time.monotonic() + patience_seconds
     while True:
@@ -180,7 +180,7 @@ def _turn_to_write(file: Path, timeout_seconds: float) -> Iterator[None]:
 
 
 def _wait_for(descriptor: int, timeout_seconds: float) -> None:
-    deadline = time.monotonic() + timeout_seconds  # flock has no time limit of its own
+    deadline = time.monotonic() + timeout_seconds  # flock has no time limit
     while True:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

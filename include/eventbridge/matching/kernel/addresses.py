@@ -115,7 +115,7 @@ def _parse_six(text: int, position: int, length: int) -> Any:
 def _spread(high: Any, low: Any, groups: int, gap: int) -> Any:
     """Insert the zeros of `::` after the first `gap` of `groups` groups."""
     behind = 16 * (groups - gap)  # bits that do not move
-    tail_high, tail_low = _shifted_right(high, low, behind)  # what stood before the ::
+    tail_high, tail_low = _shifted_right(high, low, behind)  # the groups before the ::
     if behind < 64:
         low &= (np.uint64(1) << np.uint64(behind)) - np.uint64(1)
         high = _NONE

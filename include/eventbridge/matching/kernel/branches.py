@@ -1,6 +1,6 @@
 """A pattern as branches: the pattern matches if one of these alternatives holds, each a plain AND of leaf lists.
 
-`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can decide. A branch of the part
+`$or` is multiplied out, because the bitsets of the kernel can decide only an AND of leaf lists. A branch of the part
 below `$not` is negative: if it holds, the rule does not match.
 """
 
@@ -120,7 +120,7 @@ class OrderedBranch(NamedTuple):
 
 
 def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[OrderedBranch]:
-    """Return the branches in an order that puts like ones together, with anchors if wanted."""
+    """Return the branches, ordered so that similar ones are adjacent, with anchors if requested."""
     # Most leaf lists are part of many branches, which share one effect.
     effects = Counter(effect for _, branch in branches for effect in branch.effects)
     variety: defaultdict[tuple[Path, type], set[str]] = defaultdict(set)

@@ -202,7 +202,7 @@ def _part(event_tables: int, columns: int) -> Any:
 
 @inlined
 def _and_chain(tables: int, event_tables: int, index: int, word: int, left: int) -> Any:
-    """Leave what any row of a column with several classes has; return a bit for each word that is not 0."""
+    """Keep the bits that any row of a column with several classes has; return a bit for each word that is not 0."""
     column = int32_at(int64_at(event_tables, CHAINED_COLUMNS), index)
     offset = int32_at(int64_at(event_tables, COLUMN_OFFSET), column)
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)

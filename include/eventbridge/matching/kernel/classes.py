@@ -1,4 +1,4 @@
-"""Classes: what their keys lead to, and how the rows of a new one are made.
+"""Classes of leaves: the look-up by key, and the row of a new class.
 
 Invariants: a row depends on the leaf and the rules alone, never on the classes made before; rows, keys and slots are
 of fixed size, and when one is full all classes are dropped (`clear`) and the event is begun again.

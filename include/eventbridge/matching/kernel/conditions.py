@@ -50,7 +50,7 @@ class Conditions:
         self.conjunction_bits: list[list[int]] = []
 
     def add(self, effect: LeafListEffect, path: int, positions: Sequence[int]) -> None:
-        """Enter a leaf list: what sets its bits, one position for each branch that has it."""
+        """Add a leaf list with the conditions that set its bits, one position for each branch that has it."""
         for name in effect.atoms:
             self.atom_bits[self._atom(path, name)] += positions
         for denial in effect.denials:
@@ -122,7 +122,7 @@ class Conditions:
         return [(path, name[1], atom) for path, name, atom in self.of_kind("text")]
 
     def put(self, tables: t.Tables) -> None:
-        """Lay out what atoms, denials and conjunctions do."""
+        """Build the tables of atoms, denials and conjunctions."""
         paths = len(self.by_path)
         words = np.full(3 * paths + 1, -1, np.int32)
         strings = np.full(paths + 1, -1, np.int32)
@@ -157,7 +157,7 @@ Name: TypeAlias = tuple[Any, ...]
 ("number", bounds), ("block", block), ("regex", expression)."""
 
 Denial: TypeAlias = frozenset[Name]
-"""An `anything-but`, by what breaks it."""
+"""An `anything-but`, identified by the conditions that violate it."""
 
 Conjunction: TypeAlias = tuple[frozenset[Name], frozenset[Denial]]
 """An `all`: the atoms that it requires, and its denials."""
@@ -227,7 +227,7 @@ def effect_of(field: Field) -> LeafListEffect:
             else:
                 atoms.append(name)
     denials: list[Denial] = []
-    if not met_by_any_leaf:  # else a denial would take away what another condition gives
+    if not met_by_any_leaf:  # otherwise a denial would clear a bit that another condition sets
         found = [denial_of(negation) for negation in negations]
         denials = [denial for denial in found if denial is not None]
         uncertain |= None in found

@@ -26,7 +26,7 @@ from eventbridge.matching.scan.words import AT_ONCE
     CHAIN_ROW,
     CHAIN_NEXT,
     ROW_STAMP,  # per row: the stamp of the last event that noted it
-    ELEMENT_COUNT,  # per element of the array at hand: how many fields it meets
+    ELEMENT_COUNT,  # per element of the current array: the number of fields that it meets
     RULE_YES,  # per rule: the stamp of the last event with a positive branch that holds
     RULE_NO,
     RULE_BACK,
@@ -155,7 +155,7 @@ class BlockBuffers:
             self.handed = np.concatenate([self.handed, np.empty((self._count + 1 + handed, 2), np.int64)])
 
     def give_back(self) -> None:
-        """Give back what a block out of the ordinary took, so that rooms do not add up from call to call."""
+        """Release the memory of an unusually large block, so that memory does not grow from call to call."""
         if (
             len(self.leaves.node) > KEPT * _LEAVES_PER_EVENT * BLOCK_EVENTS
             or len(self.rules) > KEPT * self._least_matches

@@ -315,7 +315,7 @@ def _clear_behind(tables: int, kept: int) -> None:
 
 @compiled
 def _join(tables: int, event_tables: int, path: int, row: int, is_first: bool) -> None:
-    """Add the rows of a leaf's class to what its path has met."""
+    """Add the rows of a leaf's class to the bits that its path has met."""
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     fixed = int64_at(int64_at(tables, t.COUNTERS), t.COUNTER_FIXED_ROWS)
     joined = fixed + int32_at(int64_at(tables, t.PATH_COLUMN), path)

@@ -35,8 +35,8 @@ class Matches(NamedTuple):
     """The matches of a block of events.
 
     The rules of event i are `rules[offsets[i]:offsets[i + 1]]`, numbers in the sequence that was compiled, each once,
-    in no particular order. `malformed` are the numbers of the events that are not one strict JSON object: they match
-    nothing. `handed_back` counts events and pairs of event and rule that the reference matcher decided.
+    in no particular order. `malformed` are the numbers of the events that are not one strict JSON object: they match no
+    rule. `handed_back` counts events and pairs of event and rule that the reference matcher decided.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -79,7 +79,7 @@ class Matcher:
         _matchers.add(self)
 
     def _begin(self) -> None:
-        """Make what changes while events are matched, but for the table of classes."""
+        """Allocate the state that changes while events are matched, except the table of classes."""
         self._expressions = {path: ExpressionSets(listed) for path, listed in self._regexes.items()}
         self._event = EventTables(self._tables, len(self._patterns))
         self._cut_off = False
@@ -249,7 +249,7 @@ _matchers: Final[weakref.WeakSet[Matcher]] = weakref.WeakSet()
 def _after_fork() -> None:
     """Give back, in a process that was forked, the matchers that were in use: the threads that used them are not here.
 
-    What they left is fixed when a matcher is asked the next time, if ever.
+    Their traces are removed at the next call of a matcher.
     """
     for matcher in _matchers:
         if matcher._lock.locked():

@@ -33,8 +33,10 @@ MEMORY_ENTRIES: Final = 4096
 """Short values that are cached with their class; a power of two. 256 KiB: more would not fit the processor's cache."""
 
 FEW_PATHS: Final = 128
-"""Up to so many paths an event's AND goes over all columns; with more, branches have anchors. Where it is faster was
-measured: both cost the same at 150 paths or so, at 5,000 anchors are 200 times as fast."""
+"""With at most this many paths, an event's AND goes over all columns; with more, branches have anchors.
+
+Measured: both cost the same at about 150 paths, and at 5,000 paths anchors are 200 times as fast.
+"""
 
 _Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -216,7 +218,7 @@ class _Compiler:
     def _put_classes(self, fixed: list[npt.NDArray[np.uint64]]) -> None:
         tables, stride = self.tables, self.stride
         capacity = len(fixed) + max(len(fixed), min(self.class_rows, CLASS_BYTES // (8 * stride)))
-        # The system gives memory page by page as it is written: what no class uses costs nothing.
+        # The system allocates memory page by page when it is written: memory that no class uses costs nothing.
         rows = np.empty(capacity * stride + AT_ONCE, np.uint64)  # the last row is read so far beyond its end
         rows[: len(fixed) * stride] = np.concatenate(fixed)
         _summarise_all(address_of(rows), self.words, self.summary_words, len(fixed))

@@ -20,7 +20,7 @@ WORDS = next(_names)  # words of 64 bits in a row: one bit per branch
 SUMMARY_WORDS = next(_names)  # words in a row's summary: one bit per word, set if the word is not 0
 STRIDE = next(_names)  # words from one row to the next: its summary, then its words
 PATHS = next(_names)
-COLUMNS = next(_names)  # columns of all paths: what a branch ANDs
+COLUMNS = next(_names)  # columns of all paths: the operands of a branch's AND
 ANCHORED = next(_names)  # whether branches have anchors
 
 # --- per path ----------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ COLUMN_PATH = next(_names)
 COLUMN_OFFSET = next(_names)  # the column's position among those of its path
 
 # --- columns, path by path ---------------------------------------------------------------------------------------
-TAKEN_FIRST = next(_names)  # into TAKEN_WORD, TAKEN_BITS: what a leaf that meets nothing takes away from a row
+TAKEN_FIRST = next(_names)  # into TAKEN_WORD, TAKEN_BITS: the bits that a leaf without a match clears in a row
 TAKEN_WORD = next(_names)
 TAKEN_BITS = next(_names)
 ANCHORS_FIRST = next(_names)  # into ANCHORS_WORD, ANCHORS_BITS: the branches whose anchor is in the column
@@ -107,7 +107,7 @@ FOLD_POINTS = next(_names)  # code points that are not their own folding, ascend
 FOLD_FIRST = next(_names)  # into FOLD_BYTES
 FOLD_BYTES = next(_names)
 
-# --- what an atom does to a row ----------------------------------------------------------------------------------
+# --- the effect of an atom on a row ------------------------------------------------------------------------------
 ATOM_BITS_FIRST = next(_names)  # into ATOM_BITS: bits it sets
 ATOM_BITS = next(_names)
 ATOM_DENIALS_FIRST = next(_names)  # into ATOM_DENIALS: the `anything-but` it breaks
@@ -196,7 +196,7 @@ class Tables:
         return int(self._addresses[name])
 
     def put_lists(self, first: int, items: int, lists: list[list[int]]) -> None:
-        """Keep lists of integers, one behind the other, and where each begins."""
+        """Store lists of integers one after the other, and the begin of each."""
         lengths = np.array([len(one) for one in lists], np.int32)
         self.put(first, np.concatenate([np.zeros(1, np.int32), np.cumsum(lengths, dtype=np.int32)]))
         self.put(items, np.array([item for one in lists for item in one], np.int32))

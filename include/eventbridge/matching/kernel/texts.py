@@ -21,8 +21,8 @@ from eventbridge.matching.kernel.hashing import same_bytes
 from eventbridge.matching.scan.compiled import compiled, inlined
 from eventbridge.matching.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
 
-_CROWD: Final = 8  # so many checks cost about what the walk over a text of 50 bytes does
-_LONGEST_SCANNED: Final = 200  # bytes of a part: bounds what choosing signs takes, of thousands of long parts
+_CROWD: Final = 8  # this number of checks costs about as much as the walk over a text of 50 bytes
+_LONGEST_SCANNED: Final = 200  # bytes of a part: bounds the cost of choosing signs for thousands of long parts
 
 STATES_AND_COLUMNS: Final = 1 << 31
 """An automaton has fewer moves than this: 32 bits hold their positions, and the sign of the number is a mark."""
@@ -81,7 +81,7 @@ def _check(tables: int, sign: int, text: int, position: int, length: int, key: i
 
 @compiled
 def _sort(key: int, first: int, stop: int) -> None:
-    """Sort what one text added to the key (Shell's way): the same set must give the same key."""
+    """Sort the atoms that one text added to the key (Shell sort): the same set must give the same key."""
     gap = (stop - first) >> 1
     while gap > 0:
         for index in range(first + gap, stop):
@@ -150,7 +150,7 @@ def failures_of(part: bytes) -> list[int]:
 def choose_signs(conditions: Sequence[tuple[bytes, ...]]) -> list[bytes]:
     """Return each condition's sign: of all beginnings and ends of its parts the one that fewest conditions have.
 
-    Of equally rare ones the longest. Where more than `_CROWD` share even that, the insides of parts are looked at too.
+    Of equally rare ones the longest. If more than `_CROWD` parts share even that, the middles of parts are used too.
     """
     signs, shared = _rarest([_ends_of(parts) for parts in conditions])
     crowded = [index for index, sign in enumerate(signs) if shared[sign] > _CROWD]

@@ -47,7 +47,7 @@ class ExpressionSizes:
         return self._total > _OF_ALL
 
     def add(self, sizes: Mapping[str, int]) -> None:
-        """Add sizes by expression; what is known counts once."""
+        """Add sizes by expression; known expressions count once."""
         for expression, size in sizes.items():
             if expression not in self.of_each:
                 self.of_each[expression] = size

@@ -175,7 +175,7 @@ class Not:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A whole filter pattern: `where` matches and, if there is a `$not`, what it excludes does not."""
+    """A whole filter pattern: `where` matches and, if there is a `$not`, its sub-pattern does not."""
 
     where: And
     unless: Not | None = None

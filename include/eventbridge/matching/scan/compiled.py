@@ -26,7 +26,7 @@ from eventbridge.matching.scan.progress import PROGRESS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-#: What reading an index raises that names a class or a module which is gone: Numba compares stamps only afterwards.
+#: The exceptions of reading an index that names a removed class or module: Numba compares stamps only afterwards.
 _OF_ANOTHER_VERSION: Final = (AttributeError, ImportError)
 
 _PACKAGES: Final = ("matching/scan", "matching/kernel", "transform/kernel")
@@ -69,7 +69,7 @@ class _KeptCode:
         self.flush = own.flush
 
     def save(self, key: object, data: object) -> None:
-        """Keep what was compiled for a signature and processor."""
+        """Store the code that was compiled for a signature and processor."""
         try:
             self._own.save(key, data)
         except _OF_ANOTHER_VERSION:

@@ -6,7 +6,7 @@ leaf is recorded as a range of the text, never as a copy. Arrays are transparent
 array.
 
 Invariants: a recorded leaf is inside the text of its own event; the leaves of a malformed event are removed; for
-duplicate keys, the leaves of the last one remain. The scanner reads at most `PADDING` bytes behind the end of an event.
+duplicate keys, the leaves of the last one remain. The scanner reads at most `PADDING` bytes after the end of an event.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ NESTED: Final = 2
 NOWHERE: Final = -1
 
 TOO_LONG: Final = 1 << 31
-"""A text of so many bytes is malformed: lengths are noted in 32 bits."""
+"""A text of this many bytes is malformed: lengths are stored in 32 bits."""
 
 _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 
@@ -213,7 +213,7 @@ def scan(
                 if position != FREE:
                     kind_of_event = NESTED
                 count += 1
-            # 3. Behind a value: a comma and the next, or the end of what is open.
+            # 3. After a value: a comma and the next one, or the end of an open object or array.
             walking = False
             while token < token_count:
                 byte = byte_at(text, int64_at(tokens, token))
@@ -247,9 +247,9 @@ def scan(
 
 @compiled
 def _find_escaped(tree: Any, node: int, text: int, position: int, length: int) -> Any:
-    """Return what `find_edge` does, of a key that may hold escapes."""
+    """Return what `find_edge` returns, for a key that may contain escapes."""
     room = np.empty(length + PADDING, np.uint8)
     plain = room.ctypes.data
     edge = find_edge(tree, node, plain, 0, unescape(text, position, length, plain))
-    room[0] = 0  # Numba frees an array behind its last use
+    room[0] = 0  # Numba frees an array after its last use
     return edge

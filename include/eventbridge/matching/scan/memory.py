@@ -1,9 +1,9 @@
 """Raw memory for compiled code: typed loads and stores by address, bit scans.
 
-Compiled passes take their tables as plain addresses. Numba counts the references of every array that is handed from
-one function to the next, which costs more than the work of the small functions here; an address costs nothing, but
-nobody checks it. So the owner of an address keeps its array alive (`Addressed`), and an index is computed only
-from tables that were built together. What is read behind a text is bounded by `PADDING`.
+Compiled passes take their tables as plain addresses. Numba counts the references of every array that is handed from one
+function to the next, which costs more than the work of the small functions here; an address costs nothing, but nobody
+checks it. So the owner of an address keeps its array alive (`Addressed`), and an index is computed only from tables
+that were built together. At most `PADDING` bytes are read after a text.
 """
 
 from __future__ import annotations

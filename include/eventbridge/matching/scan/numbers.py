@@ -17,7 +17,7 @@ from eventbridge.matching.scan.memory import byte_at, lowest_bit, put_byte
 _ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+"), ord("."), ord("e")
 
 SIMPLE_DIGITS: Final = 15
-"""Decimals of so many digits each have a double of their own (IEEE 754), so equal doubles mean equal numbers."""
+"""Decimals of at most this many digits have distinct doubles (IEEE 754), so equal doubles mean equal numbers."""
 
 POSITION_DIGITS: Final = 18
 """An exponent of more digits than this is not used in computations: 64 bits would not hold the position."""
@@ -30,7 +30,7 @@ NEAR: Final = 2 * 10**17
 with lie beyond it, as what stands in front of an exponent is shorter than 2^32 bytes."""
 
 _LOADED_BYTES: Final = 30
-"""A number of so many bytes, without its sign, may extend beyond one load of 32 bytes."""
+"""A number of this many bytes, without its sign, may extend beyond one load of 32 bytes."""
 
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 

@@ -8,11 +8,11 @@ In a walk byte by byte, each step waits for the previous one: the begin of a str
 ended. Here a block is a few words of 64 bits, one bit per byte, and blocks hardly depend on each other; the walk over
 the event (`leaves.scan`) then goes from token to token. The bits:
 
-1. `escaped`: bytes behind a backslash that is not escaped itself.
+1. `escaped`: bytes after a backslash that is not escaped itself.
 2. `string`: from each opening quote up to its closing one, the xor of all quotes before (Langdale and Lemire, "Parsing
    Gigabytes of JSON per Second", VLDB Journal 28, 2019, section 3.1).
-3. `running`: what is neither structural, space, quote nor in a string belongs to a number or word; its first byte is
-   a token.
+3. `running`: bytes that are neither structural, space, quote nor in a string belong to a number or word; its first
+   byte is a token.
 
 Checks that need no walk are made here: UTF-8, control characters, escapes, and that every string is closed.
 """
@@ -54,7 +54,7 @@ _FOUR = np.uint64(0b1111)
 
 @inlined
 def room_for_outline(length: int) -> int:
-    """Return how many 64-bit integers the outline of a text of so many bytes may take."""
+    """Return the maximum number of 64-bit integers in the outline of a text of this many bytes."""
     return length + BEHIND + _AT_ONCE
 
 

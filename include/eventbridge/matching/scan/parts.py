@@ -1,8 +1,8 @@
 """Locates the values of definite paths in one pass over an event, for any number of paths.
 
 Unlike the leaves of a pattern a part is one value, whole objects and arrays included, and arrays are not transparent.
-The pass walks only into what some path leads through, and skips the rest. It does not validate: call it only for an
-event that the scanner or the strict parser has accepted.
+The pass walks only into values on some path, and skips all others. It does not validate: call it only for an event that
+the scanner or the strict parser has accepted.
 
 A path that counts from the end of an array is cut there: the array is recorded as a separate part, and after the event
 each such tail is walked from the element that the path means.
@@ -81,7 +81,7 @@ class PartTables(NamedTuple):
 
 
 class _WalkBuffers(NamedTuple):
-    """Addresses of what a walk works with."""
+    """The addresses of a walk's tables."""
 
     stack: int
     visited: int
@@ -89,7 +89,7 @@ class _WalkBuffers(NamedTuple):
 
 
 def part_paths(paths: Sequence[Sequence[Step]]) -> PartPaths:
-    """Return distinct paths made ready; the empty path is the whole event."""
+    """Return distinct paths, prepared for a walk; the empty path is the whole event."""
     all_paths = {tuple(path): part for part, path in enumerate(paths)}
     asked = len(all_paths)
     cuts = [

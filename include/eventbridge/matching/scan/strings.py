@@ -58,8 +58,8 @@ def hex_value(letter: int) -> int:
 def unescape(text: int, position: int, length: int, into: int) -> int:
     """Write the content of a valid JSON string into `into` without its escapes; return the bytes written.
 
-    `into` must have room for `length` bytes: no escape is shorter than what it stands for. Half of a surrogate pair
-    becomes the three bytes that Python's error handler `surrogatepass` makes of it, so that it equals only itself.
+    `into` must have room for `length` bytes: no escape is shorter than its character. Half of a surrogate pair becomes
+    the three bytes that Python's error handler `surrogatepass` makes of it, so that it equals only itself.
     """
     stop, written = position + length, 0
     while position < stop:
@@ -95,7 +95,7 @@ def _four_digits(text: int, position: int) -> int:
 
 @compiled
 def put_character(into: int, written: int, character: int) -> int:
-    """Write a code point as UTF-8 at `written`; return the position behind it."""
+    """Write a code point as UTF-8 at `written`; return the position after it."""
     if character < 0x80:
         put_byte(into, written, character)
         return written + 1

@@ -59,7 +59,7 @@ def padded_texts(array: pa.Array | pa.ChunkedArray) -> Texts:
 
 
 class TextBuffer:
-    """A buffer for a block of texts behind which there is no more memory; the others are read where they are."""
+    """A buffer for a block of texts at the end of readable memory; the others are read in place."""
 
     def __init__(self) -> None:
         self._buffer = np.zeros(PADDING, np.uint8)
@@ -72,7 +72,7 @@ class TextBuffer:
     def take(self, texts: Texts, first: int, last: int) -> Texts:
         """Return texts number `first` to `last` (excluded), which must be adjacent in their buffer.
 
-        `PADDING` bytes of any value can be read behind the last one. The result is valid until the next call.
+        `PADDING` bytes of any value can be read after the last one. The result is valid until the next call.
         """
         begin, end = (int(texts.start[first]), int(texts.end[last - 1])) if first < last else (0, 0)
         if end + PADDING <= len(texts.buffer):

@@ -31,8 +31,8 @@ _ONE, _ZERO = np.uint64(1), np.uint64(0)
 def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> Any:
     """Return the number of the token after the object or array that begins at `token`, or -1 if it is not JSON.
 
-    The outline at `tokens` has `count` tokens; `depth` is the number of objects and arrays that contain the value. What
-    is open is one bit each: 1 for an array.
+    The outline at `tokens` has `count` tokens; `depth` is the number of objects and arrays that contain the value. Each
+    open object or array is one bit: 1 for an array.
     """
     base = depth
     low, high = _ZERO, _ZERO  # the bits of the innermost 64 and of those around them

@@ -187,7 +187,7 @@ def manifest_of(
             name: _as_json(getattr(reconciliation, name)) for name in ("matched", "delivered", "pending", "dead")
         },
     }
-    # Included only if non-empty, so that older manifests without these keys still equal what the audit computes.
+    # Included only if non-empty, so that older manifests without these keys still equal the audit's result.
     if_any = {
         "matching": _matching(files["delivery"]),
         "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
@@ -207,7 +207,7 @@ def _counts(reconciliation: Reconciliation) -> dict[str, int]:
 
 
 def as_text(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as it is written: keys sorted, a line for each value; every version writes the same bytes."""
+    """Return the text of a manifest: keys sorted, one value per line; every version writes the same bytes."""
     return msgspec.json.format(json.dumps(manifest, sort_keys=True), indent=1).encode()
 
 
@@ -234,7 +234,7 @@ def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
     return {key: value.as_list() for key, value in sorted(fingerprints.items()) if value != Fingerprint()}
 
 
-#: Delivery ids that an error names before it says how many more there are.
+#: The maximum number of delivery ids in an error, which then counts the others.
 _IDS_SHOWN = 20
 
 

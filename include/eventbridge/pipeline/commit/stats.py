@@ -32,7 +32,7 @@ _BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
 _MICROSECOND = timedelta(microseconds=1)
 
 _Of = tuple[str, str]  # rule, target
-_Outcome = tuple[str, str, str]  # and what became of it
+_Outcome = tuple[str, str, str]  # and its outcome
 
 
 class _Sums:

@@ -65,8 +65,8 @@ def buffer(
     Each finished sub-range is recorded, so a run that dies loses one sub-range at most. A message that is not a
     CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an id that the batch
     already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
-    `open_lander` returns what lands parts of it in parallel; the stage lands the remaining parts itself, checked by
-    `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed even if the bus
+    `open_lander` returns a lander, which lands parts in parallel; the stage lands the remaining parts itself, checked
+    by `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed even if the bus
     has dropped them.
 
     Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the batch was
@@ -96,7 +96,7 @@ class Landing:
     taken: TakenMessages = field(default_factory=TakenMessages)
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
-    samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this attempt landed
+    samples: dict[str, TypeSample] = field(default_factory=dict)  # of the messages that this attempt landed
 
     def __post_init__(self) -> None:
         """Set up how messages are read and checked."""
@@ -225,7 +225,7 @@ class Landing:
         return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
 
     def _learn(self) -> None:
-        """Read what is recorded: the position in each partition, and the ids of its valid events."""
+        """Read the recorded state: the position in each partition, and the ids of its valid events."""
         for file in self.runtime.ledger.files.of_batch(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
@@ -242,7 +242,7 @@ class Landing:
 
 
 def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
-    """Yield what a lander returns until its workers fail; the stage then meets the error itself, with more detail."""
+    """Yield the results of a lander until its workers fail; the stage then gets the error itself, with more detail."""
     try:
         yield from lander.land(job, parts)
     except EventBridgeError as error:

@@ -276,7 +276,7 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
 
 
 def reading(source: LogSource, partition: Partition, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-    """Yield what a source reads, as a generator that can be closed early."""
+    """Yield the blocks of a source, as a generator that can be closed early."""
     # A generator of our own: a source may give any iterator, and only generators have close().
     yield from source.read(partition, start, end)
 

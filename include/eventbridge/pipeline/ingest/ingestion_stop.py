@@ -19,7 +19,7 @@ RECHECK_SECONDS = 5.0
 
 
 def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
-    """Return whether nothing new may be taken now; records and publishes each change.
+    """Return whether ingestion is stopped now; it records and publishes each change.
 
     `again` is the log level if ingestion is still stopped for the same reason.
     """

@@ -130,8 +130,8 @@ class BatchPlan(NamedTuple):
 class BatchPlanner:
     """Plans the next batch of a runner, in rounds of the same steps.
 
-    Each step ends the planning, asks for another round, or returns what the next step needs. A process may pause or die
-    between any two steps: each write of a step is valid only under the rules and batches that the step read.
+    Each step ends the planning, requests another round, or returns the input of the next step. A process may pause or
+    die between any two steps: each write of a step is valid only under the rules and batches that the step read.
     """
 
     runtime: Runtime

@@ -55,7 +55,7 @@ def _of(runtime: Runtime, known: RulesInForce) -> TakenRules:
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
-    """Freeze the current rules, then put them in force; of two processes that do so at once, one succeeds.
+    """Freeze the current rules, then put them in force; if two processes do this at once, one succeeds.
 
     Returns the version of each rule that changed ("" if it was removed), or None if another set is in force by now.
     """

@@ -1,6 +1,6 @@
 """Landing of one batch by several workers, each a part of a partition: their jobs and their results.
 
-The stage records the results part by part in the order of the batch, as it records what it lands itself.
+The stage records the results part by part in the order of the batch, like the parts that it lands itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.protocol import Store
 
-#: Batches of at least so many offsets are shared: with fewer, the round trip to the workers takes as long as it saves.
+#: Batches of at least this many offsets are shared: with fewer, the round trip to the workers takes as long as it
+#: saves.
 LARGE_EVENTS: Final = 150_000
 
 #: Files in a part: the result of a worker, which the stage records at once.
@@ -49,7 +50,7 @@ class LandJob(Struct, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """Return what bounds a file."""
+        """Return the limits of a file."""
         return Limits(self.file_events, self.event_max_size, self.sample_events, self.example_bytes)
 
 
@@ -135,7 +136,7 @@ def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
 
 
 def log_of(source: LogSource) -> dict[str, str]:
-    """Return what identifies a log: the identities of its topics, else its URI."""
+    """Return the identity of a log: the identities of its topics, else its URI."""
     return dict(source.identities()) or {"": source.uri}
 
 

@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 
 
 def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
-    """Return what a partition holds for a runner at `offset`; raises OffsetGapError if `offset_reset` is `fail`.
+    """Return the messages that a partition has for a runner at `offset`; raises OffsetGapError if `offset_reset` is
+    `fail`.
 
     With `latest`, a deleted message makes the runner pass over everything in the partition, as one gap.
     """

@@ -1,1 +1,1 @@
-"""Plans batches of what is due: pending deliveries and deferred matches."""
+"""Plans batches of due pending deliveries and deferred matches."""

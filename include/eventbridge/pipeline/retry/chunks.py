@@ -42,7 +42,7 @@ class _DueTarget:
 
 @dataclass(frozen=True)
 class RetryChunks:
-    """Takes what is due at one moment.
+    """Takes the deliveries that are due at one moment.
 
     `slots` are those of the slow lane; None: unknown, as many as a batch has chunks.
     """

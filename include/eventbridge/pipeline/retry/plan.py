@@ -37,7 +37,7 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: How long deliveries of a removed rule wait for the rule to come back.
+#: How long deliveries of a removed rule wait until the rule exists again.
 REMOVED_RULE_GRACE = timedelta(hours=1)
 #: The next planner settles a batch whose push tasks must have ended this long ago.
 _STALE_AFTER_SECONDS = 10.0

@@ -262,7 +262,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
-    """Return the tries in batches that died with this share, which may be what killed them."""
+    """Return the tries of batches that died with this share, which may be the cause."""
     abandoned = [each for each in runtime.ledger.deferred_matches.taken_by(batch_id) if each.reason == ABANDONED]
     return max(
         (runtime.ledger.route_tries.counts(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0

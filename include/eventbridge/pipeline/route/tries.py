@@ -140,7 +140,7 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
 
 
 def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
-    """Read what the worker had to read: a damaged file is the store's fault, not an event's."""
+    """Read the input of the worker: a damaged file is the store's fault, not an event's."""
     runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
         read_rows(runtime.store, task.file, rowset.encode(range(task.row_from, task.row_to)))

@@ -274,7 +274,8 @@ def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
-    """Make due the deliveries behind their keys, in shards where a retry batch settled a delivery.
+    """Make due the deliveries that wait for earlier ones of their keys, in shards where a retry batch settled a
+    delivery.
 
     Call it before the batch commits, any number of times: until then no other batch takes rows of these shards.
     """
@@ -312,7 +313,7 @@ class SpanPending:
     def enter(self, waiting: WaitingRows) -> None:
         """Set the span of rows; a span is due when the last of its deliveries is."""
         of_targets = waiting.of_targets(self._takes_spans)
-        if not of_targets.any():  # else the chunks of all deliveries are read for nothing
+        if not of_targets.any():  # otherwise the chunks of all deliveries would be read in vain
             return
         for chunk_id, number, piece in self._pieces:
             of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))

@@ -44,8 +44,8 @@ class WaitingRows:
     """Rows of one settlement, with a vector for each column; texts are codes into `texts`.
 
     `span` numbers the rows that must become one pending row; NO_CODE: they may share any. `shard`, `partition` and
-    `offset` are NO_CODE except for deliveries of ordered targets. `kept_reason` and `hold_reason` are what the rows are
-    added with. Times are microseconds since 1970.
+    `offset` are NO_CODE except for deliveries of ordered targets. The rows are added with `kept_reason` and
+    `hold_reason`. Times are microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -63,7 +63,7 @@ class WaitingRows:
         self.row, self.attempts = numbers_of(table["row"]), numbers_of(table["attempts"])
         self.due_at, self.arrived_at = times_of(table["due_at"]), times_of(table["arrived_at"])
         self.published_at = times_of(table["published_at"])
-        self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
+        self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # see `age_begins`
         self.responded = times_of(table["settled_at"]) != NO_TIME
         self.kept_reason = self.status.copy()
         self.shard, self.partition, self.offset, self.span = np.full((4, count), NO_CODE)

@@ -115,7 +115,7 @@ class IdempotentPublisher:
 
 
 class _Acknowledgements:
-    """The delivery reports of one call's records; filled by whichever thread polls the producer."""
+    """The delivery reports of one call's records; the thread that polls the producer fills them."""
 
     def __init__(self, number: int) -> None:
         self.failed: KafkaError | None = None

@@ -63,7 +63,7 @@ class RocketmqLog:
         return f"rocketmq://{self._servers}"
 
     def identities(self) -> Mapping[str, str]:
-        """Return nothing: RocketMQ gives topics no identity."""
+        """Return an empty result, because RocketMQ gives topics no identity."""
         return {}
 
     def partitions(self) -> Sequence[Partition]:

@@ -176,7 +176,7 @@ class TransferSlot:
         self._idle.append(exchange)
 
     def leave(self) -> None:
-        """Release everything that is not in flight: the target has nothing more to send for now."""
+        """Release everything that is not in flight, because the target has no more requests for now."""
         self.ended.clear()
         self._engine.forget(self)
         self._engine.keep(self._idle)

@@ -41,7 +41,7 @@ def tls_of(connection: Connection | None) -> Tls:
     """Return the TLS settings of the extras `ca_certificate`, `client_certificate`, `private_key`,
     `private_key_password`.
 
-    Each is PEM, or the path of a PEM file. Raises ConnectionUnusable, whose message shows nothing of a key.
+    Each is PEM, or the path of a PEM file. Raises ConnectionUnusable, whose message shows no part of a key.
     """
     system_file = _system_file(os.environ.get("SSL_CERT_FILE"))
     if connection is None:

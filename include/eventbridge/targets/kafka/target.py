@@ -45,7 +45,7 @@ _WAIT_SECONDS: Final = 0.05
 
 @dataclass(slots=True)
 class _MessageInFlight:
-    """A message in flight; `alone`: in a batch of its own."""
+    """A message in flight; `alone`: in a separate batch."""
 
     started_at: datetime
     request: Request

@@ -61,7 +61,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`rename`: another name at the same position, or (`to` is a path) the value taken out and put elsewhere."""
+    """`rename`: changes the name and keeps the position, or (`to` is a path) moves the value."""
 
     path: Path
     to: Path
@@ -115,7 +115,7 @@ Change: TypeAlias = Put | Delete | Rename | Convert
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a rule file: what its messages call it, and its changes, one for each of its paths."""
+    """One step of a rule file: its name in messages, and its changes, one for each of its paths."""
 
     label: str
     changes: tuple[Change, ...]

@@ -18,7 +18,7 @@ _BLANK = " \t\r\n"
 
 
 def to_string(value: JsonValue) -> JsonValue:
-    """Return text as it is, a number's own text, `true`, `false`, or the compact JSON of an object or list."""
+    """Return text unchanged, a number's original text, `true`, `false`, or the compact JSON of an object or list."""
     if isinstance(value, str):
         return value
     return value.text if isinstance(value, Number) else write_document(value)
@@ -68,7 +68,7 @@ def to_boolean(value: JsonValue) -> JsonValue:
 
 
 def to_json(value: JsonValue) -> JsonValue:
-    """Return the value that a text of JSON spells, numbers as written; what is not text is JSON already."""
+    """Return the value of a text of JSON, with numbers as written; a value that is not text is JSON already."""
     if not isinstance(value, str):
         return value
     try:

@@ -20,7 +20,7 @@ NO_PATH: Final = Path("$", ("data",))
 
 
 class Options:
-    """The options of one operation; every method notes what is wrong, once, and then returns a default."""
+    """The options of one operation; every method records an error once, and then returns a default."""
 
     def __init__(self, operation: str, given: Mapping[Any, Any], where: str, known: tuple[str, ...]) -> None:
         self.errors: list[TransformError] = []
@@ -252,7 +252,7 @@ def _converted(options: Options, function: Callable[[JsonValue], JsonValue], mis
 
 Reader = Callable[[Options, bool], list[Change]]
 
-#: Each operation, what reads it, and its options; the sections of the user's page are in this order.
+#: Each operation, its reader, and its options; the sections of the user's page are in this order.
 OPERATIONS: Final[dict[str, tuple[Reader, tuple[str, ...]]]] = {
     "insert": (_insert, ("path", "value", "if_present", "missing")),
     "delete": (_delete, ("path", "missing")),

@@ -1,4 +1,4 @@
-"""The form JSONATA: an expression evaluated in a process of its own, which is limited in CPU time and memory."""
+"""The form JSONATA: an expression that is evaluated in a separate process with limited CPU time and memory."""
 
 from eventbridge.transform.jsonata.process import JsonataRenderer
 

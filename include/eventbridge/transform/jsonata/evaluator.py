@@ -55,8 +55,8 @@ class _ExactNumber(float):
 def main() -> None:
     """Respond to requests until the pipe is closed."""
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints what it does not understand
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whom we work, who then closes the pipe
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints text that it does not understand
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which then closes the pipe
     signal.signal(signal.SIGPROF, _out_of_time)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     expressions: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def _with_nulls(value: Any) -> Any:
 
 
 def _plain(value: Any) -> JsonValue:
-    """Return a result as JSON; ValueError for what has none."""
+    """Return a result as JSON; raises ValueError for a value that has no JSON."""
     if isinstance(value, str | bool):
         return value
     if isinstance(value, _ExactNumber):
@@ -169,7 +169,7 @@ def _plain(value: Any) -> JsonValue:
 
 
 def _error_message(error: Exception) -> str:
-    """Return what went wrong, in a line: the library's words, or what its own code stumbled over."""
+    """Return the error in one line: the library's message, or the exception inside its code."""
     message = " ".join(str(error).split())[:300]
     known = isinstance(error, jsonata.JException | ValueError | OverflowError)
     return message if known and message else f"the expression cannot be evaluated: {type(error).__name__} {message}"

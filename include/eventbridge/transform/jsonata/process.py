@@ -167,7 +167,7 @@ class JsonataRenderer:
 
 
 def _described(scope: Scope) -> bytes:
-    """Return what `$eb` is in an expression: the names that templates have as `eb.rule` and so on."""
+    """Return the value of `$eb` in an expression: the names that templates have as `eb.rule` and so on."""
     at = scope.ingested_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     names = {"rule": scope.rule, "bus": scope.bus, "target": scope.target, "delivery_id": scope.delivery_id}
     return json.dumps({**names, "ingested_at": at}).encode()

@@ -50,7 +50,7 @@ _SIGMA = np.array(
 def digest16(text: int, length: int, state: int) -> None:
     """Write the digest of `length` bytes to the first two words at `state`, which has room for 8.
 
-    The bytes behind the text, up to the end of its last block of 128, are set to 0.
+    The bytes after the text, up to the end of its last block of 128, are set to 0.
     """
     blocks = max(1, (length + BLOCK - 1) // BLOCK)
     for index in range(length, blocks * BLOCK):
@@ -114,7 +114,7 @@ def _turned(word: Any, count: Any) -> Any:
 
 
 class DeliveryIds:
-    """Makes the ids of deliveries; what all deliveries of a bus and of a target share is laid out once."""
+    """Makes the ids of deliveries; the common parts of a bus's and a target's ids are prepared once."""
 
     def __init__(self, bus: str, targets: Sequence[tuple[str, str]], replay_id: str = "") -> None:
         """`targets` are rule and target by name, in the order of their numbers."""

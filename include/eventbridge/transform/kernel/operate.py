@@ -38,7 +38,7 @@ _DASH = ord("-")
 
 
 class Tables(NamedTuple):
-    """Addresses of what rendering reads, and two counts."""
+    """The addresses of the input of rendering, and two counts."""
 
     operations: int
     first_operation: int

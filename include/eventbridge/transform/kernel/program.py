@@ -45,7 +45,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Operations in order, and the media type of what they write."""
+    """Operations in order, and the media type of their output."""
 
     operations: tuple[Operation, ...]
     content_type: str
@@ -72,7 +72,7 @@ BY_RENDERER: Final = Program((Operation(HAND_BACK),), "")
 
 
 def compile_program(transform: _Definition, content_mode: str, rule: str, bus: str, target: str) -> Program:
-    """Return the program of a transform that has no errors, `BY_RENDERER` for what has none of its own."""
+    """Return the program of a transform without errors; `BY_RENDERER` for a transform that cannot be compiled."""
     missing_is_error = transform.missing == "error"
     match transform.form, content_mode:
         case "ORIGINAL", "structured":
@@ -119,7 +119,7 @@ class _Filled:
         self._missing_is_error = missing_is_error
 
     def operations(self, part: str | Placeholder, is_json: bool) -> Iterator[Operation]:
-        """Yield what writes one part of a template."""
+        """Yield the operations that write one part of a template."""
         if isinstance(part, str):
             yield _literal(part, is_json)
         elif part.name in ("eb.delivery_id", "eb.ingested_at"):
@@ -185,7 +185,7 @@ class Group(NamedTuple):
 
 def groups_of(programs: Sequence[Program]) -> tuple[list[Group], list[str]]:
     """Return the programs in groups, in their order, and the failures: an operation's failure n + 1 is number n."""
-    # Targets of many rules do the same: what is the same is laid out once, and copied.
+    # Targets of many rules have the same programs: equal programs are built once, and copied.
     kinds: dict[tuple[Operation, ...], int] = {}
     kind_of = [kinds.setdefault(program.operations, len(kinds)) for program in programs]
     paths_of = [paths_in(operations) for operations in kinds]

@@ -93,7 +93,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
 
 
 class _KeptBuffers:
-    """Keeps alive what compiled code is given the addresses of."""
+    """Keeps the objects alive whose addresses compiled code gets."""
 
     def __init__(
         self, group: Group, events: Events, deliveries: Deliveries, parts: Parts, rows: npt.NDArray[np.int64]

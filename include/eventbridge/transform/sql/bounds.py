@@ -46,7 +46,7 @@ Problem = tuple[Node, str, str]
 
 
 def call_problem(name: str, arguments: list[Node]) -> Problem | None:
-    """Return what is wrong with the arguments of a call: the node, the problem, and the remedy; None if nothing is."""
+    """Return the error in the arguments of a call: the node, the problem, and the remedy; None if there is none."""
     return _lambdas_problem(name, arguments) or _values_problem(name, arguments)
 
 
@@ -87,7 +87,7 @@ def _lambdas_problem(name: str, arguments: list[Node]) -> Problem | None:
 
 
 def regex_problem(pattern: Node) -> Problem | None:
-    """Return what is wrong with a node that Spark takes as a regular expression."""
+    """Return the error in a node that Spark uses as a regular expression."""
     text = pattern.literal_text()
     if text is None:
         return pattern, "a pattern must be a text in quotes", "Write it so, or use contains, startswith or endswith"
@@ -97,7 +97,7 @@ def regex_problem(pattern: Node) -> Problem | None:
 
 
 def tree_problem(root: Node) -> Problem | None:
-    """Return what is wrong with calls inside one another."""
+    """Return the error of calls inside one another."""
     try:
         size_of(root)
     except ValueTooLarge as too_large:

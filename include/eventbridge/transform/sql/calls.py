@@ -41,7 +41,7 @@ _INTERVAL_TEXT: Final = re.compile(r"[-+0-9A-Za-z .:]{1,64}")
 
 
 class Calls(Reader):
-    """The part of the parser that reads what operators join."""
+    """The part of the parser that reads operands."""
 
     def expression(self) -> Node:
         """Return an expression; the parser overrides it."""

@@ -191,10 +191,10 @@ _CUT: Final = {"json_object_keys": 1, "regexp_extract_all": 1, "split": 1, "str_
 _LENGTHS: Final = {"left": 1, "right": 1, "substr": 2, "substring": 2}
 #: How many times as long a number may be when JSON's 1e6 is written as 1000000.0.
 _RENDERED: Final = 4
-#: What JSON may make of a character: \\u0000.
+#: The longest JSON of a character: \\u0000.
 _ESCAPED: Final = 6
 
-#: Functions with lambdas that return some members of an array or map as they are.
+#: Functions with lambdas that return some members of an array or map unchanged.
 _CHOOSE: Final = frozenset({"array_sort", "filter", "map_filter"})
 #: Functions with lambdas that keep the keys or values that they are given.
 _KEEP: Final = frozenset({"map_zip_with", "transform_keys", "transform_values"})

@@ -29,7 +29,7 @@ class Reader:
 
     @contextmanager
     def deeper(self) -> Iterator[None]:
-        """Read one level deeper; refuses what is nested deeper than the maximum."""
+        """Read one level deeper; refuses an expression that is nested deeper than the maximum."""
         self._depth += 1
         if self._depth > MAXIMUM_DEPTH:
             self._refuse(self._peek(), f"the expression is nested more than {MAXIMUM_DEPTH} deep", "Simplify it")
@@ -66,7 +66,7 @@ class Reader:
             self._refuse(self._peek(), f"{problem}: {expected.upper()} is missing", f"Write {expected.upper()}")
 
     def _close(self, bracket: Token) -> None:
-        """Move over the end of what a bracket began; refuses anything else."""
+        """Move over the closing bracket; refuses anything else."""
         token = self._peek()
         if token.kind == "end":
             self._refuse(bracket, f"the expression does not close the {bracket.text}", "Close it")

@@ -1,4 +1,4 @@
-"""The tree of an SQL expression. Every node has its text for Spark: nothing else is ever sent."""
+"""The tree of an SQL expression. Every node has its text for Spark; no other text is sent."""
 
 from __future__ import annotations
 

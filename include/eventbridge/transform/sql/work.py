@@ -87,7 +87,7 @@ _SEARCHING: Final = frozenset(SEARCHES) | {"find_in_set"}
 _REMOVING: Final = words("btrim ltrim rtrim trim")
 _HASHING: Final = words("array_distinct array_except array_intersect array_union arrays_overlap")
 _SORTING: Final = words("array_sort sort_array")
-#: Functions that return members of their first argument as they are.
+#: Functions that return members of their first argument unchanged.
 _SAME_MEMBERS: Final = words("array_compact array_distinct array_remove array_sort filter reverse slice sort_array")
 
 _OF_KIND: Final = {"limited": _LIMITED, "path": _PATH}
@@ -169,7 +169,8 @@ class _Meter:
         return members.times(self._times(call, total(arrays), alone, frozenset())[0]).plus(together).plus(finish)
 
     def _times(self, call: Node, given: Size, known: Sizes, growing: frozenset[str]) -> tuple[Growth, Growth, Growth]:
-        """Return the time of the lambdas for one member, for what grows with all members together, and at the end."""
+        """Return the time of the lambdas for one member, for the parts that grow with all members together, and at the
+        end."""
         fixed = all(map(_has_fixed_members, _arrays(call)))
         each, together, finish = Growth(), Growth(), Growth()
         for at, function in enumerate(child for child in call.children if child.kind == "lambda"):
