@@ -28,7 +28,7 @@ from eventbridge.model import rowset
 from eventbridge.model.backtested import BacktestedSlice
 from eventbridge.model.redelivery import ArchiveFile
 from eventbridge.policy.archive_cover import Span, take_once
-from eventbridge.policy.batch_size import HELD_EVENTS
+from eventbridge.policy.batch_size import MAX_EVENTS_IN_MEMORY
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, Router, RuleShare
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.runtime import Runtime
@@ -128,7 +128,7 @@ class _Run:
         names = _pairs_of(*self.rules) if len(self.rules) == 2 else []
         self.pairs = {pair: PairTally(self.part.samples) for pair in names}
         self._apart = _apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
-        self._held: list[dict[str, str]] = [{} for _ in self.candidates]
+        self._failed_rules: list[dict[str, str]] = [{} for _ in self.candidates]
         self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
         part = self.part
         found = self.runtime.ledger.archive.files(self.candidates[0].bus, part.since, part.until, self.made_at)
@@ -137,7 +137,7 @@ class _Run:
     def process(self) -> None:
         """Process all parts, one Spark job after the other."""
         rows = sum(file.rows for file, _ in self.files)
-        job_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _JOB_ROWS
+        job_rows = min(self.runtime.settings.batch_max_events, MAX_EVENTS_IN_MEMORY) if any(self._apart) else _JOB_ROWS
         done = 0
         try:
             for group in _jobs_of(parts_of(self.files), _FIRST_ROWS, job_rows):
@@ -190,17 +190,17 @@ class _Run:
                 pair.left_out.add(left, "; ".join(sorted({each.why for each in two if each.left})))
 
     def _outcomes(self, side: int, candidate_events: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
-        settings, held = self.runtime.settings, self._held[side]
+        settings, failed = self.runtime.settings, self._failed_rules[side]
         found = {
-            rule: ShareOutcome(left=event_rows_of(files), why=held[rule])
+            rule: ShareOutcome(left=event_rows_of(files), why=failed[rule])
             for rule, files in candidate_events.items()
-            if rule in held
+            if rule in failed
         }
         shares = [
             # The budget of deferred matches, as in the slow lane: no batch waits for a backtest.
             RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
             for rule, files in sorted(candidate_events.items())
-            if rule not in held
+            if rule not in failed
         ]
         if not shares:
             return found
@@ -210,7 +210,7 @@ class _Run:
             found[rule] = outcome_of(self.runtime.store, result)
             error = getattr(result.detail, "error", "")
             if error:  # Spark rejects its SQL, or the SQL does not terminate: route puts such a rule on hold
-                held[rule] = error
+                failed[rule] = error
         return found
 
     def _job(self, side: int) -> RouteJob:

@@ -37,7 +37,7 @@ def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]
         if named == [BY_COMMAND]:
             settings[LEDGER_URL] = _printed_by(given[BY_COMMAND])
         elif named == [BY_FILE]:
-            settings[LEDGER_URL] = _held_by(given[BY_FILE])
+            settings[LEDGER_URL] = _read_file(given[BY_FILE])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return settings, [f"{named[0]}: {_error_message(error)}"]
     return settings, []
@@ -57,7 +57,7 @@ def named_url(named: str, environ: Mapping[str, str]) -> str:
                 "NEW_LEDGER_URL_FILE names"
             )
         return named
-    ways: dict[str, Callable[[str], str]] = {named: str, f"{named}_FILE": _held_by, f"{named}_CMD": _printed_by}
+    ways: dict[str, Callable[[str], str]] = {named: str, f"{named}_FILE": _read_file, f"{named}_CMD": _printed_by}
     given = [name for name in ways if environ.get(name)]
     if len(given) != 1:
         set_here = f"{' and '.join(given)} are set together" if given else f"no variable {named} is set"
@@ -78,8 +78,8 @@ def _printed_by(command: str) -> str:
     return _one_line(done.stdout, "the command printed")
 
 
-def _held_by(file: str) -> str:
-    return _one_line(Path(file).expanduser().read_bytes(), f"the file {file} holds")
+def _read_file(file: str) -> str:
+    return _one_line(Path(file).expanduser().read_bytes(), f"the file {file} contains")
 
 
 def _one_line(text: bytes, who: str) -> str:

@@ -25,7 +25,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.redelivery import Redrive, Redriven
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
-from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
+from eventbridge.policy.batch_size import MAX_BYTES_IN_MEMORY, MAX_EVENTS_IN_MEMORY
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.hold_reason import delivery_hold_reason
 from eventbridge.rules import RuleSet
@@ -247,7 +247,7 @@ class _RedriveSearch:
         settings = self._runtime.settings
         most = min(
             settings.batch_max_events,
-            HELD_EVENTS,
+            MAX_EVENTS_IN_MEMORY,
             self._runtime.chunk_sizes.small.deliveries * settings.batch_max_chunks,
         )
         if self._redrive.rate is not None:
@@ -258,7 +258,7 @@ class _RedriveSearch:
         for dead_letter in self._whole(self._alike()):
             kept.append(dead_letter)
             size += len(dead_letter.record["event"]) + len(dead_letter.record["request"] or b"")
-            if len(kept) >= most or size >= min(settings.batch_max_size, HELD_BYTES):
+            if len(kept) >= most or size >= min(settings.batch_max_size, MAX_BYTES_IN_MEMORY):
                 break
         return kept
 

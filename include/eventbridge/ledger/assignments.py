@@ -102,7 +102,7 @@ class Assignments(Aggregate):
         if not pairs:
             return True
         with self._writing() as connection:
-            if not _held(connection, in_force) or unfinished_of(connection, runner) is not None:
+            if not _is_in_force(connection, in_force) or unfinished_of(connection, runner) is not None:
                 return False
             left = [
                 LeftAt(row.partition, row.offset, row.bus_identity or row.message_id)
@@ -125,14 +125,14 @@ class Assignments(Aggregate):
         rows = [{"rule": r, "target": t, "runner": runner, "worker": None, "assigned_at": now} for r, t in pairs]
         changes = [{"of_rule": r, "of_target": t, "to": runner, "now": now} for r, t in pairs]
         with self._writing() as connection:
-            if not _held(connection, in_force):
+            if not _is_in_force(connection, in_force):
                 return False
             connection.execute(insert_or_skip(event_target_runner), rows)
             connection.execute(REASSIGN_TARGET, changes)
             return True
 
 
-def _held(connection: sa.Connection, in_force: str) -> bool:
+def _is_in_force(connection: sa.Connection, in_force: str) -> bool:
     """Return whether a rule set is in force; keep it so, and let no batch be planned, until the transaction ends."""
     return connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount == 1
 

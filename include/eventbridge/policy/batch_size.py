@@ -14,8 +14,8 @@ from eventbridge.model.partition import Partition
 from eventbridge.rules.types import ChunkSize
 
 #: The maximum events of a replay or redrive batch: its planner holds them in memory, unlike listen.
-HELD_EVENTS = 50_000
-HELD_BYTES = 64 << 20
+MAX_EVENTS_IN_MEMORY = 50_000
+MAX_BYTES_IN_MEMORY = 64 << 20
 #: The maximum events of a runner's first batch, and the minimum to which a slow runner's batches shrink.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000

@@ -25,7 +25,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import REPLAY_LANE_POOL
 from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition
 from eventbridge.pipeline.ingest.ingestion_stop import RECHECK_SECONDS, is_ingestion_stopped
-from eventbridge.policy.batch_size import HELD_BYTES, HELD_EVENTS
+from eventbridge.policy.batch_size import MAX_BYTES_IN_MEMORY, MAX_EVENTS_IN_MEMORY
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.replay.archive import files_from
 from eventbridge.replay.choose import Chooser
@@ -234,13 +234,13 @@ class _ReplayStep:
 
     @property
     def _max_bytes(self) -> int:
-        return min(self._runtime.settings.batch_max_size, HELD_BYTES)
+        return min(self._runtime.settings.batch_max_size, MAX_BYTES_IN_MEMORY)
 
     @property
     def _most(self) -> int:
         settings = self._runtime.settings
         handed_out: int = self._runtime.chunk_sizes.small.deliveries * settings.batch_max_chunks
-        most = min(settings.batch_max_events, HELD_EVENTS, handed_out)
+        most = min(settings.batch_max_events, MAX_EVENTS_IN_MEMORY, handed_out)
         if self._replay.rate is None:
             return most
         seconds = min(_RATE_WINDOW_SECONDS, settings.push_timeout / 2)

@@ -214,13 +214,13 @@ class Inbox:
         table = _received(source, at_most)
         if not table.num_rows:
             return 0, False
-        with _HeldMessages(source, table["receipt"].to_pylist()) as held:
+        with _ReceivedMessages(source, table["receipt"].to_pylist()) as received:
             file = self._recorded(topic, table, known)
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
                 log.info("%s: %d messages of %s came again and are in the inbox already", source.uri, again, topic)
                 self._ledger.inbox.count_repeats(self._bus, topic, again)
-        source.acknowledge(held.receipts)
+        source.acknowledge(received.receipts)
         if file is not None:
             self._ledger.inbox.mark_acknowledged(file)
         return fresh, True
@@ -309,7 +309,7 @@ def _unknown(table: pa.Table, known: set[str]) -> pa.Table:
     return table.select(STORED.names).take(pa.array(rows, pa.int64()))
 
 
-class _HeldMessages:
+class _ReceivedMessages:
     """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
 
     def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:

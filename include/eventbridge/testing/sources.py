@@ -152,12 +152,12 @@ class InMemoryLog:
     def earliest(self, partition: Partition) -> int:
         """Return the first offset still held (the end offset if the partition is empty)."""
         self.switches.check("earliest")
-        return min(self._held(partition), default=self._ends[partition])
+        return min(self._messages_of(partition), default=self._ends[partition])
 
     def end(self, partition: Partition) -> int:
         """Return the offset the next message will get."""
         self.switches.check("end")
-        self._held(partition)
+        self._messages_of(partition)
         return self._ends[partition]
 
     def ends(self) -> Mapping[Partition, int]:
@@ -168,7 +168,7 @@ class InMemoryLog:
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after `at` (the end if none is)."""
         self.switches.check("offset_at")
-        later = (offset for offset, message in self._held(partition).items() if message.published_at >= at)
+        later = (offset for offset, message in self._messages_of(partition).items() if message.published_at >= at)
         return min(later, default=self._ends[partition])
 
     def publish(
@@ -205,10 +205,10 @@ class InMemoryLog:
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, a few as one block."""
         self.switches.check("read")
-        held = self._held(partition)
+        messages = self._messages_of(partition)
         if end > self._ends[partition]:
             raise OffsetGapError(f"{partition} ends at {self._ends[partition]}, but {start} to {end} were requested")
-        return self._blocks(held, partition, range(start, end))
+        return self._blocks(messages, partition, range(start, end))
 
     def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets recorded for a consumer group."""
@@ -218,7 +218,7 @@ class InMemoryLog:
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group; the last write wins."""
         for partition in offsets:
-            self._held(partition)
+            self._messages_of(partition)
         reach("bus.commit")
         self.switches.check("commit")
         self._committed.setdefault(group, {}).update(offsets)
@@ -237,7 +237,9 @@ class InMemoryLog:
         self._times[partition] = at
         return partition, offset
 
-    def _blocks(self, held: Mapping[int, Message], partition: Partition, offsets: range) -> Iterator[pa.RecordBatch]:
+    def _blocks(
+        self, messages: Mapping[int, Message], partition: Partition, offsets: range
+    ) -> Iterator[pa.RecordBatch]:
         if offsets:
             reach("bus.read")
         waiting: list[Message] = []
@@ -248,12 +250,12 @@ class InMemoryLog:
                 waiting = []
             if damaged:
                 raise BusError(f"{partition}: message {offset} cannot be read: a failure injected by the test")
-            if offset in held:
-                waiting.append(held[offset])
+            if offset in messages:
+                waiting.append(messages[offset])
         if waiting:
             yield block_of(waiting)
 
-    def _held(self, partition: Partition) -> dict[int, Message]:
+    def _messages_of(self, partition: Partition) -> dict[int, Message]:
         try:
             return self._messages[partition]
         except KeyError:

@@ -36,14 +36,14 @@ class Access:
         self._read = read
         self._token_endpoint = token_endpoint
         self._clock = clock
-        self._held = read()
+        self._configured = read()
         self._token = ""
-        self._current = self._held
+        self._current = self._configured
 
     @property
     def can_block(self) -> bool:
         """Whether `ready` may send a request to a token endpoint and block."""
-        return self._held.client is not None
+        return self._configured.client is not None
 
     def ready(self, until: datetime) -> Credentials:
         """Return the credentials, the same object while unchanged; may request a token until `until`.
@@ -58,19 +58,19 @@ class Access:
         Raises TokenUnavailable, and the errors of `read`.
         """
         fresh = self._read()
-        same_client = fresh.client == self._held.client
-        if fresh != self._held:
-            self._held = self._current = fresh
+        same_client = fresh.client == self._configured.client
+        if fresh != self._configured:
+            self._configured = self._current = fresh
         return self._with_token(until, refused=self._token if same_client else "")
 
     def _with_token(self, until: datetime, *, refused: str) -> Credentials:
-        client = self._held.client
+        client = self._configured.client
         if client is None:
             return self._current
         token = _TOKENS.token(client, lambda seconds: self._ask(client, seconds), self._clock(), until, refused)
-        if token != self._token or self._current is self._held:
+        if token != self._token or self._current is self._configured:
             self._token = token
-            self._current = self._held.with_token(token)
+            self._current = self._configured.with_token(token)
         return self._current
 
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:

@@ -82,7 +82,7 @@ class AccessToken:
 
 
 @dataclass
-class _Held:
+class _CachedToken:
     lock: threading.Lock = field(default_factory=threading.Lock)
     text: str = ""
     good_until: datetime | None = None
@@ -100,7 +100,7 @@ class AccessTokens:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._held: dict[TokenClient, _Held] = {}
+        self._cached: dict[TokenClient, _CachedToken] = {}
 
     def token(
         self,
@@ -116,31 +116,31 @@ class AccessTokens:
         for as long as it took: if hundreds of targets share an endpoint that hangs, they would block others.
         """
         with self._lock:
-            held = self._held.setdefault(client, _Held())
-        failures = held.failures
+            cached = self._cached.setdefault(client, _CachedToken())
+        failures = cached.failures
         seconds = (until - now).total_seconds()
-        if seconds <= 0 or not held.lock.acquire(timeout=seconds):
+        if seconds <= 0 or not cached.lock.acquire(timeout=seconds):
             raise TokenUnavailable(f"There was no time left to request a token from {client.origin}.")
         try:
-            if held.good_until is not None and now < held.good_until and held.text != refused:
-                return held.text
-            if held.failures != failures or self._clock() < held.rests_until:
-                raise TokenUnavailable(held.failure)
-            token = self._ask(held, ask, seconds)
+            if cached.good_until is not None and now < cached.good_until and cached.text != refused:
+                return cached.text
+            if cached.failures != failures or self._clock() < cached.rests_until:
+                raise TokenUnavailable(cached.failure)
+            token = self._ask(cached, ask, seconds)
             margin = min(_MARGIN, timedelta(seconds=token.seconds * _MARGIN_SHARE))
-            held.text, held.good_until = token.text, now + timedelta(seconds=token.seconds) - margin
+            cached.text, cached.good_until = token.text, now + timedelta(seconds=token.seconds) - margin
             return token.text
         finally:
-            held.lock.release()
+            cached.lock.release()
 
-    def _ask(self, held: _Held, ask: Callable[[float], AccessToken], seconds: float) -> AccessToken:
+    def _ask(self, cached: _CachedToken, ask: Callable[[float], AccessToken], seconds: float) -> AccessToken:
         began = self._clock()
         try:
             return ask(seconds)
         except TokenUnavailable as error:
             ended = self._clock()
-            held.failures += 1
-            held.failure, held.rests_until = str(error), ended + (ended - began)
+            cached.failures += 1
+            cached.failure, cached.rests_until = str(error), ended + (ended - began)
             raise
 
 

@@ -22,7 +22,7 @@ from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 MAX_AT_ONCE: Final = 32
 _REQUESTS_AT_ONCE: Final = 256
 _NOTHING: Final = (codes.NOT_FOUND, codes.POLLING_FULL, codes.POLLING_TIMEOUT)
-_NO_LONGER_HELD: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
+_ALREADY_RELEASED: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
 
 
 class PoppedMessage(NamedTuple):
@@ -102,12 +102,12 @@ class PopConsumer:
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
         """Acknowledge messages; expired receipts and missing messages are ignored."""
-        accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
+        accepted = (codes.SUCCESS, *_ALREADY_RELEASED)
         self._ask_all(codes.ACKNOWLEDGE, receipts, lambda each: each.asked(self._group), accepted)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
         """Restart the visibility timeout of messages, and return their new receipts."""
-        accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
+        accepted = (codes.SUCCESS, *_ALREADY_RELEASED)
         fields = {"invisibleTime": self._invisible}
         responses = self._ask_all(
             codes.CHANGE_INVISIBLE_TIME, receipts, lambda each: each.asked(self._group) | fields, accepted
