@@ -10,43 +10,22 @@ from weakref import WeakKeyDictionary
 
 from eventbridge.event.json_document import Number
 from eventbridge.matching.consistency import Demand, Leaf, every, lack, some, want
+from eventbridge.matching.pattern import nodes
 from eventbridge.matching.pattern.address import parse_address, parse_block
 from eventbridge.matching.pattern.expression import compile_expression
-from eventbridge.matching.pattern.nodes import (
-    All,
-    And,
-    AnythingBut,
-    Cidr,
-    Clause,
-    Comparison,
-    Condition,
-    Contains,
-    EqualsIgnoreCase,
-    Exactly,
-    Exists,
-    Field,
-    Numeric,
-    Path,
-    Pattern,
-    Prefix,
-    Regex,
-    Scalar,
-    Suffix,
-    Wildcard,
-)
 from eventbridge.processes import check_cancelled
 
 #: Conditions that one value is tested by between two checks whether the work is cancelled.
 _TESTS_AT_ONCE: Final = 16
 
-ByPath: TypeAlias = dict[Path, list[Leaf]]
+ByPath: TypeAlias = dict[nodes.Path, list[Leaf]]
 
 
 @dataclass(frozen=True, slots=True)
 class CompiledField:
     """A leaf list: the leaf at `path` passes one of the tests, or no leaf exists and that is allowed."""
 
-    path: Path
+    path: nodes.Path
     tests: tuple[Accept, ...]
     can_be_absent: bool
 
@@ -122,10 +101,10 @@ class CompiledPattern:
     unless: CompiledAnd | None
 
 
-_known: WeakKeyDictionary[Pattern, CompiledPattern] = WeakKeyDictionary()
+_known: WeakKeyDictionary[nodes.Pattern, CompiledPattern] = WeakKeyDictionary()
 
 
-def compile_pattern(pattern: Pattern) -> CompiledPattern:
+def compile_pattern(pattern: nodes.Pattern) -> CompiledPattern:
     """Return the compiled form, made once for as long as the pattern lives."""
     compiled = _known.get(pattern)
     if compiled is None:
@@ -134,15 +113,15 @@ def compile_pattern(pattern: Pattern) -> CompiledPattern:
     return compiled
 
 
-def compile_and(where: And) -> CompiledAnd:
+def compile_and(where: nodes.And) -> CompiledAnd:
     """Return the compiled form of a sub-pattern."""
     return CompiledAnd(tuple(compile_clause(clause) for clause in where.clauses))
 
 
-def compile_clause(clause: Clause) -> CompiledField | CompiledOr:
+def compile_clause(clause: nodes.Clause) -> CompiledField | CompiledOr:
     """Return the compiled form of a leaf list or a `$or`."""
-    if isinstance(clause, Field):
-        conditions = [condition for condition in clause.conditions if condition != Exists(False)]
+    if isinstance(clause, nodes.Field):
+        conditions = [condition for condition in clause.conditions if condition != nodes.Exists(False)]
         return CompiledField(clause.path, tuple(map(acceptance, conditions)), clause.can_be_absent)
     return CompiledOr(tuple(compile_and(alternative) for alternative in clause.alternatives))
 
@@ -150,7 +129,7 @@ def compile_clause(clause: Clause) -> CompiledField | CompiledOr:
 Accept: TypeAlias = Callable[[Any], bool]
 """The test of a scalar; its argument is a `Scalar`."""
 
-_COMPARE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
+_COMPARE: Final[dict[nodes.Comparison, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
     "!=": operator.ne,
     "<": operator.lt,
@@ -160,46 +139,48 @@ _COMPARE: Final[dict[Comparison, Callable[[Any, Any], bool]]] = {
 }
 
 
-def acceptance(condition: Condition) -> Accept:
+def acceptance(condition: nodes.Condition) -> Accept:
     """Return the test that a leaf must pass to meet `condition`; `Exists(False)` accepts no leaf."""
     match condition:
-        case Exactly(value):
+        case nodes.Exactly(value):
             return _exactly(value)
-        case Numeric(bounds):
+        case nodes.Numeric(bounds):
             return _numeric(bounds)
-        case Exists(there):
+        case nodes.Exists(there):
             return lambda leaf: there
-        case Cidr(block):
+        case nodes.Cidr(block):
             return _cidr(block)
-        case AnythingBut(none_of):
+        case nodes.AnythingBut(none_of):
             excluded = [acceptance(inner) for inner in none_of]
             return lambda leaf: not any(accept(leaf) for accept in excluded)
-        case All(conditions):
+        case nodes.All(conditions):
             required = [acceptance(inner) for inner in conditions]
             return lambda leaf: all(accept(leaf) for accept in required)
         case _:
             return _text_acceptance(condition)
 
 
-def _text_acceptance(condition: Prefix | Suffix | EqualsIgnoreCase | Wildcard | Contains | Regex) -> Accept:
+def _text_acceptance(
+    condition: nodes.Prefix | nodes.Suffix | nodes.EqualsIgnoreCase | nodes.Wildcard | nodes.Contains | nodes.Regex,
+) -> Accept:
     match condition:
-        case Prefix(text, ignore_case):
+        case nodes.Prefix(text, ignore_case):
             return _starts(text.casefold(), str.casefold) if ignore_case else _starts(text, str)
-        case Suffix(text, ignore_case):
+        case nodes.Suffix(text, ignore_case):
             return _ends(text.casefold(), str.casefold) if ignore_case else _ends(text, str)
-        case EqualsIgnoreCase(text):
+        case nodes.EqualsIgnoreCase(text):
             folded = text.casefold()
             return lambda leaf: isinstance(leaf, str) and leaf.casefold() == folded
-        case Wildcard():
+        case nodes.Wildcard():
             return _wildcard(condition.parts)
-        case Contains(text):
+        case nodes.Contains(text):
             return lambda leaf: isinstance(leaf, str) and text in leaf
-        case Regex(expression):
+        case nodes.Regex(expression):
             fullmatch = compile_expression(expression)
             return lambda leaf: isinstance(leaf, str) and fullmatch(leaf)
 
 
-def _exactly(value: Scalar) -> Accept:
+def _exactly(value: nodes.Scalar) -> Accept:
     if value is None or isinstance(value, bool):
         return lambda leaf: leaf is value
     kind = str if isinstance(value, str) else Number
@@ -214,7 +195,7 @@ def _ends(text: str, fold: Callable[[str], str]) -> Accept:
     return lambda leaf: isinstance(leaf, str) and fold(leaf).endswith(text)
 
 
-def _numeric(bounds: tuple[tuple[Comparison, Number], ...]) -> Accept:
+def _numeric(bounds: tuple[tuple[nodes.Comparison, Number], ...]) -> Accept:
     tests = [(_COMPARE[comparison], number) for comparison, number in bounds]
     return lambda leaf: isinstance(leaf, Number) and all(compare(leaf, number) for compare, number in tests)
 
@@ -223,7 +204,7 @@ def _cidr(text: str) -> Accept:
     block = parse_block(text)
     assert block is not None, "the parser has checked it"
 
-    def accept(leaf: Scalar) -> bool:
+    def accept(leaf: nodes.Scalar) -> bool:
         address = parse_address(leaf) if isinstance(leaf, str) else None
         return address is not None and block.holds(address)
 
@@ -236,7 +217,7 @@ def _wildcard(parts: tuple[str, ...]) -> Accept:
     if len(parts) == 1:
         return lambda leaf: isinstance(leaf, str) and leaf == first
 
-    def accept(leaf: Scalar) -> bool:
+    def accept(leaf: nodes.Scalar) -> bool:
         if not isinstance(leaf, str) or not leaf.startswith(first):
             return False
         position = len(first)

@@ -19,18 +19,7 @@ from eventbridge.matching.scan.leaves import ESCAPED
 from eventbridge.matching.scan.parts import ARRAY, MISSING, OBJECT, find_parts, part_paths
 from eventbridge.matching.scan.texts import Texts
 from eventbridge.matching.scan.tree import Step
-from eventbridge.model import rowset
-from eventbridge.model.backtested import (
-    BacktestedSlice,
-    CandidateCounts,
-    Change,
-    EventSample,
-    Failure,
-    Minutes,
-    OutputSample,
-    PairCounts,
-    TargetChanges,
-)
+from eventbridge.model import backtested, rowset
 from eventbridge.routing.events import MatchedRows, SliceEvents, match_rows
 from eventbridge.routing.job import ArchiveSpan, BacktestSlice, RouteJob, SliceResult
 from eventbridge.routing.outputs import differ, event_sample, every_output, failures, output_of, outputs
@@ -77,10 +66,10 @@ def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: Backtes
             for pair in pairs:
                 pair.take(span.file, events, *matched)
     compared = {(pair.a, pair.b): pair.found() for pair in pairs}
-    detail = BacktestedSlice(
+    detail = backtested.BacktestedSlice(
         landed=tuple(sorted(landed.items())),
         candidates=tuple(each.found() for each in candidates),
-        pairs=tuple(compared.get(names, PairCounts()) for names in task.pairs),
+        pairs=tuple(compared.get(names, backtested.PairCounts()) for names in task.pairs),
     )
     return SliceResult(task.slice_id, None, 0, detail)
 
@@ -102,7 +91,7 @@ def _events(store: Store, job: RouteJob, span: ArchiveSpan, *, named: bool) -> I
             yield events
 
 
-def _minutes(times: Numbers) -> Minutes:
+def _minutes(times: Numbers) -> backtested.Minutes:
     """Return the number of times in each minute."""
     minutes, counts = np.unique(times // _MINUTE, return_counts=True)
     return tuple(zip(minutes.tolist(), counts.tolist(), strict=True))
@@ -117,7 +106,7 @@ class _Candidate:
         self._apart = frozenset(task.apart[side])
         self._most = task.samples
         self._minutes: dict[str, Counter[int]] = defaultdict(Counter)
-        self._samples: dict[str, list[OutputSample]] = defaultdict(list)
+        self._samples: dict[str, list[backtested.OutputSample]] = defaultdict(list)
         self._failures: dict[str, _Failures] = {}
         self._candidate_events: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.routes_of: dict[int, list[int]] = defaultdict(list)
@@ -191,7 +180,7 @@ class _Candidate:
         if len(first):
             rows = outputs(self.program, events, route, first).to_pylist()
             of = [event_sample(events, file, number) for number in first.tolist()]
-            samples += [OutputSample(each, output_of(row)) for each, row in zip(of, rows, strict=True)]
+            samples += [backtested.OutputSample(each, output_of(row)) for each, row in zip(of, rows, strict=True)]
 
     def _take_failures(self, events: SliceEvents, route: int, numbers: Numbers) -> None:
         failed, why = failures(self.program, events, route, numbers)
@@ -199,8 +188,8 @@ class _Candidate:
             found = self._failures.setdefault(self.program.routes[route].name, _Failures(self._most))
             found.take(events, failed, why)
 
-    def found(self) -> CandidateCounts:
-        return CandidateCounts(
+    def found(self) -> backtested.CandidateCounts:
+        return backtested.CandidateCounts(
             matched={rule: tuple(sorted(counts.items())) for rule, counts in self._minutes.items()},
             samples={name: tuple(samples) for name, samples in self._samples.items()},
             failures={name: each.found() for name, each in self._failures.items()},
@@ -226,8 +215,8 @@ class _Failures:
             if len(self._ids[known]) < self._most:
                 self._ids[known].append(events.parsed(number).id)
 
-    def found(self) -> tuple[Failure, ...]:
-        return tuple(Failure(text, count, tuple(self._ids[text])) for text, count in self._counts.items())
+    def found(self) -> tuple[backtested.Failure, ...]:
+        return tuple(backtested.Failure(text, count, tuple(self._ids[text])) for text, count in self._counts.items())
 
 
 def _text(target: Target) -> str:
@@ -238,7 +227,7 @@ def _text(target: Target) -> str:
 @dataclass
 class _Changes:
     count: int = 0
-    samples: list[Change] = field(default_factory=list)
+    samples: list[backtested.Change] = field(default_factory=list)
 
 
 class _Pair:
@@ -249,7 +238,7 @@ class _Pair:
         self._one, self._other, self._most = one, other, most
         self._numbers = one.number_of[a], other.number_of[b]
         self._both = self._gained = self._lost = 0
-        self._samples: tuple[list[EventSample], list[EventSample]] = ([], [])
+        self._samples: tuple[list[backtested.EventSample], list[backtested.EventSample]] = ([], [])
         self._changes: dict[str, _Changes] = defaultdict(_Changes)
         self._routes = dict(self._targets())
 
@@ -288,17 +277,17 @@ class _Pair:
         for index in indices[: self._most - len(changes.samples)].tolist():
             of = event_sample(events, file, int(both[index]))
             rows = [table.slice(index, 1).to_pylist()[0] for table in (a, b)]
-            changes.samples.append(Change(of, output_of(rows[0]), output_of(rows[1])))
+            changes.samples.append(backtested.Change(of, output_of(rows[0]), output_of(rows[1])))
 
-    def found(self) -> PairCounts:
-        return PairCounts(
+    def found(self) -> backtested.PairCounts:
+        return backtested.PairCounts(
             both=self._both,
             gained=self._gained,
             lost=self._lost,
             gained_samples=tuple(self._samples[0]),
             lost_samples=tuple(self._samples[1]),
             changed={
-                target: TargetChanges(each.count, tuple(each.samples))
+                target: backtested.TargetChanges(each.count, tuple(each.samples))
                 for target, each in self._changes.items()
                 if each.count
             },

@@ -15,19 +15,7 @@ import duckdb
 import pyarrow as pa
 
 from eventbridge.child_process import open_pipes
-from eventbridge.store.sql_messages import (
-    ADDRESS_BYTES,
-    BEGIN,
-    DONE,
-    FILL,
-    HEAD,
-    MEMORY,
-    SECONDS,
-    SQL_LENGTH,
-    TABLE,
-    TABLE_MEMORY,
-    WRONG,
-)
+from eventbridge.store import sql_messages
 
 #: The process ends after this time without a query.
 _IDLE_MILLISECONDS: Final = 60_000
@@ -37,26 +25,26 @@ _GRACE_SECONDS: Final = 5.0
 
 def main() -> None:
     """Process requests until the pipe is closed or no query arrives for a minute."""
-    requests, responses = open_pipes(ADDRESS_BYTES)
+    requests, responses = open_pipes(sql_messages.ADDRESS_BYTES)
     database: duckdb.DuckDBPyConnection | None = None
     while message := _message(requests):
         kind, body = message
-        signal.setitimer(signal.ITIMER_REAL, SECONDS + _GRACE_SECONDS)  # SIGALRM ends the process
-        if kind == BEGIN and database is not None:
+        signal.setitimer(signal.ITIMER_REAL, sql_messages.SECONDS + _GRACE_SECONDS)  # SIGALRM ends the process
+        if kind == sql_messages.BEGIN and database is not None:
             database.close()
         try:
-            if kind == BEGIN:
+            if kind == sql_messages.BEGIN:
                 database = _open()
-                replies = [(DONE, b"")]
+                replies = [(sql_messages.DONE, b"")]
             else:
                 assert database is not None, "the first message opens the database"
-                replies = _fill(database, body) if kind == FILL else _query(database, **json.loads(body))
+                replies = _fill(database, body) if kind == sql_messages.FILL else _query(database, **json.loads(body))
         except (MemoryError, duckdb.OutOfMemoryException):
-            replies = [(MEMORY, b"")]
+            replies = [(sql_messages.MEMORY, b"")]
         except duckdb.Error as error:
-            replies = [(WRONG, str(error).split("\n\nLINE")[0].encode("utf-8", "replace"))]
+            replies = [(sql_messages.WRONG, str(error).split("\n\nLINE")[0].encode("utf-8", "replace"))]
         for response, content in replies:
-            responses.write(HEAD.pack(response, len(content)))
+            responses.write(sql_messages.HEAD.pack(response, len(content)))
             responses.write(content)
         responses.flush()
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -67,15 +55,15 @@ def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
     poll.register(pipe.fileno(), select.POLLIN)
     if not poll.poll(_IDLE_MILLISECONDS):  # the pipe's buffer is empty: each message gets a response before the next
         return None
-    head = pipe.read(HEAD.size)
-    if len(head) < HEAD.size:
+    head = pipe.read(sql_messages.HEAD.size)
+    if len(head) < sql_messages.HEAD.size:
         return None
-    kind, length = HEAD.unpack(head)
+    kind, length = sql_messages.HEAD.unpack(head)
     return kind, pipe.read(length)
 
 
 def _open() -> duckdb.DuckDBPyConnection:
-    database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": TABLE_MEMORY})
+    database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": sql_messages.TABLE_MEMORY})
     for option, value in (
         ("temp_directory", "''"),  # otherwise SQL could read files there and fill the disk
         ("autoinstall_known_extensions", "false"),
@@ -89,13 +77,13 @@ def _open() -> duckdb.DuckDBPyConnection:
 
 
 def _fill(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[bytes, bytes]]:
-    (length,) = SQL_LENGTH.unpack_from(body)
-    sql = body[SQL_LENGTH.size : SQL_LENGTH.size + length].decode()
-    with pa.ipc.open_stream(memoryview(body)[SQL_LENGTH.size + length :]) as stream:
+    (length,) = sql_messages.SQL_LENGTH.unpack_from(body)
+    sql = body[sql_messages.SQL_LENGTH.size : sql_messages.SQL_LENGTH.size + length].decode()
+    with pa.ipc.open_stream(memoryview(body)[sql_messages.SQL_LENGTH.size + length :]) as stream:
         database.register("part", stream.read_all())
     database.execute(sql)
     database.unregister("part")
-    return [(DONE, b"")]
+    return [(sql_messages.DONE, b"")]
 
 
 def _query(
@@ -111,7 +99,7 @@ def _query(
     for query in queries:
         if len(database.extract_statements(query)) != 1:
             raise duckdb.ParserException("it contains several statements")
-        replies.append((TABLE, _stream_of(database.sql(query).to_arrow_table())))
+        replies.append((sql_messages.TABLE, _stream_of(database.sql(query).to_arrow_table())))
     return replies
 
 

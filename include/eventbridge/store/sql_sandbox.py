@@ -15,18 +15,7 @@ from typing import Final
 import pyarrow as pa
 
 from eventbridge.child_process import Child, ChildEnded, ChildLate, Children
-from eventbridge.store.sql_messages import (
-    ASK,
-    BEGIN,
-    DONE,
-    FILL,
-    HEAD,
-    MEMORY,
-    SECONDS,
-    SQL_LENGTH,
-    TABLE,
-    TABLE_MEMORY,
-)
+from eventbridge.store import sql_messages
 
 #: How long the process may take to start and import DuckDB, on a busy machine.
 _START_SECONDS: Final = 120.0
@@ -47,7 +36,7 @@ class Database:
 
     def __init__(self, child: Child) -> None:
         self._child = child
-        self._send(BEGIN, [])
+        self._send(sql_messages.BEGIN, [])
         self._response(_START_SECONDS)
 
     def fill(self, sql: str, table: pa.Table) -> None:
@@ -56,7 +45,7 @@ class Database:
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
         written = sql.encode()
-        self._send(FILL, [SQL_LENGTH.pack(len(written)), written, sink.getvalue()])
+        self._send(sql_messages.FILL, [sql_messages.SQL_LENGTH.pack(len(written)), written, sink.getvalue()])
         self._response()
 
     def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
@@ -64,7 +53,7 @@ class Database:
 
         No table can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
         """
-        self._send(ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
+        self._send(sql_messages.ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
         tables = []
         for _ in queries:
             with pa.ipc.open_stream(self._response()) as stream:
@@ -73,30 +62,30 @@ class Database:
 
     def _send(self, kind: bytes, parts: Sequence[bytes | pa.Buffer]) -> None:
         try:
-            self._child.send((HEAD.pack(kind, sum(map(len, parts))), *parts))
+            self._child.send((sql_messages.HEAD.pack(kind, sum(map(len, parts))), *parts))
         except ChildEnded:
             raise SqlLimited(_DIED) from None
 
     def _response(self, seconds: float | None = None) -> bytes:
         """Return the process's response to the last message; `seconds`: wait this long instead of the usual time."""
-        allowed = SECONDS if seconds is None else seconds
+        allowed = sql_messages.SECONDS if seconds is None else seconds
         ends_at = time.monotonic() + allowed
         try:
-            kind, length = HEAD.unpack(self._child.read(HEAD.size, ends_at))
+            kind, length = sql_messages.HEAD.unpack(self._child.read(sql_messages.HEAD.size, ends_at))
             content = self._child.read(length, ends_at)
         except ChildLate:
             raise SqlLimited(f"takes more than {allowed:g} s") from None
         except ChildEnded:
             raise SqlLimited(_DIED) from None
-        if kind == MEMORY:
-            raise SqlLimited(f"takes more than {TABLE_MEMORY} of memory")
-        if kind not in (DONE, TABLE):
+        if kind == sql_messages.MEMORY:
+            raise SqlLimited(f"takes more than {sql_messages.TABLE_MEMORY} of memory")
+        if kind not in (sql_messages.DONE, sql_messages.TABLE):
             raise SqlRefused(content.decode())
         return content
 
 
 #: The kernel, or DuckDB itself, ended the process.
-_DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or crashes DuckDB"
+_DIED: Final = f"takes more than {sql_messages.TABLE_MEMORY} of memory, or crashes DuckDB"
 
 
 @contextmanager

@@ -6,27 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from eventbridge.event.json_document import Number, type_name
+from eventbridge.matching.pattern import nodes
 from eventbridge.matching.pattern.address import parse_address, parse_block
 from eventbridge.matching.pattern.expression import NOT_IN_RE2, ExpressionTooLarge
 from eventbridge.matching.pattern.location import Location, is_scalar, nearest, read_scalar, read_text, shown
-from eventbridge.matching.pattern.nodes import (
-    All,
-    AnythingBut,
-    Cidr,
-    Comparison,
-    Condition,
-    Contains,
-    EqualsIgnoreCase,
-    Exactly,
-    Exists,
-    Numeric,
-    Prefix,
-    Regex,
-    Suffix,
-    Wildcard,
-)
 
-_End = TypeVar("_End", Prefix, Suffix)
+_End = TypeVar("_End", nodes.Prefix, nodes.Suffix)
 
 
 def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
@@ -48,19 +33,19 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
     return read
 
 
-def read_equals_ignore_case(value: Any, here: Location) -> EqualsIgnoreCase | None:
+def read_equals_ignore_case(value: Any, here: Location) -> nodes.EqualsIgnoreCase | None:
     """Read a text compared by full Unicode case folding; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"equals-ignore-case": "text"}')
-    return None if text is None else EqualsIgnoreCase(text)
+    return None if text is None else nodes.EqualsIgnoreCase(text)
 
 
-def read_contains(value: Any, here: Location) -> Contains | None:
+def read_contains(value: Any, here: Location) -> nodes.Contains | None:
     """Read a text to be found anywhere in a string; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"contains": "text"}')
-    return None if text is None else Contains(text)
+    return None if text is None else nodes.Contains(text)
 
 
-def read_wildcard(value: Any, here: Location) -> Wildcard | None:
+def read_wildcard(value: Any, here: Location) -> nodes.Wildcard | None:
     """Read a text in which * matches any run of characters; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"wildcard": "text*"}')
     if text is None:
@@ -80,7 +65,7 @@ def read_wildcard(value: Any, here: Location) -> Wildcard | None:
             return None
         after_star = character == "*"
         position += 1
-    return Wildcard(text) if good else None
+    return nodes.Wildcard(text) if good else None
 
 
 _ESCAPES = r"A backslash escapes only * and itself: \* is a star, \\ a backslash (in JSON each is doubled again)."
@@ -89,7 +74,7 @@ _ESCAPES = r"A backslash escapes only * and itself: \* is a star, \\ a backslash
 _SIMPLER = "Write smaller counts, such as {1,20}, or narrower classes, such as [A-Z] in place of \\pL."
 
 
-def read_regex(value: Any, here: Location) -> Regex | None:
+def read_regex(value: Any, here: Location) -> nodes.Regex | None:
     """Read a regular expression in RE2's syntax; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"regex": "[A-Z]{2}[0-9]+"}')
     if text is None:
@@ -109,16 +94,16 @@ def read_regex(value: Any, here: Location) -> Regex | None:
             remedy = "RE2 repeats at most 1,000 times, counts inside of counts multiplied: write smaller counts, or +."
         here.wrong(f"not a regular expression of RE2: {error}", value, remedy)
         return None
-    return Regex(text)
+    return nodes.Regex(text)
 
 
-def read_cidr(value: Any, here: Location) -> Cidr | None:
+def read_cidr(value: Any, here: Location) -> nodes.Cidr | None:
     """Read a block of addresses in strict spelling; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"cidr": "10.0.0.0/8"}')
     if text is None:
         return None
     if parse_block(text) is not None:
-        return Cidr(text)
+        return nodes.Cidr(text)
     address, _, mask = text.partition("/")
     if parse_address(address) is None:
         remedy = "Write an IPv4 or IPv6 address without leading zeros, a slash and the mask, as in 10.0.0.0/8."
@@ -134,7 +119,7 @@ _COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=")
 _OTHER_COMPARISONS: Final = {"==": "=", "<>": "!=", "=>": ">=", "=<": "<=", "≤": "<=", "≥": ">=", "≠": "!="}
 
 
-def read_numeric(value: Any, here: Location) -> Numeric | None:
+def read_numeric(value: Any, here: Location) -> nodes.Numeric | None:
     """Read a comparison with a number, or a range of two; None, with an error at `here`, if it is invalid."""
     if not isinstance(value, (list, tuple)) or len(value) not in (2, 4):
         remedy = 'Write [">", 5] or a range such as [">=", 0, "<", 10].'
@@ -150,12 +135,12 @@ def read_numeric(value: Any, here: Location) -> Numeric | None:
             bounds.append((comparison, number))
     if 2 * len(bounds) < len(value):
         return None
-    return Numeric(tuple(bounds)) if len(bounds) == 1 or _is_range(bounds, value, here) else None
+    return nodes.Numeric(tuple(bounds)) if len(bounds) == 1 or _is_range(bounds, value, here) else None
 
 
-def _read_comparison(value: Any, here: Location) -> Comparison | None:
+def _read_comparison(value: Any, here: Location) -> nodes.Comparison | None:
     if isinstance(value, str) and value in _COMPARISONS:
-        return cast(Comparison, str(value))
+        return cast(nodes.Comparison, str(value))
     meant = _OTHER_COMPARISONS.get(value) if isinstance(value, str) else None
     remedy = f'Did you mean "{meant}"?' if meant else "The comparisons are = != < <= > >=."
     here.wrong(f"unknown comparison {shown(value)}", value, remedy)
@@ -173,7 +158,7 @@ def _read_number(value: Any, here: Location) -> Number | None:
     return None
 
 
-def _is_range(bounds: list[tuple[Comparison, Number]], value: Any, here: Location) -> bool:
+def _is_range(bounds: list[tuple[nodes.Comparison, Number]], value: Any, here: Location) -> bool:
     (lower_sign, lower), (upper_sign, upper) = bounds
     if lower_sign not in (">", ">=") or upper_sign not in ("<", "<="):
         remedy = 'A range is a lower bound (> or >=), then an upper one (< or <=), as in [">=", 0, "<", 10].'
@@ -185,14 +170,14 @@ def _is_range(bounds: list[tuple[Comparison, Number]], value: Any, here: Locatio
     return True
 
 
-Reader: TypeAlias = Callable[[Any, Location], Condition | None]
+Reader: TypeAlias = Callable[[Any, Location], nodes.Condition | None]
 
 
-def read_condition(value: Any, here: Location) -> Condition | None:
+def read_condition(value: Any, here: Location) -> nodes.Condition | None:
     """Return the condition that an element of a leaf list is; `None` if errors were reported instead."""
     if is_scalar(value):
         scalar, good = read_scalar(value, here)
-        return Exactly(scalar) if good else None
+        return nodes.Exactly(scalar) if good else None
     if not isinstance(value, Mapping):
         here.wrong("a list inside a list", value, "Put its values straight into the outer list: they are ORed anyway.")
         return None
@@ -210,7 +195,7 @@ def read_condition(value: Any, here: Location) -> Condition | None:
     return conditions[0] if len(conditions) == 1 else None
 
 
-def _read_operator(name: Any, value: Any, here: Location) -> Condition | None:
+def _read_operator(name: Any, value: Any, here: Location) -> nodes.Condition | None:
     reader = READERS.get(name) if isinstance(name, str) else None
     if reader is not None:
         return reader(value, here / name)
@@ -229,44 +214,44 @@ _ELSEWHERE = {
 }
 
 
-def _read_exactly(value: Any, here: Location) -> Exactly | None:
+def _read_exactly(value: Any, here: Location) -> nodes.Exactly | None:
     if is_scalar(value) and not isinstance(value, str):
         here.wrong(
             f"a string is expected, not {type_name(value)}", value, f"Write {shown(value)} itself into the list."
         )
         return None
     text = read_text(value, here, '{"exactly": "text"}')
-    return None if text is None else Exactly(text)
+    return None if text is None else nodes.Exactly(text)
 
 
-def _read_exists(value: Any, here: Location) -> Exists | None:
+def _read_exists(value: Any, here: Location) -> nodes.Exists | None:
     if isinstance(value, bool):
-        return Exists(value)
+        return nodes.Exists(value)
     here.wrong(
         f"true or false is expected, not {type_name(value)}", value, 'Write {"exists": true} or {"exists": false}.'
     )
     return None
 
 
-def _read_all(value: Any, here: Location) -> All | None:
+def _read_all(value: Any, here: Location) -> nodes.All | None:
     if not isinstance(value, (list, tuple)) or not value:
         remedy = 'Write {"all": [condition, ...]}, as in {"all": [{"prefix": "a"}, {"suffix": "z"}]}.'
         here.wrong("a list of conditions is expected", value, remedy)
         return None
     conditions = [read_condition(inner, here / index) for index, inner in enumerate(value)]
     for index, condition in enumerate(conditions):
-        if condition == Exists(False):
+        if condition == nodes.Exists(False):
             remedy = 'Put {"exists": false} into the leaf list, beside the all: the list is ORed.'
             (here / index).wrong("no leaf can be absent and meet other conditions", value[index], remedy)
-    found = [condition for condition in conditions if condition is not None and condition != Exists(False)]
-    return All(tuple(found)) if len(found) == len(value) else None
+    found = [condition for condition in conditions if condition is not None and condition != nodes.Exists(False)]
+    return nodes.All(tuple(found)) if len(found) == len(value) else None
 
 
 _BELOW_ANYTHING_BUT: Final = ("prefix", "suffix", "contains", "equals-ignore-case", "wildcard", "cidr", "regex")
 _NOT_EMPTY: Final = ("prefix", "suffix", "contains")
 
 
-def _read_anything_but(value: Any, here: Location) -> AnythingBut | None:
+def _read_anything_but(value: Any, here: Location) -> nodes.AnythingBut | None:
     if isinstance(value, Mapping):
         return _read_anything_but_operator(value, here)
     values = value if isinstance(value, (list, tuple)) else [value]
@@ -278,14 +263,14 @@ def _read_anything_but(value: Any, here: Location) -> AnythingBut | None:
         there = here / index if isinstance(value, (list, tuple)) else here
         if is_scalar(inner):
             scalar, good = read_scalar(inner, there)
-            scalars += [Exactly(scalar)] if good else []
+            scalars += [nodes.Exactly(scalar)] if good else []
         else:
             remedy = 'A list holds plain values only; write {"anything-but": {"prefix": ["a", "b"]}} for an operator.'
             there.wrong(f"{type_name(inner)} in the list of anything-but", inner, remedy)
-    return AnythingBut(tuple(scalars)) if len(scalars) == len(values) else None
+    return nodes.AnythingBut(tuple(scalars)) if len(scalars) == len(values) else None
 
 
-def _read_anything_but_operator(value: Mapping[Any, Any], here: Location) -> AnythingBut | None:
+def _read_anything_but_operator(value: Mapping[Any, Any], here: Location) -> nodes.AnythingBut | None:
     if len(value) != 1:
         here.wrong(f"{len(value)} operators below anything-but", value, "Write one; combine several with all.")
         return None
@@ -306,10 +291,10 @@ def _read_anything_but_operator(value: Mapping[Any, Any], here: Location) -> Any
         _read_excluded(name, inner, here / index if listed else here) for index, inner in enumerate(arguments)
     ]
     found = tuple(condition for condition in conditions if condition is not None)
-    return AnythingBut(cast(Any, found)) if len(found) == len(arguments) else None
+    return nodes.AnythingBut(cast(Any, found)) if len(found) == len(arguments) else None
 
 
-def _read_excluded(name: str, value: Any, here: Location) -> Condition | None:
+def _read_excluded(name: str, value: Any, here: Location) -> nodes.Condition | None:
     if isinstance(value, Mapping):
         remedy = 'Write strings; a prefix or suffix whatever its case is {"regex": "(?i)text.*"}.'
         here.wrong("a string is expected, not an object", value, remedy)
@@ -324,8 +309,8 @@ _PART: Final = {"prefix": "prefix", "suffix": "suffix", "contains": "part"}
 
 READERS: Final[dict[str, Reader]] = {
     "exactly": _read_exactly,
-    "prefix": read_end(Prefix),
-    "suffix": read_end(Suffix),
+    "prefix": read_end(nodes.Prefix),
+    "suffix": read_end(nodes.Suffix),
     "equals-ignore-case": read_equals_ignore_case,
     "wildcard": read_wildcard,
     "contains": read_contains,

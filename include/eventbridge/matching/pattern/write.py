@@ -6,29 +6,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from eventbridge.event.json_document import Document, JsonValue
-from eventbridge.matching.pattern.nodes import (
-    All,
-    And,
-    AnythingBut,
-    Cidr,
-    Clause,
-    Condition,
-    Contains,
-    EqualsIgnoreCase,
-    Exactly,
-    Exists,
-    Field,
-    Numeric,
-    Path,
-    Pattern,
-    Prefix,
-    Regex,
-    Suffix,
-    Wildcard,
-)
+from eventbridge.matching.pattern import nodes
 
 
-def write_pattern(pattern: Pattern) -> Document:
+def write_pattern(pattern: nodes.Pattern) -> Document:
     """Return the pattern as a document; parsing that gives an equal pattern again."""
     written = write_clauses(pattern.where)
     if pattern.unless is not None:
@@ -36,12 +17,12 @@ def write_pattern(pattern: Pattern) -> Document:
     return written
 
 
-def write_clauses(where: And, below: Path = ()) -> Document:
+def write_clauses(where: nodes.And, below: nodes.Path = ()) -> Document:
     """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands."""
     return join_clauses(((clause, _written(clause)) for clause in where.clauses), below)
 
 
-def join_clauses(clauses: Iterable[tuple[Clause, list[Any]]], below: Path = ()) -> Document:
+def join_clauses(clauses: Iterable[tuple[nodes.Clause, list[Any]]], below: nodes.Path = ()) -> Document:
     """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands.
 
     Each clause is paired with the list that it is written as: its conditions, or the alternatives of `$or`.
@@ -49,53 +30,53 @@ def join_clauses(clauses: Iterable[tuple[Clause, list[Any]]], below: Path = ()) 
     written: dict[str, Any] = {}
     for clause, values in clauses:
         path = clause.path[len(below) :]
-        if isinstance(clause, Field):
+        if isinstance(clause, nodes.Field):
             _object_at(written, path[:-1])[path[-1]] = values
         else:
             _object_at(written, path)["$or"] = values
     return written
 
 
-def _written(clause: Clause) -> list[Any]:
-    if isinstance(clause, Field):
+def _written(clause: nodes.Clause) -> list[Any]:
+    if isinstance(clause, nodes.Field):
         return [write_condition(condition) for condition in clause.conditions]
     return [write_clauses(alternative, clause.path) for alternative in clause.alternatives]
 
 
-def write_condition(condition: Condition) -> JsonValue:
+def write_condition(condition: nodes.Condition) -> JsonValue:
     """Return one condition of a leaf list as JSON."""
     match condition:
-        case Exactly(value):
+        case nodes.Exactly(value):
             return value
-        case Numeric(bounds):
+        case nodes.Numeric(bounds):
             return {"numeric": [part for bound in bounds for part in bound]}
-        case Exists(there):
+        case nodes.Exists(there):
             return {"exists": there}
-        case Cidr(block):
+        case nodes.Cidr(block):
             return {"cidr": block}
-        case All(conditions):
+        case nodes.All(conditions):
             return {"all": [write_condition(inner) for inner in conditions]}
-        case AnythingBut(none_of):
+        case nodes.AnythingBut(none_of):
             return {"anything-but": _write_excluded([write_condition(inner) for inner in none_of])}
         case _:
             return _write_text_condition(condition)
 
 
 def _write_text_condition(
-    condition: Prefix | Suffix | EqualsIgnoreCase | Wildcard | Contains | Regex,
+    condition: nodes.Prefix | nodes.Suffix | nodes.EqualsIgnoreCase | nodes.Wildcard | nodes.Contains | nodes.Regex,
 ) -> dict[str, JsonValue]:
     match condition:
-        case Prefix(text, ignore_case):
+        case nodes.Prefix(text, ignore_case):
             return {"prefix": {"equals-ignore-case": text} if ignore_case else text}
-        case Suffix(text, ignore_case):
+        case nodes.Suffix(text, ignore_case):
             return {"suffix": {"equals-ignore-case": text} if ignore_case else text}
-        case EqualsIgnoreCase(text):
+        case nodes.EqualsIgnoreCase(text):
             return {"equals-ignore-case": text}
-        case Wildcard(text):
+        case nodes.Wildcard(text):
             return {"wildcard": text}
-        case Contains(text):
+        case nodes.Contains(text):
             return {"contains": text}
-        case Regex(expression):
+        case nodes.Regex(expression):
             return {"regex": expression}
 
 
@@ -106,7 +87,7 @@ def _write_excluded(written: list[JsonValue]) -> JsonValue:
     return {operator: [inner[operator] for inner in written if isinstance(inner, dict)]}
 
 
-def _object_at(written: dict[str, Any], path: Path) -> dict[str, Any]:
+def _object_at(written: dict[str, Any], path: nodes.Path) -> dict[str, Any]:
     for key in path:
         written = written.setdefault(key, {})
     return written

@@ -17,20 +17,7 @@ from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import FreshEvent, Partition
-from eventbridge.pipeline.ingest.checking import (
-    FILE_MAX_BYTES,
-    Check,
-    CheckedFile,
-    Checking,
-    Limits,
-    as_events,
-    check_one_by_one,
-    identity_of,
-    names_of,
-    reading,
-    valid_identities,
-    write_file,
-)
+from eventbridge.pipeline.ingest import checking
 from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
 from eventbridge.pipeline.ingest.start_offsets import passes_over
 from eventbridge.pipeline.ingest.taken_messages import Row, TakenMessages
@@ -57,7 +44,7 @@ def buffer(
     runtime: Runtime,
     batch_id: str,
     open_lander: Callable[[Bus], Lander | None] | None = None,
-    check: Check = check_one_by_one,
+    check: checking.Check = checking.check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
     """Land the rest of a planned batch and move it to `buffered`; does nothing in any other state.
@@ -92,7 +79,7 @@ class Landing:
     batch: Batch
     bus: Bus
     source: LogSource
-    check: Check = check_one_by_one
+    check: checking.Check = checking.check_one_by_one
     taken: TakenMessages = field(default_factory=TakenMessages)
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
@@ -102,12 +89,12 @@ class Landing:
         """Set up how messages are read and checked."""
         settings = self.runtime.settings
         sampled = settings.schema_sample_events if self.bus.name != OPERATIONS_BUS.name else 0
-        self._limits = Limits(
+        self._limits = checking.Limits(
             settings.buffer_range_events, settings.event_max_size, sampled, settings.schema_example_max_size
         )
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
         mapping = self.bus.source.mapping
-        self._checking = Checking(self.source, mapping, limits, self.runtime.clock, self.check)
+        self._checking = checking.Checking(self.source, mapping, limits, self.runtime.clock, self.check)
         self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
@@ -182,7 +169,7 @@ class Landing:
         """
         found = self._checked(partition, start, limit)
         batch = self.batch
-        path = write_file(self.runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+        path = checking.write_file(self.runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
         return self._record(LandedFile(path, found.detail, found.samples), found.identities)
 
     def _record(self, landed: LandedFile, identities: set[bytes]) -> bool:
@@ -213,7 +200,7 @@ class Landing:
             return None
         return self._fresh.next_events(partition, start, limit, self.seen)
 
-    def _checked(self, partition: Partition, start: int, limit: int) -> CheckedFile:
+    def _checked(self, partition: Partition, start: int, limit: int) -> checking.CheckedFile:
         if self.taken.covers(partition, start, limit):
             return self._checking.taken_file(self.taken, partition, start, limit, self.seen)
         passed_over = passes_over(self.bus_today, self.source, partition, start) and not self._has_response
@@ -231,7 +218,7 @@ class Landing:
                 continue
             self.recorded[file.key] = file
             if file.path is not None:
-                self.seen |= valid_identities(self.runtime.store, file.path)
+                self.seen |= checking.valid_identities(self.runtime.store, file.path)
 
     def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the contiguous recorded sub-ranges from `position` on."""
@@ -292,10 +279,10 @@ class FreshReading:
             if number in refused or body is None:
                 continue
             try:
-                event_id, source, _ = names_of(body, self.max_bytes)
+                event_id, source, _ = checking.names_of(body, self.max_bytes)
             except EventError:
                 continue
-            identity = identity_of(source, event_id)
+            identity = checking.identity_of(source, event_id)
             if identity not in seen:
                 seen.add(identity)
                 events.append(FreshEvent(partition, offset, published_at, event_id, source, body))
@@ -314,14 +301,14 @@ class FreshReading:
     ) -> tuple[Sequence[Row], Mapping[int, str], int]:
         blocks: list[pa.RecordBatch] = []
         size = 0
-        with closing(reading(self.source, partition, start, limit)) as messages:
+        with closing(checking.reading(self.source, partition, start, limit)) as messages:
             for block in messages:
                 blocks.append(block)
                 size += block["body"].nbytes
-                if size >= FILE_MAX_BYTES:
+                if size >= checking.FILE_MAX_BYTES:
                     limit = int(block["offset"][-1].as_py()) + 1
                     break
-        table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), partition, self.mapping)
+        table, refused = checking.as_events(pa.Table.from_batches(blocks, schema=MESSAGES), partition, self.mapping)
         offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
         rows = list(zip(offsets, published, table["body"].to_pylist(), strict=True))
         if self._adds:
@@ -338,7 +325,7 @@ def _rows_of(
         for page in pages:
             rows += page
             size += sum(len(body) for _, _, body in page)
-            if size >= FILE_MAX_BYTES:
+            if size >= checking.FILE_MAX_BYTES:
                 return rows, {}, page[-1][0] + 1
     return rows, {}, limit
 

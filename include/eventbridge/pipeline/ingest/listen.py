@@ -12,23 +12,11 @@ from eventbridge.errors import BusError, InfrastructureError, NotFoundError, Off
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.ingest import rule_transfer
 from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, max_events
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
 from eventbridge.pipeline.ingest.open_batch import end_open
 from eventbridge.pipeline.ingest.reload import TakenRules, take_up_rules
-from eventbridge.pipeline.ingest.rule_transfer import (
-    Arrival,
-    arrivals,
-    assign,
-    inherited_offsets,
-    kept_rules,
-    lower_bounds,
-    moved_targets,
-    orphaned_batch,
-    record_departure,
-    to_catch_up,
-    transfer_of,
-)
 from eventbridge.pipeline.ingest.start_offsets import any_passed_over, later_start, waiting_events
 from eventbridge.policy.batch_size import plan_ranges
 from eventbridge.policy.chunking import PoolSlots
@@ -103,7 +91,7 @@ class Registered(NamedTuple):
 
     offsets: Mapping[Partition, int]
     is_new: bool
-    arriving: Sequence[Arrival]
+    arriving: Sequence[rule_transfer.Arrival]
 
 
 class Consumer(NamedTuple):
@@ -200,7 +188,7 @@ def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
     """
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(runner)
-    moved = moved_targets(runtime, taken.rules, rules, runner)
+    moved = rule_transfer.moved_targets(runtime, taken.rules, rules, runner)
     buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
     if not buses:
         raise NotFoundError(f"no rule has the runner {runner!r}. {suggest('Runners', runner, taken.rules.runners())}")
@@ -219,7 +207,7 @@ def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource)
     """
     rules, bus = own.rules, own.bus
     known = _standing(runtime, runner, bus)
-    arriving = arrivals(runtime, rules, runner, bus, source)
+    arriving = rule_transfer.arrivals(runtime, rules, runner, bus, source)
     if not known and any(each.batch is not None for each in arriving):
         return Done(_adopt_orphaned_batch(runtime, runner, arriving))
     claim_runner(runtime, runner)
@@ -233,7 +221,7 @@ def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource)
     if not new:
         return Registered(known, not known, arriving)
     if not known:
-        starts |= inherited_offsets(arriving)
+        starts |= rule_transfer.inherited_offsets(arriving)
     runtime.ledger.offsets.register(runner, bus.name, starts, source.identities())
     refuse_other_log(runtime, runner, bus, source)  # another process may have registered them first
     return Registered(runtime.ledger.offsets.committed(runner), not known, arriving)
@@ -248,23 +236,25 @@ def settle_consumers(
     process planned a batch since the rules were taken up; also for an old runner without rules that must catch up.
     """
     runner, (taken, rules, moved, bus) = request.runner, own
-    kept = kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, registered.offsets)
+    kept = rule_transfer.kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, registered.offsets)
     if kept.must_wait:
         log.info("runner %s waits for the end of an open batch: its rules move to the runner of that batch", runner)
     if kept.must_wait or not (rules.rules or kept.rules):
         return Done()
-    if not record_departure(runtime, taken, [each for each in moved if each[0] not in kept.rules], runner):
+    if not rule_transfer.record_departure(
+        runtime, taken, [each for each in moved if each[0] not in kept.rules], runner
+    ):
         return Again(request)
-    transfer = transfer_of(runner, registered.offsets, registered.arriving)
-    if (old := to_catch_up(transfer.behind, taken.rules.runners())) is not None:
+    transfer = rule_transfer.transfer_of(runner, registered.offsets, registered.arriving)
+    if (old := rule_transfer.to_catch_up(transfer.behind, taken.rules.runners())) is not None:
         log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
         return Again(PlanRequest(old, pools=request.pools))
     rules = rules.without(transfer.waiting)
     if kept.rules:
         rules = RuleSet.joined([rules, taken.rules.only(kept.rules)])
-    if not assign(runtime, taken, rules, runner):
+    if not rule_transfer.assign(runtime, taken, rules, runner):
         return Again(request)
-    until = lower_bounds(transfer.until, kept.until)
+    until = rule_transfer.lower_bounds(transfer.until, kept.until)
     return Consumer(rules, registered.offsets, until, bool(until or transfer.waiting))
 
 
@@ -305,12 +295,12 @@ def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: Rul
     return Done(batch.batch_id) if planned else Again(request)
 
 
-def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
+def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[rule_transfer.Arrival]) -> str | None:
     """Return the open batch that arriving rules wait for, if its runner has no rules any more, so that this run
     finishes it.
     """
     known = runtime.ledger.rules.in_force()
-    batch_id = orphaned_batch(arriving, known.runners if known is not None else {})
+    batch_id = rule_transfer.orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batches.get(batch_id)):
         return None
     log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)

@@ -24,25 +24,7 @@ from eventbridge.pipeline.settle.settlement import ChunkRows, batch_deliveries, 
 from eventbridge.policy.delivery_windows import next_opening, windows_of
 from eventbridge.runtime.claims import begin_settlement
 from eventbridge.runtime.runtime import Runtime
-from eventbridge.store import schemas
-from eventbridge.store.columns import (
-    NO_CODE,
-    NO_TIME,
-    coded,
-    codes_of,
-    column_of,
-    flag_column,
-    ids_of,
-    numbers_of,
-    same,
-    texts,
-    time_at,
-    time_code,
-    times,
-    times_of,
-    valid_of,
-    with_codes,
-)
+from eventbridge.store import columns, schemas
 
 #: Lane of an untried delivery: due at once, in the slow lane.
 _SLOW = "slow"
@@ -59,7 +41,7 @@ _DISABLED, _COPY_ON_HOLD = 0, 1  # indices in `Judge._hold_reasons`
 #: Columns of a delivery row that settle the delivery.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
 
-_SETTLEMENT = with_codes(schemas.SETTLEMENT)
+_SETTLEMENT = columns.with_codes(schemas.SETTLEMENT)
 _Flags = npt.NDArray[np.bool_]
 
 
@@ -104,7 +86,7 @@ class Judge:
         statuses = runtime.ledger.targets.statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(runtime, batch)
-        self._now = time_code(runtime.clock())
+        self._now = columns.time_code(runtime.clock())
         # One more value than chunks: for a row without a chunk, whose index is NO_CODE.
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
@@ -116,8 +98,10 @@ class Judge:
             *(chunk.hold_reason for chunk in chunks if chunk.hold_reason),
         }
         self._hold_reasons = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
-        codes = (self._hold_reasons.index(chunk.hold_reason) if chunk.hold_reason else NO_CODE for chunk in chunks)
-        self._on_hold_of_chunk = np.array([*codes, NO_CODE])
+        codes = (
+            self._hold_reasons.index(chunk.hold_reason) if chunk.hold_reason else columns.NO_CODE for chunk in chunks
+        )
+        self._on_hold_of_chunk = np.array([*codes, columns.NO_CODE])
 
     def settle(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
         """Settle rows of a delivery file; `table` has their MATCHED_COLUMNS.
@@ -126,17 +110,17 @@ class Judge:
         forgetting is not. None is due before it may be sent, nor while its target's window is closed. A delivery
         without a payload becomes a dead letter or, where a target dead-letters nothing, waits.
         """
-        responses = self._responses.of(ids_of(table["delivery_id"]))
+        responses = self._responses.of(columns.ids_of(table["delivery_id"]))
         chunk_of, attempts = self._chunk_rows.of(file, rows)
-        status, _ = codes_of(responses["status"])  # a rank: the dictionary is STATUS_RANK
-        found = status != NO_CODE
+        status, _ = columns.codes_of(responses["status"])  # a rank: the dictionary is STATUS_RANK
+        found = status != columns.NO_CODE
         status[~found] = _UNKNOWN
-        attempts = np.where(found, numbers_of(responses["attempts"]), attempts)
-        due_at = np.full(len(rows), NO_TIME)
-        hold_reason = np.full(len(rows), NO_CODE)
-        reason, detail = coded(responses["reason"]), coded(responses["detail"])
+        attempts = np.where(found, columns.numbers_of(responses["attempts"]), attempts)
+        due_at = np.full(len(rows), columns.NO_TIME)
+        hold_reason = np.full(len(rows), columns.NO_CODE)
+        reason, detail = columns.coded(responses["reason"]), columns.coded(responses["detail"])
 
-        failed = valid_of(table["failure"]) & ~found
+        failed = columns.valid_of(table["failure"]) & ~found
         waits = (status >= _RETRY) & ~failed
         if waits.any():
             due_at[waits] = self._due_at(table, responses, chunk_of)[waits]
@@ -147,26 +131,26 @@ class Judge:
             status[kept] = _RETRY
             due_at[kept] = self._now
             reason = _replaced(reason, failed, self._reasons(file, rows))
-            detail = _replaced(detail, failed, coded(table["failure"]))
+            detail = _replaced(detail, failed, columns.coded(table["failure"]))
         if self._shadows:
             over = (status != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
             status, reason = self._settle_shadows(status, reason, over, failed)
-            due_at[over], hold_reason[over] = NO_TIME, NO_CODE
+            due_at[over], hold_reason[over] = columns.NO_TIME, columns.NO_CODE
         if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
             dead = status == _DEAD
             status[dead], attempts[dead] = _RETRY, 0
             due_at[dead], hold_reason[dead] = self._now, _COPY_ON_HOLD
         return pa.Table.from_arrays(
             [
-                *(table["delivery_id"], coded(table["rule"]), coded(table["target"])),
-                column_of(self._chunk_ids[chunk_of], pa.int32(), chunk_of == NO_CODE),
-                same(file, len(rows)),
-                column_of(rows, pa.int32()),
-                texts(status, list(STATUS_RANK)),
-                column_of(attempts, pa.int32()),
-                times(due_at),
-                texts(np.where(status >= _RETRY, 0, NO_CODE), [_SLOW]),
-                texts(hold_reason, self._hold_reasons),
+                *(table["delivery_id"], columns.coded(table["rule"]), columns.coded(table["target"])),
+                columns.column_of(self._chunk_ids[chunk_of], pa.int32(), chunk_of == columns.NO_CODE),
+                columns.same(file, len(rows)),
+                columns.column_of(rows, pa.int32()),
+                columns.texts(status, list(STATUS_RANK)),
+                columns.column_of(attempts, pa.int32()),
+                columns.times(due_at),
+                columns.texts(np.where(status >= _RETRY, 0, columns.NO_CODE), [_SLOW]),
+                columns.texts(hold_reason, self._hold_reasons),
                 reason,
                 detail,
                 *(table[name] for name in ("published_at", "arrived_at", "not_before")),
@@ -179,18 +163,18 @@ class Judge:
         self, status: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
         """Return the statuses and reasons in which the rows `over` of shadows are settled."""
-        reasons = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
+        reasons = columns.texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
         return np.where(over, _DELIVERED, status), _replaced(reason, over, reasons)
 
     def _due_at(self, table: pa.Table, responses: pa.Table, chunk_of: Rows) -> Rows:
-        due_at = times_of(responses["due_at"])
-        due_at = np.where(due_at == NO_TIME, self._untried_due[chunk_of], due_at)
-        due_at = np.maximum(due_at, times_of(table["not_before"]))
+        due_at = columns.times_of(responses["due_at"])
+        due_at = np.where(due_at == columns.NO_TIME, self._untried_due[chunk_of], due_at)
+        due_at = np.maximum(due_at, columns.times_of(table["not_before"]))
         if self._windows:
             for target, its_rows in _rows_by_target(table).items():
                 if window := self._windows.get(target):
                     at, back = np.unique(due_at[its_rows], return_inverse=True)
-                    opens = [time_code(next_opening(window, time_at(each))) for each in at.tolist()]
+                    opens = [columns.time_code(next_opening(window, columns.time_at(each))) for each in at.tolist()]
                     due_at[its_rows] = np.array(opens)[back]
         return due_at
 
@@ -213,7 +197,7 @@ class Judge:
         for reason, its_rows in self._failures.get(file, {}).items():
             reasons[np.isin(rows, row_vectors.decode(its_rows))] = len(names)
             names.append(reason)
-        return texts(reasons, names)
+        return columns.texts(reasons, names)
 
 
 def _pause(chunk: Chunk) -> int:
@@ -231,8 +215,8 @@ def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str
 
 
 def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
-    rule_of, rules = codes_of(table["rule"])
-    target_of, targets = codes_of(table["target"])
+    rule_of, rules = columns.codes_of(table["rule"])
+    target_of, targets = columns.codes_of(table["target"])
     pairs = rule_of * len(targets) + target_of
     order = np.argsort(pairs, kind="stable")
     found, starts = np.unique(pairs[order], return_index=True)
@@ -249,5 +233,5 @@ def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _
 
 
 def _replaced(column: pa.DictionaryArray, where: _Flags, by: pa.DictionaryArray) -> pa.DictionaryArray:
-    plain = pc.if_else(flag_column(where), by.cast(pa.string()), column.cast(pa.string()))
+    plain = pc.if_else(columns.flag_column(where), by.cast(pa.string()), column.cast(pa.string()))
     return plain.dictionary_encode()
