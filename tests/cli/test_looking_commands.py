@@ -327,7 +327,7 @@ def test_a_missing_file_of_dead_letters_is_reported(delivered: Any, eventbridge:
     result = eventbridge("dead-letters", "list")
 
     assert result.code == 1
-    cause = r"The store file:\S+ has no file 'dead_letters/\S+'\. Put it back.*`eventbridge batch repair \S+ --dry-run`"
+    cause = r"The store file:\S+ has no file 'dead_letters/\S+'\. Restore it.*`eventbridge batch repair \S+ --dry-run`"
     assert re.match(rf"warning: dead letters were skipped: batch \S+ cannot be read: {cause}", result.err)
 
 

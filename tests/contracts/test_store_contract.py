@@ -161,7 +161,7 @@ def test_an_absent_value_is_missing(store: Store) -> None:
 
     for path in ("nothing", "a", "a/y", "b/x"):
         assert not store.exists(path)
-        reported = f"The store {store.uri} has no file '{path}'. Put it back.*EVENTBRIDGE_STORE_URI"
+        reported = f"The store {store.uri} has no file '{path}'. Restore it.*EVENTBRIDGE_STORE_URI"
         with pytest.raises(StoreFileMissing, match=reported):
             store.get(path)
         with pytest.raises(StoreFileMissing, match=reported):

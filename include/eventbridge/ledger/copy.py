@@ -50,8 +50,8 @@ def _refuse_full(here: sa.Connection, destination: Database) -> None:
     if full:
         shown = shown_url(destination.engine.url)
         raise UserError(
-            f"Ledger {shown} is not empty: it has rows in {', '.join(full)}. Copy into a database of its own, with "
-            "nothing but what `eventbridge ledger migrate` made; nothing was changed."
+            f"Ledger {shown} is not empty: it has rows in {', '.join(full)}. Copy into a new database that "
+            "only `eventbridge ledger migrate` has prepared. Nothing was changed."
         )
 
 

@@ -157,8 +157,8 @@ def prove_settled_by(connection: sa.Connection, batch_id: str, settlement: str) 
     first = connection.execute(SETTLEMENTS, {"of_batch": batch_id}).scalar()
     if first not in (None, settlement):
         raise SettledAgainError(
-            f"Batch {batch_id} was settled again by a repair while this was at work on it: what follows from its old "
-            "settlement counts for nothing. Run this again."
+            f"Batch {batch_id} was settled again by a repair at the same time, so the results of its old settlement "
+            "are not used. Run this again."
         )
 
 

@@ -13,7 +13,7 @@ from eventbridge.files import full_disk_message
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import shown_url
 
-_NO_REMEDY = "Run this again; if it stays, look at the database itself"
+_NO_REMEDY = "Run this again; if the error persists, check the database"
 
 
 class DatabaseFailure(Exception):

@@ -95,7 +95,7 @@ def _refuse_foreign(database: Database, connection: sa.Connection, stored: str |
     shown = shown_url(database.engine.url)
     if stored is not None and stored not in _known_revisions():
         raise LedgerError(
-            f"Ledger {shown} has revision {stored}, this version of eventbridge knows none after {HEAD}: "
+            f"Ledger {shown} has revision {stored}, but this version of eventbridge supports none after {HEAD}: "
             f"a newer version has migrated it. Install that version again; nothing was changed."
         )
     tables = sa.inspect(connection).get_table_names() if stored is None else []

@@ -121,6 +121,6 @@ def short_of_slots(streaming_runners: int, slots: int) -> str | None:
     runners = "runner is in" if streaming_runners == 1 else "runners are in"
     return (
         f"{streaming_runners} {runners} streaming mode, and core.parallelism of Airflow is {slots}: "
-        "with a streaming task of each there can be no standby, and nothing else runs, the retries neither. "
+        "their streaming tasks leave no slot for a standby or any other task, such as retries. "
         f"Set it to {2 * streaming_runners} or more, or leave some of them in batch mode"
     )

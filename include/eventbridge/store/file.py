@@ -292,6 +292,6 @@ def _disk_errors(verb: str, path: str, failed: type[StoreError] = StoreError) ->
     try:
         yield
     except OSError as error:
-        remedy = _REMEDIES.get(error.errno or 0, "Look at the disk, then let it run again.")
+        remedy = _REMEDIES.get(error.errno or 0, "Check the disk, then run this again.")
         kind = StoreError if error.errno in _OF_THE_PROCESS else failed
         raise kind(f"Cannot {verb} {path!r} in the store: {error.strerror or error}. {remedy}") from error

@@ -302,7 +302,7 @@ def _require_columns(path: str, file: pq.ParquetFile) -> None:
 def _damaged(path: str, why: str) -> StoreFileDamaged:
     return StoreFileDamaged(
         f"{path!r} is not the Parquet file that was written: {why.strip().rstrip('.')}. "
-        "Put it back from a copy of the store."
+        "Restore it from a copy of the store."
     )
 
 

@@ -66,8 +66,8 @@ class Store(Protocol):
 def missing(path: str, uri: str) -> StoreFileMissing:
     """Return the error for a file that should exist, with its remedy."""
     return StoreFileMissing(
-        f"The store {uri} has no file {path!r}. Put it back from a copy of the store, or point "
-        "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every file that is missing of "
+        f"The store {uri} has no file {path!r}. Restore it from a copy of the store, or point "
+        "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every missing file of "
         "committed batches, and `eventbridge batch repair BATCH` rebuilds most files of a batch."
     )
 
@@ -75,8 +75,8 @@ def missing(path: str, uri: str) -> StoreFileMissing:
 def gone(uri: str) -> StoreError:
     """Return the error for a store that disappeared while a process used it, such as an unmounted volume."""
     return StoreError(
-        f"The store {uri} is gone, or is another one than this process wrote to. Put it back, or mount it again: "
-        "into a new one this process writes nothing"
+        f"The store {uri} no longer exists, or is not the one that this process wrote to. Restore or mount it: "
+        "this process does not write into a new store"
     )
 
 

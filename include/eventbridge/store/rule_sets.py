@@ -61,5 +61,5 @@ def _from_store(store: Store, rule_set_hash: str, newest: RuleSet | None) -> Rul
     content = store.get(path)
     found = RuleSet.hash_of(content)
     if found != rule_set_hash:
-        raise StoreFileDamaged(f"{path} in {store.uri} holds the content {found}. Restore it from a backup.")
+        raise StoreFileDamaged(f"{path} in {store.uri} has the content {found}. Restore it from a backup.")
     return RuleSet.from_json(content.decode(), newest)

@@ -54,7 +54,7 @@ def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _superfluous(definition, "CONSTANT", "template", "steps")
     if "value" not in definition:
-        yield error_at("$", "a CONSTANT needs a value", None, "Write value: and what every delivery is to hold")
+        yield error_at("$", "a CONSTANT needs a value", None, "Write value: and the content of every delivery")
         return
     try:
         value = constant(definition["value"], "$.value")

@@ -17,11 +17,11 @@ def test_a_store_that_vanishes_is_not_created_again(sending: Sending) -> None:
     store.rename(store.with_name("away"))
     store.mkdir()
 
-    with pytest.raises(StoreError, match="is gone, or is another one"):
+    with pytest.raises(StoreError, match="no longer exists, or is not the one"):
         sending.runtime.store.put("outcomes/a", b"")
     assert list(store.iterdir()) == []
     store.rmdir()
-    with pytest.raises(StoreError, match="mount it again"):
+    with pytest.raises(StoreError, match="Restore or mount it"):
         sending.runtime.store.put("outcomes/a", b"")
     store.with_name("away").rename(store)
     sending.publish(1)

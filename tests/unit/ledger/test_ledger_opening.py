@@ -85,8 +85,8 @@ def test_a_relative_ledger_stays_where_it_was(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("bad", "reported"),
     [
-        pytest.param("nonsense", "cannot be read as one", id="no-url"),
-        pytest.param("postgresql://me:secret@host:port/db", "cannot be read as one", id="bad-port"),
+        pytest.param("nonsense", "is not a valid URL", id="no-url"),
+        pytest.param("postgresql://me:secret@host:port/db", "is not a valid URL", id="bad-port"),
         pytest.param("mysql://me:secret@host/db", r"mysql://me:\*\*\*@host/db", id="other-database"),
         pytest.param("sqlite://", "in memory is lost", id="memory"),
         pytest.param("sqlite:///:memory:", "in memory is lost", id="memory-by-name"),

@@ -126,7 +126,7 @@ def test_an_io_error_of_a_full_disk_is_reported_as_a_full_disk(file: Path) -> No
         "Ledger sqlite:////proc/ledger.sqlite: the disk is full, /proc has 0 bytes left. "
         "Free some space there, then run this again; nothing was lost."
     )
-    assert f"disk I/O error. Look at the disk that holds {file.parent}" in fault
+    assert f"disk I/O error. Check the disk that contains {file.parent}" in fault
 
 
 def test_a_damaged_ledger_is_reported(file: Path) -> None:

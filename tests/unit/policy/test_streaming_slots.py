@@ -7,8 +7,8 @@ def test_streaming_tasks_that_take_every_slot_are_reported() -> None:
     """A streaming task holds a slot as long as it lasts; one that is left is enough to say nothing."""
     assert short_of_slots(3, 4) is None
     assert short_of_slots(4, 4) == (
-        "4 runners are in streaming mode, and core.parallelism of Airflow is 4: with a streaming task of each "
-        "there can be no standby, and nothing else runs, the retries neither. "
+        "4 runners are in streaming mode, and core.parallelism of Airflow is 4: "
+        "their streaming tasks leave no slot for a standby or any other task, such as retries. "
         "Set it to 8 or more, or leave some of them in batch mode"
     )
     assert "1 runner is in streaming mode" in str(short_of_slots(1, 1))

@@ -272,7 +272,7 @@ def test_a_file_cut_short_is_damage(length: int) -> None:
     store = stored(25)
     store.put("x", store.get("x")[:length])
 
-    with pytest.raises(StoreFileDamaged, match=r"'x' is not the Parquet file.*[^.]\. Put it back from a copy"):
+    with pytest.raises(StoreFileDamaged, match=r"'x' is not the Parquet file.*[^.]\. Restore it from a copy"):
         read_table(store, "x")
 
 

@@ -137,7 +137,7 @@ def test_private_files_of_killed_writers_are_removed_after_a_day(tmp_path: Path)
         (errno.EXDEV, "one file system"),
         (errno.EMFILE, "ulimit"),
         (errno.ELOOP, "link there points back"),
-        (errno.ENETDOWN, "Look at the disk"),
+        (errno.ENETDOWN, "Check the disk"),
     ],
 )
 def test_a_refusal_of_the_disk_is_reported_with_a_remedy(tmp_path: Path, number: int, remedy: str) -> None:

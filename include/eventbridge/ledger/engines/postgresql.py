@@ -63,7 +63,7 @@ _ACTIVITY = "`SELECT pid, state, query FROM pg_stat_activity WHERE datname = cur
 _REMEDIES: Sequence[tuple[str, str]] = (
     (
         "password authentication failed",
-        "Correct the user or the password in EVENTBRIDGE_LEDGER_URL, or what its _CMD or _FILE gives",
+        "Correct the user or the password in EVENTBRIDGE_LEDGER_URL, or in the output of its _CMD or _FILE",
     ),
     ("no password supplied", "Write a password into EVENTBRIDGE_LEDGER_URL, or name a file with it (PGPASSFILE)"),
     (
@@ -88,7 +88,7 @@ _REMEDIES: Sequence[tuple[str, str]] = (
     ),
     (
         "statement timeout",
-        f"The server took longer than any statement of the ledger needs: see what holds it up with {_ACTIVITY}, then "
+        f"The server took longer than any statement of the ledger needs: find the cause with {_ACTIVITY}, then "
         "run this again",
     ),
     (

@@ -30,7 +30,7 @@ def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> 
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):  # its message may contain a password
-        raise SettingsError(f"The ledger's URL cannot be read as one. {_SET_URL}") from None
+        raise SettingsError(f"The ledger's URL is not a valid URL. {_SET_URL}") from None
     if "@" in (url.host or ""):
         raise SettingsError(
             f"The host in the ledger's URL has an @: is an @ of the password not escaped? Write it as %40. {_SET_URL}"

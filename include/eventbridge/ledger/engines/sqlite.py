@@ -52,18 +52,18 @@ class SqliteEngine:
         ),
         (
             "file is not a database",
-            "{file} is not a ledger: correct EVENTBRIDGE_LEDGER_URL, or put the ledger back from a backup",
+            "{file} is not a ledger: correct EVENTBRIDGE_LEDGER_URL, or restore the ledger from a backup",
         ),
         (
             "disk image is malformed",
-            "{file} is damaged: put the ledger back from a backup; the store still has every event and manifest",
+            "{file} is damaged: restore the ledger from a backup; the store still has every event and manifest",
         ),
         (
             _UNOPENABLE,
             "Make sure that the folder {folder} exists (`mkdir -p {folder}`) and that this process may write to it "
             "(`ls -ld {folder}`)",
         ),
-        (_IO_ERROR, "Look at the disk that holds {folder} (`dmesg`, `df -h {folder}`), then run this again"),
+        (_IO_ERROR, "Check the disk that contains {folder} (`dmesg`, `df -h {folder}`), then run this again"),
     )
 
     def __init__(self, url: URL, busy_timeout_seconds: float) -> None:

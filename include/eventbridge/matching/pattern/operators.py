@@ -296,7 +296,7 @@ def _read_anything_but_operator(value: Mapping[Any, Any], here: Location) -> nod
 
 def _read_excluded(name: str, value: Any, here: Location) -> nodes.Condition | None:
     if isinstance(value, Mapping):
-        remedy = 'Write strings; a prefix or suffix whatever its case is {"regex": "(?i)text.*"}.'
+        remedy = 'Write strings; for a prefix or suffix in any case, write {"regex": "(?i)text.*"}.'
         here.wrong("a string is expected, not an object", value, remedy)
         return None
     if value == "" and name in _NOT_EMPTY:

@@ -96,7 +96,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
             f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
             + "; ".join(map(str, wrong))
             + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
-            + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
+            + f"and if the error persists, run `eventbridge audit --batch {batch.batch_id}`"
         )
     files = _files(runtime, batch)
     _write_manifest(runtime, batch, reconciliation, first, files)

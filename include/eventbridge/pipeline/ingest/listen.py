@@ -134,7 +134,7 @@ class BatchPlanner:
         raise InfrastructureError(
             f"No batch of runner {request.runner!r} could be planned: in each of {MAX_ROUNDS} tries, another process "
             "put other rules in force or planned a batch. If two processes read different rule files, let all of them "
-            "read the same; else try again"
+            "read the same files; otherwise try again"
         )
 
     def _round(self, request: PlanRequest) -> Done | Again:

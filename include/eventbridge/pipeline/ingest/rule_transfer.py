@@ -177,7 +177,7 @@ def _error_message(runner: str, arrival: Arrival, further: int) -> str:
         )
     return (
         f"The {rules} moved from runner {arrival.old!r}, which no longer delivers for {them}, to {runner!r}, which is "
-        f"{further:,} events ahead: these would be missed. Give {them} a runner with a new name, which misses none"
+        f"{further:,} events ahead: these would be missed. Give {them} a runner with a new name, which misses no event"
     )
 
 

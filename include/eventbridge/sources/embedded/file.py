@@ -348,7 +348,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
         raise BusError(_sentence(path, "this is not an event bus", _REMEDIES[sqlite3.SQLITE_NOTADB]))
     if version != _VERSION:
         raise BusError(
-            _sentence(path, f"the bus has version {version}, this program knows version {_VERSION}", "Update it")
+            _sentence(path, f"the bus has version {version}, this program supports version {_VERSION}", "Update it")
         )
 
 

@@ -177,7 +177,7 @@ def refuse_final(servers: str, error: KafkaError, doing: str) -> None:
     if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
         return
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        why = "the topic meanwhile dropped the first offset of the range"
+        why = "the topic has dropped the first offset of the range since"
         raise BusError(f"Kafka at {servers}: {doing}: {why}. Run it again")
     raise bus_error(servers, doing, error)
 
@@ -268,7 +268,7 @@ class PartitionFollower:
             refuse_final(self._servers, error, _DOING)
             return
         fetched = self._fetched[Partition(message.topic() or "", "", message.partition() or 0)]
-        assert offset is not None, "what comes of a partition says where"
+        assert offset is not None, "each message of a partition has an offset"
         if error is None:
             fetched.put(offset, len(message), message)
         else:

@@ -101,7 +101,7 @@ def tree_problem(root: Node) -> Problem | None:
     try:
         size_of(root)
     except ValueTooLarge as too_large:
-        problem = f"calls inside one another may make more than {MAXIMUM_COUNT:,} times what they are given"
+        problem = f"calls inside one another may make more than {MAXIMUM_COUNT:,} times their input"
         remedy = "Use smaller numbers, or left(x, 100) for a text that stands for each part of another one"
         return too_large.node, problem, remedy
     return None
