@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -27,6 +27,7 @@ from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.load import load_rules
 from eventbridge.runtime.inbox import Inbox
+from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
@@ -228,9 +229,9 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
         }
     )
     clock = Clock(datetime.fromisoformat(made["at"]), timedelta(hours=given.ahead_hours))
-    opened = World.open(settings, connections_from_environment(environ), clock)
-    assert isinstance(opened, World)
-    return replace(opened, folder=folder, kind=made["kind"], spark=given.spark)
+    opened = open_runtime(settings, connections_from_environment(environ), clock)
+    of_runtime = {each.name: getattr(opened, each.name) for each in fields(Runtime)}
+    return World(**of_runtime, folder=folder, kind=made["kind"], spark=given.spark)
 
 
 def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool = False) -> None:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from unit.delivery.test_unjudged_deliveries import items, now
 
-from eventbridge.config.settings import Settings
 from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.engine import TargetRuns
+from eventbridge.delivery.http_loop import HttpLoop
 from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
@@ -31,16 +29,9 @@ from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
 
-@pytest.fixture
-def runtime(tmp_path: Path) -> Iterator[Runtime]:
-    settings = Settings.from_mapping({"EVENTBRIDGE_HOME": str(tmp_path)})
-    with closing(Runtime.open(settings, lambda name: pytest.fail(name))) as opened:
-        yield opened
-
-
-def engine_of(runtime: Runtime) -> TargetRuns:
+def engine_of(runtime: Runtime, loop: HttpLoop | None = None) -> TargetRuns:
     batch = Batch(new_batch_id(now()), "normal", "orders", "orders", "routed", "cafe", now())
-    return TargetRuns(runtime, batch, Stop(), Threads("test", 8))
+    return TargetRuns(runtime, batch, Stop(), Threads("test", 8), loop)
 
 
 def _no_lease(_rate: float, _wanted: int) -> Lease:
