@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: How often the state of a replay is queried: one row by its key, so that many triggers cost the ledger little.
 POLL_SECONDS = 1.0
 #: How long to wait before the next query after an error.
 _PAUSE_SECONDS = 5.0

@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+#: How long the command may take to end after SIGTERM, before it is killed.
 _PATIENCE_SECONDS = 10.0
+#: How often the guard checks whether the command still runs; an end of its parent it notices at once.
 _POLL_SECONDS = 1.0
 
 

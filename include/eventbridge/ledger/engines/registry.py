@@ -13,6 +13,7 @@ from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import shown_url
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 
+#: How long a transaction waits for another process's before it fails.
 BUSY_TIMEOUT_SECONDS = 30.0
 
 #: Scheme of the URL, without a driver -> factory of the engine from the URL and the seconds that a writer waits.

@@ -22,6 +22,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, Message
 
+#: How long a transaction waits for another process's before it fails, as with a file.
 BUSY_SECONDS = 30.0
 
 #: Buses have a separate schema, beside the ledger's tables.

@@ -27,6 +27,7 @@ BLOCK_BYTES: Final = 4 << 20
 #: How long the brokers may be silent while a range is read.
 SILENCE_SECONDS: Final = 30.0
 
+#: How long one poll waits: how soon a fatal error of the client, or the end of its silence, is noticed.
 _WAIT_SECONDS: Final = 0.5
 
 #: Valid times of messages are within `datetime`'s limits, less a year: ages are added to them.

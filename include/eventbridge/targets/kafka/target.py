@@ -40,6 +40,7 @@ _PERHAPS_ITS_BATCH: Final = frozenset(
     }
 )
 
+#: How long one call waits for results, while the sending thread can do nothing else.
 _WAIT_SECONDS: Final = 0.05
 
 

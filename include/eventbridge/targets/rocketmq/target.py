@@ -35,6 +35,7 @@ from eventbridge.targets.open import Opening
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.rocketmq.fields import RocketmqFields
 
+#: How long one call waits for results, while the sending thread can do nothing else.
 _WAIT_SECONDS: Final = 0.05
 
 

@@ -31,6 +31,7 @@ from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 _READS, _WRITES = 4, 2
 _MASTER: Final = "0"
+#: The pause before a request that a busy broker refused is sent again.
 _POLL_SECONDS: Final = 0.05
 
 Value = TypeVar("Value")

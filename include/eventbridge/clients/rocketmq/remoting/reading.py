@@ -28,6 +28,7 @@ _HOLD_MS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
 
+#: The pause before a pull is repeated that was refused by a busy broker, or that made no progress.
 _BUSY_SECONDS: Final = 0.02
 #: How often a broker must report a gap at an offset before it is accepted.
 _GAP_REPORTS: Final = 5
