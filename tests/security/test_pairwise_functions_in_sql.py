@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import CONFS
-from eventbridge.transform.sql.parser import parse_sql
+from eventbridge.transform.sql.parser import expression_problem, parse_sql
 from eventbridge.transform.sql.run_time_limits import EVENT_SIZE, MAXIMUM_COMPARED, MAXIMUM_HASHED, PAIRWISE
 
 _PAIRS = "data:x::array<array<int>>"
@@ -73,6 +73,14 @@ def test_members_may_all_have_the_same_hash(spark_server: SparkConnectServer) ->
 
         with pytest.raises(PySparkException, match=f"more than {MAXIMUM_HASHED} members, and {name} takes too long"):
             events.selectExpr(parse_sql(f"size({name}({arguments}))").written()).collect()
+
+
+def test_the_schema_of_a_variant_is_refused() -> None:
+    """Spark compares the fields of each object in an array with those of all before: 1 MB keeps a slot for minutes."""
+    problem, remedy = expression_problem("schema_of_variant(data)") or ("", "")
+
+    assert "schema_of_variant is no function that an expression may call" in problem
+    assert remedy == "Use json_object_keys(data:member::string)"
 
 
 def test_a_missing_array_stays_missing(spark_server: SparkConnectServer) -> None:

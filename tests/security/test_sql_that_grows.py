@@ -164,8 +164,6 @@ CALLS: Final = [
     "get_json_object(subject, '$')",
     "get_json_object(subject, '$[*]')",
     "is_variant_null(data:a)",
-    "schema_of_variant(data)",
-    "schema_of_variant(data:a)",
     "to_json(data)",
     "data:a",
     "data:a::string",

@@ -43,7 +43,7 @@ _CONDITIONS: Final = """
     coalesce/1- equal_null/2 if/3 ifnull/2 isnotnull/1 isnull/1 nullif/2 nullifzero/1 nvl/2 nvl2/3 zeroifnull/1
 """
 _DOCUMENTS: Final = """
-    get_json_object/2 is_variant_null/1 json_array_length/1 json_object_keys/1 parse_json/1 schema_of_variant/1
+    get_json_object/2 is_variant_null/1 json_array_length/1 json_object_keys/1 parse_json/1
     to_json/1 to_variant_object/1 try_parse_json/1 try_variant_get/2-3 variant_get/2-3
 """
 _COLLECTIONS: Final = """
@@ -113,5 +113,6 @@ INSTEAD: Final = {
     **dict.fromkeys(("from_json", "json_tuple"), "Use parse_json(text):member::type"),
     **dict.fromkeys(("count", "sum", "avg", "max", "min"), "Use aggregate, array_max or array_min over an array"),
     **dict.fromkeys(("explode", "inline", "stack", "posexplode"), "Use transform or filter over the array"),
+    "schema_of_variant": "Use json_object_keys(data:member::string)",
     **dict.fromkeys(("raise_error", "assert_true"), "Write a condition that is false, or missing: error"),
 }

@@ -162,7 +162,6 @@ _TIMES: Final = {
     "lcase": 3,
     "lower": 3,
     "mask": 4,
-    "schema_of_variant": 8,
     "to_char": 32,
     "to_varchar": 32,
     "translate": 4,
