@@ -35,7 +35,7 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
     )
 
 
-#: How often the plan is made again at most: a batch of another process may end earlier than its plan says.
+#: The longest pause before it plans once more: a batch of another process may end earlier than its plan says.
 _POLL_SECONDS = 1.0
 #: A run that waited longer would reach its timeout, and no run would continue; so it leaves the batch to the next run.
 PATIENCE_SECONDS = 60.0
