@@ -50,7 +50,7 @@ MAX_WAITING_FOR_BUSES: Final = 128
 MAX_BODY_READS: Final = 2
 MAX_WAITING_BODY_READS: Final = 256
 #: Larger bodies take too long to read among the calls that wait for the ledger only.
-SMALL_BYTES: Final = 64 * 1024
+SMALL_BYTES: Final = 256 * 1024
 
 _AGAIN: Final = "Send the call again after Retry-After"
 
