@@ -36,14 +36,14 @@ class ChildLate(Exception):
 class Child:
     """A running child process; one thread uses it at a time."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], variables: Sequence[str] = ()) -> None:
         # bufsize 0: a fork must not inherit half a message. A group of its own: its children end with it.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             bufsize=0,
-            env=child_environment(),
+            env=child_environment(variables),
             process_group=0,
         )
 
@@ -103,11 +103,15 @@ class Child:
 class Children:
     """The children of this process that run the `main` of one module."""
 
-    def __init__(self, module: str, what: str, *options: str, max_idle: int = 2) -> None:
-        """Take the module, what the process does as the end of a sentence, and options of Python."""
+    def __init__(self, module: str, what: str, *options: str, max_idle: int = 2, variables: Sequence[str] = ()) -> None:
+        """Take the module, what the process does as the end of a sentence, and options of Python.
+
+        `variables`: names of environment variables that the children get besides those of all children.
+        """
         program = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import main; main()"
         self._command = [sys.executable, "-W", "ignore", *options, "-c", program]
         self._what = what
+        self._variables = variables
         self._max_idle = max_idle
         self._idle: list[Child] = []
         self._lock = threading.Lock()
@@ -127,7 +131,7 @@ class Children:
     def start(self) -> Child:
         """Return a new child; raises InfrastructureError."""
         try:
-            return Child([*self._command, *sys.path])
+            return Child([*self._command, *sys.path], self._variables)
         except OSError as error:
             raise InfrastructureError(f"the process that {self._what} cannot be started: {error}") from error
 

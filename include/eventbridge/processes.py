@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -68,9 +68,9 @@ def check_cancelled() -> None:
         raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Request less")
 
 
-def child_environment() -> dict[str, str]:
-    """Return the variables of this process for a child without secrets."""
-    return {name: os.environ[name] for name in _NAMES if name in os.environ}
+def child_environment(more: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables of this process for a child without secrets, and `more` of them by name."""
+    return {name: os.environ[name] for name in (*_NAMES, *more) if name in os.environ}
 
 
 @cache

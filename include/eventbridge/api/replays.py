@@ -15,6 +15,7 @@ from eventbridge.replay.account import find_replay, replay_document
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
+from eventbridge.routing.compile_process import compilation
 from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
@@ -67,6 +68,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
     def made(runtime: Runtime) -> Any:
         replay_request = call.written().read(runtime.ledger.now(), runtime.rule_set())
         if call.dry_run:
+            compilation.wait()
             return survey(runtime, replay_request, PREVIEW_FILES)
         return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
 

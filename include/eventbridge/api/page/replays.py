@@ -25,6 +25,7 @@ from eventbridge.replay.account import find_replay, replay_document, replay_prog
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
+from eventbridge.routing.compile_process import compilation
 from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
@@ -94,6 +95,7 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
         return values
     try:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
+        compilation.wait()
         return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "max_files": PREVIEW_FILES}
     except UserError as error:  # a wrong value in the form, which is shown again
         return values | {"message": str(error)}
