@@ -22,7 +22,7 @@ from api.server import Installation, Server, order
 from eventbridge.api.call_pools import EXPENSIVE, MAX_RUNNING, MAX_WAITING, CallPool
 from eventbridge.errors import UserError
 from eventbridge.processes import TimeSpent
-from eventbridge.store import sql_sandbox
+from eventbridge.store import sql_messages, sql_sandbox
 from eventbridge.store.queries import COLUMNS, rows_where
 from eventbridge.store.sql_sandbox import SqlLimited
 
@@ -183,7 +183,7 @@ def test_other_calls_get_a_response_while_expensive_ones_fill_their_places(busy:
 
 def test_a_query_ends_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a disconnect and without a kill, the time limit ends it, and the message names the limit."""
-    monkeypatch.setattr(sql_sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sql_messages, "SECONDS", 1.0)
     began = time.monotonic()
     with pytest.raises(UserError, match="takes more than 1 s"):
         rows_where(COLUMNS.empty_table(), ENDLESS)
@@ -202,7 +202,7 @@ class Staying:
 
 def test_all_queries_of_a_call_have_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """A replay asks once for each file of the archive: the files do not multiply the time."""
-    monkeypatch.setattr(sql_sandbox, "SECONDS", 1.0)
+    monkeypatch.setattr(sql_messages, "SECONDS", 1.0)
     asked = 0
 
     def ask_for_each_file() -> None:
