@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from eventbridge.airflow.pools import AirflowPools
     from eventbridge.config.connection import Connection
     from eventbridge.policy.chunking import PoolSlots
-    from eventbridge.runtime.open import open_runtime
     from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -100,6 +99,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     """
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.matching.scan.progress import telling_progress
+    from eventbridge.runtime.open import open_runtime
     from eventbridge.telemetry.selection import telemetry_from_environment
 
     # The process ends with its task, so garbage collection need not scan the existing objects, which takes 0.3 s.
