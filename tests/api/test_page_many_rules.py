@@ -9,6 +9,7 @@ import pytest
 from fastapi import Request
 
 from eventbridge.api.page import values
+from eventbridge.api.page.overview import overview_values
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.runtime.open import open_runtime
@@ -79,7 +80,7 @@ def test_the_overview_shows_the_first_of_many_unhealthy_targets(runtime: Runtime
         runtime.ledger.targets.set_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
     request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
-    found = values.overview(runtime, request, "hour")
+    found = overview_values(runtime, request, "hour")
 
     assert [each.rule for each in found["unhealthy"]] == [f"rule-{number:03d}" for number in range(20)]
     assert len(found["status"].targets) == 30

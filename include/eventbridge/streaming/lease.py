@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from eventbridge.errors import EventBridgeError, StreamingLeaseTakenError
+from eventbridge.errors import EventBridgeError, InfrastructureError, StreamingLeaseTakenError
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.runtime import claims
 from eventbridge.runtime.runtime import Runtime
@@ -68,7 +68,8 @@ class Handoff:
 class LeaseKeeper:
     """A runner's streaming lease, renewed by its own thread.
 
-    `is_over` is True once the lease is lost, handed over or stopped, or at its bounds.
+    `is_over` is True once the lease is lost, handed over or stopped, or at its bounds. A streaming task that loses its
+    lease takes no more events, and sends nothing more (`open_batch.py`); then it fails with `refuse_if_lost`.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -102,6 +103,14 @@ class LeaseKeeper:
     def has_standby(self) -> bool:
         """Whether a standby is ready for a handover."""
         return self._standby is not None and not self.is_over
+
+    def refuse_if_lost(self) -> None:
+        """Raise InfrastructureError if another process has taken the lease."""
+        if self.lost.is_set():
+            raise InfrastructureError(
+                f"another process has taken the lease of runner {self._runner!r}, because this one was suspended "
+                "or could not reach the ledger. Nothing is lost; start this again if that process has ended"
+            )
 
     def note_events(self) -> None:
         """Record that events arrived, so that the streaming task is not idle."""

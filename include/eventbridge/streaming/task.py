@@ -21,8 +21,9 @@ from eventbridge.delivery.garbage_collection import no_garbage_collection
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.bus_offsets import repeat_bus_commits
 from eventbridge.pipeline.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
-from eventbridge.pipeline.ingest.listen import listen, repeat_bus_commits
+from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.ingest.open_batch import end_open, open_following
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.chunking import PoolSlots
@@ -80,11 +81,7 @@ def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds 
             make_ready(runtime, runner, bus)
         with lease:
             done = loop.run()
-        if lease.lost.is_set():
-            raise InfrastructureError(
-                f"another process has taken the lease of runner {runner!r}, because this one was suspended "
-                "or could not reach the ledger. Nothing is lost; start this again if that process has ended"
-            )
+        lease.refuse_if_lost()
         return done
 
 

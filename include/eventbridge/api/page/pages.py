@@ -12,6 +12,7 @@ from eventbridge.api.documents import DeadLetterQuery, run_for_caller
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page import values
 from eventbridge.api.page.forms import read_form, redirect_to
+from eventbridge.api.page.overview import lag_values, overview_values
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
 from eventbridge.api.payloads import HIDDEN, can_see_payloads, visible_actions
@@ -38,7 +39,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
     return _shown(
-        request, token, "overview", run_for_caller(request, lambda runtime: values.overview(runtime, request, span))
+        request, token, "overview", run_for_caller(request, lambda runtime: overview_values(runtime, request, span))
     )
 
 
@@ -153,7 +154,7 @@ def log_out(request: Request) -> Response:
 @asks_buses
 def lag(request: Request, token: _Viewer) -> Response:
     """Return the data of the panel on Airflow's home page."""
-    return Response(write_document(run_for_caller(request, values.lag)), media_type="application/json")
+    return Response(write_document(run_for_caller(request, lag_values)), media_type="application/json")
 
 
 @router.get("/lag.js")

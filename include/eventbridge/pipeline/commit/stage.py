@@ -11,13 +11,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.errors import BusError, OffsetGapError, ReconciliationError
+from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import Fingerprint, delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
 from eventbridge.model.file_detail import LandedRange, RoutedSlice
 from eventbridge.model.partition import LastMessage, Partition
 from eventbridge.model.pending import DeferredMatch
 from eventbridge.model.row_vectors import Rows
+from eventbridge.pipeline.bus_offsets import commit_to_bus
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stats import stats_of
 from eventbridge.pipeline.commit.traces import report_traces
@@ -27,7 +28,6 @@ from eventbridge.pipeline.settle.statuses import MATCHED_COLUMNS, Judge
 from eventbridge.policy.quality import failed_expectations
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation, differences, settles_all
 from eventbridge.runtime.batch_files import naming_the_repair
-from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.operational_events import publish_operational_events
 from eventbridge.runtime.quotas import count_batch
@@ -63,23 +63,6 @@ def commit(runtime: Runtime, batch_id: str) -> bool:
         return False
     if batch.kind == "normal" and batch.bus_committed_at is None:
         commit_to_bus(runtime, batch)
-    return True
-
-
-def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
-    """Commit the ledger's offsets of a batch's runner on the bus; False and an alarm if the bus refuses."""
-    bus = runtime.rules_of(batch).buses[batch.bus]
-    try:
-        source = runtime.open_source(bus)
-        try:
-            refuse_other_log(runtime, batch.runner, bus, source)
-            source.commit(batch.runner, runtime.ledger.offsets.committed(batch.runner))
-        finally:
-            source.close()
-    except (BusError, OffsetGapError) as error:
-        log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
-        return False
-    runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
     return True
 
 

@@ -8,10 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from eventbridge.errors import BusError, InfrastructureError, NotFoundError, OffsetGapError, RuleFileError, UserError
+from eventbridge.errors import InfrastructureError, NotFoundError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.partition import Partition
+from eventbridge.pipeline.bus_offsets import repeat_bus_commits
 from eventbridge.pipeline.ingest import rule_transfer
 from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, max_events
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
@@ -340,29 +341,3 @@ def _ranges(
     # The few events of another topic would wait for the whole of a large batch.
     limit = max_events(runtime, runner, most, available if len(bus.source.topics) == 1 else 0)
     return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=available > limit)
-
-
-def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
-    """Commit offsets on the bus that an earlier commit could not; if that fails too, leave it to the next listen.
-
-    It commits the current offsets of the ledger, which is the source of truth: the end of an old batch would move the
-    group back.
-    """
-    outstanding = runtime.ledger.settlement.bus_commits_outstanding(runner)
-    if not outstanding:
-        return
-    newest = outstanding[-1]
-    try:
-        bus = runtime.rule_set().buses.get(newest.bus) or runtime.rules_of(newest).buses[newest.bus]
-        with closing(runtime.open_source(bus)) as source:
-            refuse_other_log(runtime, runner, bus, source)
-            standing = runtime.ledger.offsets.committed(runner)
-            source.commit(
-                runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
-            )
-    # An error in the current rules, or of the current bus, does not stop an open batch.
-    except (BusError, OffsetGapError, RuleFileError) as error:
-        log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
-        return
-    for batch in outstanding:
-        runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
