@@ -1,4 +1,4 @@
-"""Plans the work of a push for each target of its chunk: one run, the runs of an ordered target, or only rows."""
+"""Plans the work for each target of a chunk: one run, the runs of an ordered target, or only rows."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from functools import cached_property, partial
 from eventbridge.config.connection import Connection, RemembersConnections
 from eventbridge.delivery.admission import Pace, Pause, RunBreaker, admission, must_wind_down
 from eventbridge.delivery.by_block import Block, BlockDeliveries, LiveBlocks, blocks_of
-from eventbridge.delivery.by_span import Span, SpanDeliveries, spans_of
+from eventbridge.delivery.by_span import SpanDeliveries, spans_of
 from eventbridge.delivery.live import LiveDeliveries, LiveQueue
 from eventbridge.delivery.ordered_runs import ordered_deliveries
 from eventbridge.delivery.outstanding import Item, ReadPiece, items_of
 from eventbridge.delivery.per_delivery import SingleDeliveries
 from eventbridge.delivery.rows import OutcomeRows, unsent_row
-from eventbridge.delivery.run import RunSettings, TargetRun
+from eventbridge.delivery.run import Deliveries, RunSettings, TargetRun
 from eventbridge.delivery.segments import BestOutcome
 from eventbridge.model.batch import Batch
-from eventbridge.model.chunk import Chunk, Piece
+from eventbridge.model.chunk import Chunk
 from eventbridge.model.outcome import DeadLettered
 from eventbridge.model.redelivery import Redrive, Replay
 from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
-from eventbridge.policy.breaker import pause_of
+from eventbridge.policy.breaker import Admission, pause_of
 from eventbridge.policy.delivery_windows import in_time, missed
 from eventbridge.policy.response_to_outcome import expired, too_early
 from eventbridge.rules import Target as TargetRule
@@ -62,38 +62,31 @@ class ChunkRuns:
         runs: list[TargetRun] = []
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
-            status = None if self._is_shadow(spec) else statuses.get((rule, target))
-            if self._overrides.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
-                if spec is not None:
-                    self._in_time(self._items(spec, found, done), spec, in_order=False)
-                continue  # without an outcome: settlement puts it on hold
-            of_target = self._runs_of_target(rule, target, spec, status, found, done)
-            pause = Pause()
-            if (until := pause_of(status, self.runtime.clock())) is not None:
-                pause.ask(until)
-            for run in of_target:
-                run.limit(pause, self._redrive_pace())
-            runs += of_target
+            on_hold = bool(self.overrides.hold_reason(rule, target)) or (rule in rules and not rules[rule].enabled)
+            if spec is not None:
+                runs += _TargetPlan(self, rule, spec, statuses.get((rule, target)), found, done).runs(on_hold=on_hold)
+            elif not on_hold:
+                removed = DeadLettered("rule_removed", f"no rule file names {rule}/{target} any more")
+                self.dead_letter(items_in(found, done), removed)
         return runs
 
-    def _is_shadow(self, spec: TargetRule | None) -> bool:
-        """Return whether a target is a shadow; deliveries that were pending while it was not are treated as any."""
-        return spec is not None and spec.shadow_of is not None and self.batch.routes
-
-    @property
-    def _judges_speed(self) -> bool:
-        return self.live is None and self.batch.kind == "normal"
+    def dead_letter(self, items: Iterable[Item], end: DeadLettered) -> None:
+        """Put rows that dead-letter deliveries without an attempt."""
+        now = self.runtime.clock()
+        self.rows.put_all(unsent_row(item, end, now) for item in items)
 
     @cached_property
-    def _overrides(self) -> OperatorOverrides:
+    def overrides(self) -> OperatorOverrides:
+        """What operators set."""
         return self.runtime.ledger.overrides.in_effect()
 
     @cached_property
-    def _connections(self) -> SharedConnections:
+    def connections(self) -> SharedConnections:
+        """The connections of the targets."""
         return SharedConnections(self.runtime.connections)
 
     @cached_property
-    def _limited(self) -> tuple[str, float] | None:
+    def limited(self) -> tuple[str, float] | None:
         """The redrive or replay that the batch belongs to, and its rate, if it has one."""
         ledger = self.runtime.ledger
         found: Redrive | Replay | None = None
@@ -106,180 +99,197 @@ class ChunkRuns:
             return None
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
 
-    def _redrive_pace(self) -> Pace | None:
+    def redrive_pace(self) -> Pace | None:
         """Return the pace of the redrive; its tokens are kept beside those of targets, under an empty rule name."""
-        if self._limited is None:
+        if self.limited is None:
             return None
-        name, rate = self._limited
+        name, rate = self.limited
         return Pace(partial(self.runtime.ledger.targets.lease_tokens, "", name), rate)
 
-    def _runs_of_target(
+
+class _TargetPlan:
+    """The runs of one target of a chunk: of one kind, which depends on the target, its status and the deliveries."""
+
+    def __init__(
         self,
+        chunk_runs: ChunkRuns,
         rule: str,
-        target: str,
-        spec: TargetRule | None,
+        spec: TargetRule,
         status: TargetStatus | None,
         found: Sequence[ReadPiece],
         done: Mapping[bytes, BestOutcome],
-    ) -> Sequence[TargetRun]:
-        if spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans":
-            return self._spans(rule, spec, status, spans_of(found, done))
-        blocks = self._blocks(rule, spec, status, found) if not done else None
-        queue = self.live.get((rule, target)) if self.live is not None else None
-        if blocks is not None:
-            assert spec is not None, "without it there are no blocks"
-            if queue is not None:
-                return [TargetRun(self._settings(rule, spec, status), LiveBlocks(queue), queue)]
-            return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
-        if (
-            queue is not None
-            and isinstance(spec, HttpFields)
-            and admission(self.runtime, self.batch, status, self.until) == "all"
-        ):
-            live = LiveDeliveries(queue, spec.deliver_within_seconds)
-            return [TargetRun(self._settings(rule, spec, status), live, queue)]
-        in_order = spec is not None and spec.ordered and (status is None or status.state != "disabled")
-        items = self._in_time(self._items(spec, found, done), spec, in_order=in_order)
-        runs: list[TargetRun] = []
-        if spec is not None and in_order:
-            items = [item for item in items if item.request.order_key is None]
-            if status is None or not must_wind_down(status, self.batch, self.runtime.ledger.now()):
-                runs += self._ordered(rule, spec, [each.piece for each in found], done)
-        if items:
-            runs += self._unordered((rule, target), spec, status, items)
+    ) -> None:
+        self._all = chunk_runs
+        self._runtime, self._batch = chunk_runs.runtime, chunk_runs.batch
+        self._rule, self._spec = rule, spec
+        # deliveries that were pending before the target became a shadow are treated as any
+        self._is_shadow = spec.shadow_of is not None and self._batch.routes
+        self._status = None if self._is_shadow else status
+        self._found, self._done = found, done
+        self._queue = chunk_runs.live.get((rule, spec.name)) if chunk_runs.live is not None else None
+
+    def runs(self, *, on_hold: bool) -> Sequence[TargetRun]:
+        """Return the runs; deliveries that are decided without a run have their rows at once.
+
+        `on_hold`: only those that are too late have an outcome, and settlement puts the others on hold.
+        """
+        if on_hold:
+            self._in_time(self._items(), in_order=False)
+            return []
+        runs = self._of_kind()
+        pause = Pause()
+        if (until := pause_of(self._status, self._runtime.clock())) is not None:
+            pause.ask(until)
+        for run in runs:
+            run.limit(pause, self._all.redrive_pace())
         return runs
 
-    def _unordered(
-        self, key: tuple[str, str], spec: TargetRule | None, status: TargetStatus | None, items: list[Item]
-    ) -> Sequence[TargetRun]:
-        rule, target = key
-        if spec is None:
-            self._dead_letter(items, DeadLettered("rule_removed", f"no rule file names {rule}/{target} any more"))
+    @cached_property
+    def _admitted(self) -> Admission:
+        """What may be sent to the target; read once, because reading it may claim the target's probe."""
+        return admission(self._runtime, self._batch, self._status, self._all.until)
+
+    def _of_kind(self) -> Sequence[TargetRun]:
+        spec, queue = self._spec, self._queue
+        if self._takes == "spans":
+            return self._spans()
+        if (blocks := self._blocks()) is not None:
+            if queue is not None:
+                return [self._run(LiveBlocks(queue), queue)]
+            return [self._run(BlockDeliveries(blocks))] if blocks else []
+        if queue is not None and isinstance(spec, HttpFields) and self._admitted == "all":
+            return [self._run(LiveDeliveries(queue, spec.deliver_within_seconds), queue)]
+        in_order = spec.ordered and (self._status is None or self._status.state != "disabled")
+        items = self._in_time(self._items(), in_order=in_order)
+        if not in_order:
+            return self._unordered(items)
+        without_key = [item for item in items if item.request.order_key is None]
+        return [*self._ordered(), *self._unordered(without_key)]
+
+    def _spans(self) -> Sequence[TargetRun]:
+        spans = spans_of(self._found, self._done)
+        if not spans or self._admitted == "none":
+            return []  # without an outcome: settlement makes them pending, or holds them, until they expire
+        return [self._run(SpanDeliveries(spans))]
+
+    def _unordered(self, items: list[Item]) -> Sequence[TargetRun]:
+        if not items:
             return []
-        admitted = admission(self.runtime, self.batch, status, self.until)
-        if admitted == "none":
+        if self._admitted == "none":
             # the rest keeps no outcome: settlement makes it pending, or holds it
-            self._dead_letter_expired(items, spec)
-        elif ready := defer_early(items, spec.deliver_between, self.runtime.clock(), self.rows):
-            settings = self._settings(rule, spec, status, probing=admitted == "probes")
-            return [TargetRun(settings, SingleDeliveries(ready))]
+            self._dead_letter_expired(items)
+        elif ready := defer_early(items, self._spec.deliver_between, self._runtime.clock(), self._all.rows):
+            return [self._run(SingleDeliveries(ready))]
         return []
 
-    def _spans(
-        self, rule: str, spec: TargetRule, status: TargetStatus | None, spans: Sequence[Span]
-    ) -> Sequence[TargetRun]:
-        admitted = admission(self.runtime, self.batch, status, self.until) if spans else "none"
-        if admitted == "none":  # they keep no outcome: settlement makes them pending, or holds them, until they expire
-            return []
-        settings = self._settings(rule, spec, status, probing=admitted == "probes")
-        return [TargetRun(settings, SpanDeliveries(spans))]
+    def _ordered(self) -> Iterator[TargetRun]:
+        status, batch, spec = self._status, self._batch, self._spec
+        if status is not None and must_wind_down(status, batch, self._runtime.ledger.now()):
+            return
+        pieces = [each.piece for each in self._found]
+        for deliveries in ordered_deliveries(self._runtime, batch, self._all.chunk, pieces, self._done, spec):
+            settings = self._settings(self._breaker(opens=False), None)
+            yield TargetRun(replace(settings, follows_others=False), deliveries)
 
-    def _items(
-        self, spec: TargetRule | None, found: Iterable[ReadPiece], done: Mapping[bytes, BestOutcome]
-    ) -> list[Item]:
-        within = spec.deliver_within_seconds if spec is not None else None
-        return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within)]
+    def _items(self) -> list[Item]:
+        return items_in(self._found, self._done, self._spec.deliver_within_seconds)
 
-    def _in_time(self, items: list[Item], spec: TargetRule | None, *, in_order: bool) -> list[Item]:
+    def _in_time(self, items: list[Item], *, in_order: bool) -> list[Item]:
         """Return the items that are not too late, and dead-letter the others; items `in_order` wait for their turn."""
-        if spec is None or spec.deliver_within_seconds is None:
+        if self._spec.deliver_within_seconds is None:
             return items
-        now, kept = self.runtime.clock(), []
+        now, kept = self._runtime.clock(), []
         for item in items:
             waits_its_turn = in_order and item.request.order_key is not None
             if not waits_its_turn and (end := missed(item.deadline_at, now)) is not None:
-                self._dead_letter([item], end)
+                self._all.dead_letter([item], end)
             else:
                 kept.append(item)
         return kept
 
-    def _blocks(
-        self, rule: str, spec: TargetRule | None, status: TargetStatus | None, found: Iterable[ReadPiece]
-    ) -> list[Block] | None:
-        """Return the deliveries of a target as blocks; None if each must be handled, or sent, by itself."""
-        if spec is None or spec.ordered or spec.deliver_between is not None or spec.deliver_within_seconds is not None:
+    def _blocks(self) -> list[Block] | None:
+        """Return the deliveries as blocks; None if each must be handled, or sent, by itself."""
+        spec, status = self._spec, self._status
+        if self._done or self._takes != "blocks":
             return None
-        if self._overrides.rate(rule, spec.name, spec.rate_per_second) is not None:
+        if spec.ordered or spec.deliver_between is not None or spec.deliver_within_seconds is not None:
             return None
-        if self._limited is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
+        if self._rate is not None or self._all.limited is not None:
             return None
-        ramped = status is not None and status.until is not None and status.until > self.runtime.clock()
+        ramped = status is not None and status.until is not None and status.until > self._runtime.clock()
         if ramped or (status is not None and status.state != "ok"):
             return None
         blocks: list[Block] = []
-        for each in found:
+        for each in self._found:
             of_piece = blocks_of(each)
             if of_piece is None:
                 return None
             blocks += of_piece
         return blocks
 
-    def _ordered(
-        self,
-        rule: str,
-        spec: TargetRule,
-        pieces: Sequence[Piece],
-        done: Mapping[bytes, BestOutcome],
-    ) -> Iterator[TargetRun]:
-        for deliveries in ordered_deliveries(self.runtime, self.batch, self.chunk, pieces, done, spec):
-            settings = self._settings(rule, spec, None)
-            breaker = RunBreaker(
-                rule,
-                spec.name,
-                disable_after_seconds=spec.disable_after_seconds,
-                opens=False,
-                judges_speed=self._judges_speed and not self._is_shadow(spec),
-            )
-            yield TargetRun(replace(settings, breaker=breaker, follows_others=False), deliveries)
+    @property
+    def _takes(self) -> str:
+        return TARGET_TYPES.get(self._spec.type).takes(self._spec)
 
-    def _settings(
-        self, rule: str, spec: TargetRule, status: TargetStatus | None, *, probing: bool = False
-    ) -> RunSettings:
-        """Return the settings of a run."""
-        ramp_until = status.until if status is not None and not probing else None
+    @property
+    def _rate(self) -> float | None:
+        return self._all.overrides.rate(self._rule, self._spec.name, self._spec.rate_per_second)
+
+    def _run(self, deliveries: Deliveries, queue: LiveQueue | None = None) -> TargetRun:
+        status, probes = self._status, self._admitted == "probes"
+        breaker = self._breaker(opens=not self._is_shadow, probed=status if probes else None)
+        ramp_until = status.until if status is not None and not probes else None
+        return TargetRun(self._settings(breaker, ramp_until), deliveries, queue)
+
+    def _breaker(self, *, opens: bool, probed: TargetStatus | None = None) -> RunBreaker:
+        return RunBreaker(
+            self._rule,
+            self._spec.name,
+            probed=probed,
+            disable_after_seconds=self._spec.disable_after_seconds,
+            opens=opens,
+            # of a chunk, the next batch waits for the runs, so that they must find out a slow target
+            judges_speed=self._all.live is None and self._batch.kind == "normal" and not self._is_shadow,
+        )
+
+    def _settings(self, breaker: RunBreaker, ramp_until: datetime | None) -> RunSettings:
+        runtime, rule, spec = self._runtime, self._rule, self._spec
+        connections = self._all.connections
         return RunSettings(
             rule,
             spec.name,
-            open_target=partial(self.runtime.open_target, rule, spec, self._connections.for_target()),
-            opens_at_once=partial(self._connections.knows, spec.connection if isinstance(spec, HttpFields) else None),
+            open_target=partial(runtime.open_target, rule, spec, connections.for_target()),
+            opens_at_once=partial(connections.knows, spec.connection if isinstance(spec, HttpFields) else None),
             policy=spec.retry,
-            breaker=RunBreaker(
-                rule,
-                spec.name,
-                probed=status if probing else None,
-                disable_after_seconds=spec.disable_after_seconds,
-                opens=not self._is_shadow(spec),
-                judges_speed=self._judges_speed and not self._is_shadow(spec),
-            ),
-            pace=Pace(
-                partial(self.runtime.ledger.targets.lease_tokens, rule, spec.name),
-                self._overrides.rate(rule, spec.name, spec.rate_per_second),
-                ramp_until,
-            ),
-            until=self.until,
-            clock=self.runtime.clock,
-            stop=self.stop,
-            rows=self.rows,
+            breaker=breaker,
+            pace=Pace(partial(runtime.ledger.targets.lease_tokens, rule, spec.name), self._rate, ramp_until),
+            until=self._all.until,
+            clock=runtime.clock,
+            stop=self._all.stop,
+            rows=self._all.rows,
             window=spec.deliver_between,
-            slow_lane=self.batch.kind != "normal",
+            slow_lane=self._batch.kind != "normal",
             uses_transfer_slot=isinstance(spec, HttpFields),
-            shadow=self._is_shadow(spec),
+            shadow=self._is_shadow,
             timeout_seconds=spec.timeout_seconds,
             in_flight=_in_flight(spec),
             rate_of_file=spec.rate_per_second,
-            retry_after_max=timedelta(seconds=self.runtime.settings.retry_after_max_delay),
+            retry_after_max=timedelta(seconds=runtime.settings.retry_after_max_delay),
         )
 
-    def _dead_letter(self, items: Iterable[Item], outcome: DeadLettered) -> None:
-        now = self.runtime.clock()
-        self.rows.put_all(unsent_row(item, outcome, now) for item in items)
-
-    def _dead_letter_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
-        now = self.runtime.clock()
+    def _dead_letter_expired(self, items: Iterable[Item]) -> None:
+        now = self._runtime.clock()
         for item in items:
-            outcome = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)
-            if outcome is not None:
-                self._dead_letter([item], outcome)
+            end = expired(self._spec.retry, item.arrived_at, item.on_hold_seconds, now)
+            if end is not None:
+                self._all.dead_letter([item], end)
+
+
+def items_in(
+    found: Iterable[ReadPiece], done: Mapping[bytes, BestOutcome], within_seconds: float | None = None
+) -> list[Item]:
+    """Return the deliveries of pieces one by one, without those that are `done`."""
+    return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within_seconds)]
 
 
 def _in_flight(spec: TargetRule) -> int:
