@@ -120,7 +120,7 @@ class HttpLoop:
         return has_left
 
     def wake(self) -> None:
-        """Signal that a live run in a thread has ended with work left; any thread may call it."""
+        """Signal that a live run has ended with work left; any thread may call it."""
         self._has_left = True
         if (engine := self._engine) is not None:
             engine.wake()
@@ -149,7 +149,6 @@ class HttpLoop:
         try:
             while self._fresh or self._tasks:
                 self._step(engine, _TICK_SECONDS)
-                self._has_left = False
         except BaseException as error:  # an error of the loop fails the push; an error of a run stays with the run
             self._fail(error)
         engine.close()
@@ -210,7 +209,6 @@ class HttpLoop:
             step = next(task.steps)
         except StopIteration:
             self._drop(task)
-            self._has_left = self._has_left or bool(task.run.queue)
             return
         if step is None:
             task.waits = "news"

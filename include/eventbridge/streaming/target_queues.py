@@ -97,13 +97,6 @@ class TargetQueues:
     def poll(self) -> None:
         """Begin runs for waiting deliveries of idle targets; waits for none."""
         for run in self.engine.take_ended():
-            key = run.report.rule, run.report.target
-            del self._runs[key]
-            live = self._live.pop(key, None)
-            self._leaving.discard(key)
-            self._keeping.discard(key)
-            if live and run.report.crashed is None and not self._wound_down:
-                self._waiting[key][:0] = iter(live.take, None)
             self._end(run)
         if self._before is not None and self._before.engine.is_closed:
             self._before = None
@@ -131,6 +124,7 @@ class TargetQueues:
         """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their timeout has passed."""
         if self.engine.is_closed:
             return
+        self._wound_down = True
         self._waiting.clear()
         self.engine.close()
         for run in self.engine.take_ended():
@@ -181,7 +175,17 @@ class TargetQueues:
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
-        """Report a run's attempts to the breaker, and log a crash, whose deliveries are left to the close."""
+        """Put what the run left back into the queue of its target, and report its attempts to the breaker.
+
+        After a crash, which is logged, its deliveries are left to the close.
+        """
+        key = run.report.rule, run.report.target
+        del self._runs[key]
+        live = self._live.pop(key, None)
+        self._leaving.discard(key)
+        self._keeping.discard(key)
+        if live and run.report.crashed is None and not self._wound_down:
+            self._waiting[key][:0] = iter(live.take, None)
         if run.report.crashed is not None:
             log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
         tally = run.tally()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from unit.delivery.test_engine import engine_of
 
 from eventbridge.delivery.admission import Pace, RunBreaker
 from eventbridge.delivery.http_loop import HttpLoop
@@ -18,6 +19,7 @@ from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.policy.rate_limit import Lease
 from eventbridge.rules.model import RetryPolicy
+from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.credentials import Credentials
@@ -61,16 +63,16 @@ def over(queue: LiveQueue) -> TargetRun:
 
 
 @pytest.mark.parametrize("count", [0, 1])
-def test_a_live_run_that_ends_with_something_left_ends_the_turn(count: int) -> None:
+def test_a_live_run_that_ends_with_something_left_ends_the_turn(count: int, runtime: Runtime) -> None:
     """The next run needs it, and would begin only after the turn; a run that leaves nothing does not end the turn."""
     loop, queue = HttpLoop([], Threads("test", 1)), LiveQueue()
     for _ in range(count):
         piece = Piece("", rowset.run(0, 0), 1, 2, "orders", "crm")
         queue.put(ReadPiece(piece, 1, 0, pa.table, list))
-    run = over(queue)
-    loop.add(run)
+    run, engine = over(queue), engine_of(runtime, loop)
+    engine.start([run])
 
-    has_left = loop.run_for(5.0 if count else 0.5)
+    has_left = engine.rest(5.0 if count else 0.5)
 
     assert (run.has_ended, run.report.crashed, has_left, bool(queue)) == (True, None, bool(count), bool(count))
     loop.close()
