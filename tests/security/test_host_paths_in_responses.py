@@ -172,11 +172,12 @@ def test_a_new_route_hides_the_folders(kind: str, method: str, tmp_path: Path) -
 
 def test_a_form_keeps_the_text_that_is_sent_again(tmp_path: Path) -> None:
     """An event with a path of the installation is shown as it was pasted: what is sent again is the same event."""
-    pasted = json.dumps(order(2, data={"file": f"{tmp_path}/home/files/x.jsonl"}))
+    path = str(tmp_path / "home" / "files" / "x.jsonl")
+    pasted = json.dumps(order(2, data={"file": path}))
     with Server(installed(tmp_path)) as server, clients(server) as client:
         response = posted(client, "crm", body=pasted)
 
-    assert f"{tmp_path}/home/files/x.jsonl" in response.text.partition("<textarea")[2].partition("</textarea>")[0]
+    assert path in response.text.partition("<textarea")[2].partition("</textarea>")[0]
 
 
 def test_errors_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
-from functools import lru_cache, partial
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Final
@@ -45,6 +45,13 @@ class HostPaths:
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
+        self._known: tuple[Settings, _Paths] | None = None
+
+    def _paths(self, settings: Settings) -> _Paths:
+        """Return the replacement for an installation; resolving its folders costs more than a small call."""
+        if self._known is None or self._known[0] is not settings:
+            self._known = settings, _Paths.of(settings)
+        return self._known[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a call."""
@@ -62,12 +69,19 @@ class HostPaths:
             body.extend(message.get("body", b""))
             if message.get("more_body", False):
                 return
-            content = await _hidden(scope, bytes(body), is_page=_type(begin).startswith("text/html"))
+            content = await self._hidden(scope, bytes(body), is_page=_type(begin).startswith("text/html"))
             MutableHeaders(scope=begin)["content-length"] = str(len(content))
             await send(begin)
             await send({"type": "http.response.body", "body": content})
 
         await self._app(scope, receive, send_without_paths if scope["type"] == "http" else send)
+
+    async def _hidden(self, scope: Scope, body: bytes, *, is_page: bool) -> bytes:
+        runtime: Runtime | None = getattr(scope["app"].state, "runtime", None)
+        if runtime is None:
+            return body
+        hidden = partial(self._paths(runtime.settings).hidden, body, is_page=is_page)
+        return await asyncio.to_thread(hidden) if len(body) > _LARGE else hidden()
 
 
 def _is_exempt(scope: Scope, begin: Message) -> bool:
@@ -77,14 +91,6 @@ def _is_exempt(scope: Scope, begin: Message) -> bool:
 
 def _type(begin: Message) -> str:
     return Headers(raw=begin["headers"]).get("content-type", "")
-
-
-async def _hidden(scope: Scope, body: bytes, *, is_page: bool) -> bytes:
-    runtime: Runtime | None = getattr(scope["app"].state, "runtime", None)
-    if runtime is None:
-        return body
-    hidden = partial(_Paths.of(runtime.settings).hidden, body, is_page=is_page)
-    return await asyncio.to_thread(hidden) if len(body) > _LARGE else hidden()
 
 
 class _Paths:
@@ -99,7 +105,8 @@ class _Paths:
     @classmethod
     def of(cls, settings: Settings) -> _Paths:
         """Return the replacement for an installation."""
-        return _paths(tuple(_folders(settings)))
+        folders = [each for each in _folders(settings) if each[0] not in ("/", "")]
+        return cls({found: name for path, name in folders for found in _written(path)})
 
     def hidden(self, body: bytes, *, is_page: bool) -> bytes:
         """Return a body with the folders replaced, in a page except for the text of its forms."""
@@ -113,11 +120,6 @@ class _Paths:
     def _name(self, found: re.Match[str]) -> str:
         name = self._names[found[1]]
         return name + found[2] if name or not found[2] else ""
-
-
-@lru_cache(maxsize=8)
-def _paths(folders: tuple[tuple[str, str], ...]) -> _Paths:
-    return _Paths({found: name for path, name in folders if path not in ("/", "") for found in _written(path)})
 
 
 def _written(path: str) -> Iterator[str]:
