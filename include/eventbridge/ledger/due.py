@@ -1,4 +1,4 @@
-"""Pending deliveries that are due, late, or past their deadline.
+"""Pending deliveries that are due, late, or past their deadline, for the retry batches and the watcher.
 
 The watcher runs these statements several times a second, so their cost must not grow with the number of pending rows,
 due or not. Each enters an index once for each kind of row, or reads a bounded number of rows.

@@ -1,4 +1,7 @@
-"""Cuts the matches of a batch into chunks, and decides which of them are handed out. Pure; called by route."""
+"""Cuts the matches of a batch into chunks, and decides which of them are handed out. Pure; called by route.
+
+`pipeline/retry/chunks.py` cuts the chunks of retries, and `dead_letters/redrive_inputs.py` those of redrives.
+"""
 
 from __future__ import annotations
 

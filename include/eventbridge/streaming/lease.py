@@ -69,7 +69,7 @@ class LeaseKeeper:
     """A runner's streaming lease, renewed by its own thread.
 
     `is_over` is True once the lease is lost, handed over or stopped, or at its bounds. A streaming task that loses its
-    lease takes no more events, and sends nothing more (`open_batch.py`); then it fails with `refuse_if_lost`.
+    lease takes no more events and stops waiting for responses (`open_batch.py`); then it fails with `refuse_if_lost`.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:

@@ -21,7 +21,7 @@ from eventbridge.delivery.garbage_collection import no_garbage_collection
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.bus_offsets import repeat_bus_commits
+from eventbridge.pipeline.commit_to_bus import repeat_bus_commits
 from eventbridge.pipeline.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
 from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.ingest.open_batch import end_open, open_following
@@ -99,9 +99,9 @@ class _StreamingLoop:
         self._ended = threading.Event()
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
-        redrive_pace = [self._retry] if lease.bounds.makes_retries else []
-        redrive_pace += [self._look_at_pools] if self._pools is not None else []
-        self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in redrive_pace]
+        beside = [self._retry] if lease.bounds.makes_retries else []
+        beside += [self._look_at_pools] if self._pools is not None else []
+        self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in beside]
 
     def run(self) -> StreamingSummary:
         for thread in self._beside:

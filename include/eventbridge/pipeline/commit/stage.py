@@ -1,4 +1,8 @@
-"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and then commits them on the bus."""
+"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and then commits them on the bus.
+
+`Settlement.commit` of the ledger moves the offsets, in the transaction that completes the batch; `commit_to_bus.py`
+commits them on the bus.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +22,10 @@ from eventbridge.model.file_detail import LandedRange, RoutedSlice
 from eventbridge.model.partition import LastMessage, Partition
 from eventbridge.model.pending import DeferredMatch
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.bus_offsets import commit_to_bus
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stats import stats_of
 from eventbridge.pipeline.commit.traces import report_traces
+from eventbridge.pipeline.commit_to_bus import commit_to_bus
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import batch_deliveries, first_settlement, publish_settlement, settlements
 from eventbridge.pipeline.settle.statuses import MATCHED_COLUMNS, Judge

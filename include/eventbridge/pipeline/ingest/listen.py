@@ -12,7 +12,7 @@ from eventbridge.errors import InfrastructureError, NotFoundError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.partition import Partition
-from eventbridge.pipeline.bus_offsets import repeat_bus_commits
+from eventbridge.pipeline.commit_to_bus import repeat_bus_commits
 from eventbridge.pipeline.ingest import rule_transfer
 from eventbridge.pipeline.ingest.batch_size import events_to_hand_out, max_events
 from eventbridge.pipeline.ingest.ingestion_stop import is_ingestion_stopped
