@@ -33,7 +33,7 @@ CPU_GOALS = {"http": 3.0, "file": 15.0}
 FEW_GOAL = 1.3
 
 _PUSHES_AT_ONCE = 8
-#: When Airflow ends a push that does not stop by itself: `orchestrate.push.push_limit` with the product's settings.
+#: When Airflow ends a push that does not stop by itself: `airflow.push.push_limit` with the product's settings.
 _PUSH_LIMIT_SECONDS = 50.0
 #: Targets that a batch of few deliveries goes to, whatever the number of rules.
 _FEW_TARGETS = 10

@@ -1,7 +1,7 @@
 """Calls a function whose cost depends on a caller's input, in a process that is ended at limits of time and memory.
 
-This also ends a loop that checks no clock, and a library that returns late. The
-process is also ended when the call is cancelled.
+This also ends a loop that checks no clock, and a library that returns late. The process is also ended when the call is
+cancelled.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ _SOME_FAIL: Mapping[str, str] = {**WELL, "late": "nobody", "strict": "first"}
 class Kind:
     """The stages of one kind, in order, and what must have happened before the first of them.
 
-    `before`: runs, as `world.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
+    `before`: runs, as `runs.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
     `nobody`: no server listens); all but `bad` are well in the end, and `bad_is_fixed` says that `bad` is too.
     `events`: what its worlds publish. `split`: a batch leaves one message over, for another one. `early`: a stage that
     died is continued at once; else it is settled late, and a run that comes early waits.

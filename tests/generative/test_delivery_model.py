@@ -1,8 +1,8 @@
 """The pure core against a simple model: plan, cut, decide and commit under a simulated clock and hostile targets.
 
-The machine below is a product of lists and dictionaries around `flow`, `delivery` and `commit`. What must hold:
-nothing is lost or doubled, an offset moves only over settled events, no rule starves, a retry comes when its policy
-says. Thousands of stories by HYPOTHESIS_PROFILE=deep.
+The machine below is a product of lists and dictionaries around `batch_size`, `chunking`, `response_to_outcome` and
+`reconciliation` of `policy`. What must hold: nothing is lost or doubled, an offset moves only over settled events, no
+rule starves, a retry comes when its policy says. Thousands of stories by HYPOTHESIS_PROFILE=deep.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class Sending:
         self.site.write_rules(text.replace('url: "/', f'url: "{self.receiver.url("/")}'))
 
     def publish(self, *orders: int | bytes) -> None:
-        """Publish `count` further orders, or these messages."""
+        """Publish so many further orders for each number, and each message as it is."""
         for each in orders:
             if isinstance(each, int):
                 numbers = range(self._published + 1, self._published + each + 1)

@@ -1,3 +1,3 @@
 """Airflow's side of the product: the DAGs, their tasks, the pools and the watcher. Each is a thin shell around
-`stages`.
+the packages below it, such as `pipeline`.
 """

@@ -18,7 +18,8 @@ from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet
 
 #: Pools that always exist, with their initial slots. A later change by an operator is never undone.
-#: A batch hands out chunks for twice the slots, so the shared pools together may fill `batch.max_chunks` (64).
+#: A batch hands out chunks for twice the slots, so the shared pools together may fill the 64 chunks of
+#: EVENTBRIDGE_BATCH_MAX_CHUNKS.
 SHARED_POOLS: Mapping[str, int] = {
     "eventbridge.high": 16,
     "eventbridge.medium": 16,

@@ -1,7 +1,8 @@
 """Deliveries that go to their target in spans, each sent, responded to and pending as a whole.
 
-A span is a piece of a chunk, as route first wrote it; `settle.span_pending` keeps it whole while it waits. Its name
-follows from its delivery file and rows, so that a push that sends it again writes the same bytes in the same place.
+A span is a piece of a chunk, as route first wrote it; `settle.pending.SpanPending` keeps it whole while it waits. Its
+name follows from its delivery file and rows, so that a push that sends it again writes the same bytes in the same
+place.
 """
 
 from __future__ import annotations

@@ -28,8 +28,9 @@ NO_CHUNK = -1
 class PendingDeliveries:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
-    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held with which
-    it was added): adding the same name again with the same files adds nothing.
+    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and hold_reason with
+    which it was added, the columns due_bucket and hold_bucket): adding the same name again with the same files adds
+    nothing.
     State `scheduled`: may be taken from `due_at` on; `on_hold`: waits for a person; `closed`: a committed batch took
     it.
     """

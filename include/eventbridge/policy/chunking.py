@@ -95,7 +95,7 @@ def cut_chunks(
     withheld. A chunk has one pool and one weight, and the largest size that its targets allow: if their limits differ,
     each takes a proportional share of the room. Rows of a target stay together, so that a hanging target affects few
     chunks; small targets share chunks.
-    `statuses` holds the state of targets (`breaker.TargetState`) by (rule, target), absent = ok.
+    `statuses` holds the state of targets (`rule_state.TargetState`) by (rule, target), absent = ok.
     These are not handed out: deliveries of a disabled target, paused by operators or in a pool of 0 slots (all on
     hold); deliveries that must not be sent yet (due then); deliveries of a target whose breaker is not closed, in
     excess of twice a pool's free slots, or in excess of `max_handed_out` once every pool had its turn (due at once).

@@ -19,7 +19,7 @@ from eventbridge.store.layout import FORMAT, require_known_format
 log = logging.getLogger(__name__)
 HOUR = timedelta(hours=1)
 
-#: How far back the hours go whose volumes an hour is compared with: see QUALITY_HISTORY_DAYS.
+#: How far back the hours go whose volumes an hour is compared with: see EVENTBRIDGE_QUALITY_HISTORY_DAYS.
 _COMPARED = timedelta(days=90)
 
 

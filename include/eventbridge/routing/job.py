@@ -41,7 +41,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     slice_seconds: float = 0.0
     #: Old work, such as a replay: it leaves half of Spark's task slots to other jobs.
     old: bool = False
-    #: A worker that has spent this much CPU time on shares starts no more shares; 0 = unlimited (share_turns).
+    #: A worker that has spent this much CPU time on shares starts no more shares; 0 = unlimited (TotalBudget).
     budgeted_seconds: float = 0.0
 
     def another_try(self) -> RouteJob:
@@ -150,7 +150,7 @@ _ENCODER = json.Encoder()
 _TASKS_DECODER = json.Decoder(JobTasks)
 _RESULT_DECODER = json.Decoder(SliceResult)
 
-#: The function that routes one task: `route_task.route_task`, or a replacement.
+#: The function that routes one task: `routing.task.route_task`, or a replacement.
 RouteTask = Callable[[Store, RuleSet, RouteJob, Task], SliceResult]
 
 

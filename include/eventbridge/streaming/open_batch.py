@@ -56,7 +56,7 @@ _LARGE_RATE = 150
 class StreamingBatch:
     """One open batch, from its first event to its last segment.
 
-    While the `previous` open batch is being closed, this batch follows it. `on_large` is called once this batch is
+    While the `former` open batch is being closed, this batch follows it. `on_large` is called once this batch is
     large.
     """
 

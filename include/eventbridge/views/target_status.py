@@ -22,7 +22,7 @@ class TargetStanding:
     """The status of one target.
 
     `since` is None for a target that was always ok. `until`, `good`, `slow` and `failing_since` are those of
-    `breaker.TargetStatus`; so is `paused_until`, None when the pause is over.
+    `rule_state.TargetStatus`; so is `paused_until`, None when the pause is over.
     """
 
     rule: str

@@ -3,7 +3,7 @@
 Called by route once a batch's slices are routed; the candidate events of a budgeted rule are its share of the batch. A
 rule with waiting deferred matches is behind: its next shares are deferred without a try, so that it delays the others
 by one budget once, and its deferred matches are routed oldest first. All rules together have a total budget; see
-`share_turns`.
+`share_budget.TotalBudget`.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _PORTS = {"http": 80, "https": 443}
 _NETLOC = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?", re.ASCII)
 
 
-#: EventBridge's own account at Airflow's API (`orchestrate.pools`): of type http, but not for rule files.
+#: EventBridge's own account at Airflow's API (`airflow.airflow_api`): of type http, but not for rule files.
 _AIRFLOW: Final = "eventbridge_airflow"
 
 

@@ -40,8 +40,8 @@ class BatchingHttpTarget(HttpTarget):
 
     A batch request's `webhook-id` is `batch_request.batch_request_id`; `webhook-ids` lists the delivery ids in the
     order of the items. A delivery that is not JSON in UTF-8, or has its own headers, is sent as by `HttpTarget`. A
-    batch request is sent at once, even if it is not full. `batch_request_response` interprets a response. An unjudged
-    delivery has no response in that `deliver`: its caller sends it again, in other batch requests.
+    batch request is sent at once, even if it is not full. `batch_request.read_response` interprets a response. An
+    unjudged delivery has no response in that `deliver`: its caller sends it again, in other batch requests.
     """
 
     def __init__(

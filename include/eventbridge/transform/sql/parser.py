@@ -20,7 +20,7 @@ from eventbridge.transform.sql.types import TypeReader
 from eventbridge.transform.sql.work import with_limits
 
 MAXIMUM_CHARACTERS: Final = 10_000
-#: The maximum number of % of LIKE before the last character: see `pattern_cost.LEAST_TEXT`.
+#: The maximum number of % of LIKE before the last character: see `patterns.LEAST_TEXT`.
 _MAX_WILDCARDS: Final = 3
 
 #: Left-associative operators, from the weakest to the strongest.
