@@ -103,7 +103,10 @@ def _start() -> Child:
     try:
         child.read(_HEAD.size, time.monotonic() + _START_SECONDS)
     except (ChildEnded, ChildLate):
-        raise InfrastructureError(f"the process that checks a caller's input ended at once: {child.end()}") from None
+        code = child.end()
+        raise InfrastructureError(
+            f"the process that checks a caller's input did not start, exit code {code}. Send the call again"
+        ) from None
     except BaseException:
         child.end()
         raise

@@ -2,7 +2,7 @@
 
 Compiled passes take their tables as plain addresses. Numba counts the references of every array that is handed from one
 function to the next, which costs more than the work of the small functions here; an address costs nothing, but nobody
-checks it. So the owner of an address keeps its array alive (`Addressed`), and an index is computed only from tables
+checks it. So the owner of an address keeps its array alive, and an index is computed only from tables
 that were built together. At most `PADDING` bytes are read after a text.
 """
 
