@@ -1,8 +1,9 @@
 """Recognises texts that are certainly CloudEvents, and locates their id, source and type, block by block.
 
 `event.cloudevent.parse_event` accepts every text that is recognised here, with the same names, and decides about all
-others, as for `event.cloudevent.recognise`. JSON is checked whole (`scan.outline`, `scan.values`). Only plain attributes are
-recognised: ASCII without escapes, a source or dataschema of letters, digits and common characters, no number, no null.
+others, as for `event.cloudevent.recognise`. JSON is checked whole (`scan.outline`, `scan.values`). Only plain
+attributes are recognised: ASCII without escapes, a source or dataschema of letters, digits and common characters, no
+number, no null.
 """
 
 from __future__ import annotations
