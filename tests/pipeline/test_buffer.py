@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ class OnLog(Runtime):
     """A runtime whose buses are all one log in memory."""
 
     def __init__(self, runtime: Runtime, log: InMemoryLog) -> None:
-        super().__init__(runtime.settings, runtime.ledger, runtime.store, runtime.connections, runtime.clock)
+        super().__init__(**vars(runtime))
         object.__setattr__(self, "log", log)
 
     def open_source(self, bus: Any) -> Any:
@@ -169,7 +170,7 @@ def stop_after(runtime: Runtime, batch_id: str, files: int) -> None:
         return start + timedelta(seconds=runtime.settings.prepare_timeout * next(ticks) / files / 2)
 
     start = runtime.clock()
-    hurried = Runtime(runtime.settings, runtime.ledger, runtime.store, runtime.connections, clock)
+    hurried = replace(runtime, clock=clock)
     with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
         buffer(hurried, batch_id)
     assert len(runtime.ledger.files.of_batch(batch_id, "buffer")) == files
@@ -195,13 +196,7 @@ def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
     runtime, batch_id = planned(site, buffer_range_events=2)
     start = runtime.clock()
     ticks = iter(range(1_000))
-    slow = Runtime(
-        runtime.settings,
-        runtime.ledger,
-        runtime.store,
-        runtime.connections,
-        lambda: start + timedelta(hours=next(ticks)),
-    )
+    slow = replace(runtime, clock=lambda: start + timedelta(hours=next(ticks)))
 
     for _ in range(2):
         with pytest.raises(InfrastructureError):
@@ -345,7 +340,7 @@ def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) 
             source.read = read_late
             return source
 
-    buffer(Overtaken(runtime.settings, runtime.ledger, runtime.store, runtime.connections, runtime.clock), batch_id)
+    buffer(Overtaken(**vars(runtime)), batch_id)
 
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
     assert [place for _, place in positions(landed(runtime, batch_id))] == list(range(6))

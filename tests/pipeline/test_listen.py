@@ -270,9 +270,7 @@ def listen_without_repeat(runtime: Runtime) -> str:
             source.commit = _refuse
             return source
 
-    batch_id = listen(
-        Deaf(runtime.settings, runtime.ledger, runtime.store, runtime.connections, runtime.clock), "orders"
-    )
+    batch_id = listen(Deaf(**vars(runtime)), "orders")
     assert batch_id is not None
     return batch_id
 
