@@ -149,7 +149,7 @@ def _handle(message: bytes) -> tuple[bytes, bytes]:
 
 
 def _resident_bytes() -> int:
-    """Return this process's memory; not `ru_maxrss`, which begins with that of the process that started it."""
+    """Return the memory of this process; `ru_maxrss` would begin with the memory of the process that started it."""
     with Path("/proc/self/statm").open("rb") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
 

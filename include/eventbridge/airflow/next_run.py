@@ -35,7 +35,7 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
     )
 
 
-#: The longest pause before it plans once more: a batch of another process may end earlier than its plan says.
+#: The longest pause before it plans once more: a batch of another process may end earlier than planned.
 _POLL_SECONDS = 1.0
 #: A run that waited longer would reach its timeout, and no run would continue; so it leaves the batch to the next run.
 PATIENCE_SECONDS = 60.0
@@ -46,7 +46,7 @@ Planned = TypeVar("Planned", bound="Plan")
 def planned_in_time(
     runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS
 ) -> Planned:
-    """Plan, and repeat while the plan says to wait; after `patience_seconds`, return the plan that says to wait.
+    """Plan, and repeat while the plan has a time to wait until; after `patience_seconds`, return it nevertheless.
 
     Batches whose runs died are settled meanwhile, as planning may wait for one. If one cannot be settled,
     `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.

@@ -58,8 +58,9 @@ class EventBridgeHook(BaseHook):
     ) -> Published:
         """Publish CloudEvents, all or none of them, and log their number and offsets.
 
-        `bus` None: the connection's bus. `events`: dicts, JSON texts, or one text of JSON lines. An event without `id`
-        gets one, the same for the same `name` and position. An error of the caller fails the task without a retry.
+        If `bus` is None, the events go to the connection's bus. `events` are dicts, JSON texts, or one text of JSON
+        lines. An event without `id` gets one, the same for the same `name` and position. An error of the caller fails
+        the task without a retry.
         """
         from eventbridge.control.publish import bodies_of, publish_events, report_published
 

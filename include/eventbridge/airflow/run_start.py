@@ -22,7 +22,7 @@ UNFINISHED = timedelta(seconds=60)
 #: The longest time between two starts of a subject whose runs change nothing: they need a person, and each costs tasks.
 LONGEST = timedelta(minutes=10)
 
-#: The mark of a start after which nothing waited any more: the next thing that waits gets a run without delay.
+#: The mark of a start that left nothing waiting: the next work that waits gets a run without delay.
 HANDLED = object()
 
 
@@ -33,7 +33,7 @@ class SubjectState:
     `waiting`: there is work that no batch has taken. `busy`: a batch is still being delivered.
     `unfinished`: work was started and has not ended, or deliveries are pending.
     `mark` changes with every batch that takes work, which distinguishes an effective start from a lost one.
-    `progress` changes with every step of a run. None: runs that change nothing are still started as often.
+    `progress` changes with every step of a run. If it is None, runs that change nothing are still started as often.
     """
 
     waiting: bool

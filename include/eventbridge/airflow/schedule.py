@@ -97,7 +97,7 @@ def fallback_cron(ledger_url: str) -> str:
 
 def runners_to_parse() -> dict[str, float | None]:
     """Return the runners whose DAGs this parse of a DAG file must define, with the duration of their streaming tasks in
-    seconds; None: batch mode.
+    seconds, None in batch mode.
 
     These are all runners of the rule files or, if those have errors, of the last rule files without errors (the DAG
     file `eventbridge_rule_errors.py` shows the errors). In a task's process the result is only the task's runner, and

@@ -111,9 +111,7 @@ def of_commit(runtime: Runtime, batch_id: str) -> TaskReport:
 
 
 def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
-    """Return what a streaming task did since `since`, and the dead letters and pending deliveries of its batches: the
-    note of its run.
-    """
+    """Return the note of a streaming task's run: its work since `since`, dead letters and pending deliveries."""
     did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
     text = f"the streaming task of runner {runner} has ended: {did}"
     if done.backlog:

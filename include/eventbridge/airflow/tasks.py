@@ -95,7 +95,7 @@ TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
     """Open the runtime for one stage. An error that a person must fix fails the task at once, without a retry.
 
-    `connections` None: each lookup asks Airflow.
+    If `connections` is None, each lookup is a request to Airflow.
     """
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.matching.scan.progress import telling_progress
@@ -261,9 +261,9 @@ def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, Poo
 
 
 def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
-    """Pass the batch id to the other tasks of the run; None: skip them all.
+    """Pass the batch id to the other tasks of the run; if it is None, skip all tasks of the batch.
 
-    `beside`: tasks that do not belong to the batch, and whether each has work.
+    `beside` has tasks that do not belong to the batch, and whether each has work.
     """
     context = get_current_context()
     idle = {name for name, is_needed in beside.items() if not is_needed}

@@ -212,9 +212,7 @@ class Watch:
         return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
     def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
-        """Return what a run changes; None if runs without work are useful: they check for free space, or for new
-        rules.
-        """
+        """Return the marks that a run changes, None if a run without work checks free space or new rules."""
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
         return mark, batch_progress

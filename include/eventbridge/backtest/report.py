@@ -144,7 +144,7 @@ class ReportHead(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "fr
 
 
 class ReportPage(msgspec.Struct, frozen=True):
-    """A page of reports, newest days first, and the cursor of the next page; None: this is the last."""
+    """A page of reports, newest days first, and the cursor of the next page; None if this is the last page."""
 
     reports: tuple[ReportHead, ...]
     cursor: str | None

@@ -17,7 +17,7 @@ _LEFT_OUT = frozenset(("event", "body", "key"))
 
 @dataclass(frozen=True)
 class ActionPage:
-    """A page of actions, newest first, and the cursor of the next page; None: this is the last."""
+    """A page of actions, newest first, and the cursor of the next page; None if this is the last page."""
 
     actions: tuple[OperatorAction, ...]
     cursor: str | None

@@ -24,8 +24,8 @@ def create_token(
     """Create a token and return it with its secret, which is stored nowhere: the ledger has a hash.
 
     `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`.
-    `owners`: it is limited to these, which the current rule files name; none: it may use all rules and buses.
-    `expires_seconds` None: it never expires. Raises UserError.
+    The token is limited to `owners`, which the current rule files name; without any, it may use all rules and buses. If
+    `expires_seconds` is None, it never expires. Raises UserError.
     """
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} is not a valid name for a token. {NAME_REMEDY}")

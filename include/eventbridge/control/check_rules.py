@@ -60,7 +60,7 @@ def checked_folder(
 ) -> RulesChecked:
     """Check the rule files below a folder and run the tests of their rules.
 
-    `target_locations`: where targets may write, which is checked; None: it is not.
+    `target_locations` is where targets may write; if it is None, this is not checked.
     `instead`: a file and its content to check in place of the one on disk. `relative`: errors name files relative to
     the folder.
     """
@@ -109,7 +109,7 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
 
 
 def _checked_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, content: bytes) -> dict[str, Any]:
-    """Return the result for a file in a folder; None: in no folder, with these buses."""
+    """Return the result for a file in a folder or, if `folder` is None, for the file alone with these buses."""
     if folder is not None:
         checked = checked_folder(folder, None, (folder / file, content), relative=True)
     else:

@@ -39,7 +39,7 @@ class Heartbeat:
     problems: tuple[str, ...]
 
     def body(self) -> bytes:
-        """Return the CloudEvent in structured JSON; its id is that of the minute."""
+        """Return the CloudEvent in structured JSON; its id is the time of its minute."""
         data = {
             "healthy": not self.problems,
             "problems": list(self.problems),

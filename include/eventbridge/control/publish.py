@@ -49,9 +49,10 @@ class Published:
 
 
 def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
-    """Publish (line number, body) unchanged, even if a body is not a CloudEvent; `topic` None: the bus's first.
+    """Publish pairs of line number and body unchanged, even if a body is not a CloudEvent.
 
-    Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to continue from.
+    If `topic` is None, they go to the bus's first topic. Raises NotFoundError for an unknown bus or topic, and BusError
+    with the number of the line to continue from.
     """
     limit = runtime.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Released:
-    """The result of releasing a rule: its hold (None: it had none), deferred matches that are due now, their events.
+    """The result of releasing a rule: its hold (None without one), deferred matches that are due now, their events.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
     `waits_for` says what else holds deferred matches that still wait. `retried`, `skipped` and `unsendable` are

@@ -68,7 +68,7 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
 
 
 def errors_of(submission: Submission) -> list[str]:
-    """Return the errors of a submission's event, beginning with that of the submission; at most 20, then a count."""
+    """Return the errors of a submission's event, beginning with the submission's error; at most 20, then a count."""
     if submission.too_large:
         return [submission.error]
     try:

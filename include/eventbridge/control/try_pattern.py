@@ -42,7 +42,7 @@ class Rendered:
 class PatternTried:
     """The result of a pattern for an event, and the request of each target of its rule.
 
-    `where`: the condition in SQL that only Spark evaluates, so that its result is unknown; None: the rule has none.
+    `where` is the rule's SQL condition, None if it has none. Only Spark evaluates it, so its result is unknown.
     """
 
     matched: bool
@@ -52,11 +52,11 @@ class PatternTried:
 
 
 def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
-    """Return the result of a pattern, as JSON in place of that of the current rule; nothing is sent or stored.
+    """Return the result of a pattern, given as JSON, in place of the rule's own pattern; nothing is sent or stored.
 
-    `pattern` "": the rule's own. Raises NotFoundError, EventError for an invalid event, UserError for an invalid
-    pattern, for one that is too large or takes too much time, and for a result of more than MAX_CHARACTERS characters.
-    Raises Cancelled once its caller has disconnected.
+    If `pattern` is empty, the rule's own applies. Raises NotFoundError, EventError for an invalid event, UserError for
+    an invalid pattern, for one that is too large or takes too much time, and for a result of more than MAX_CHARACTERS
+    characters. Raises Cancelled once its caller has disconnected.
     """
     found = find_rule(runtime.rule_set(), rule)
     remedy = "Send a smaller pattern or event"

@@ -29,7 +29,7 @@ _SPARE_SECONDS = 15.0
 
 
 def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
-    """Return why a target, or dead letter queue, of the current rules cannot be reached; None: it can.
+    """Return why a target, or dead letter queue, of the current rules cannot be reached; None if it can.
 
     Nothing is sent. Raises NotFoundError, UserError for a target with an invalid configuration, and for a type that can
     only be tried by sending, Cancelled soon after the caller has left.
@@ -84,7 +84,7 @@ def response_document(rule: str, target: str, response: Response) -> dict[str, A
 
 
 def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
-    """Return the request of an event under a delivery id, "": a new one; raises as `send_event` does."""
+    """Return the request of an event under a delivery id (a new one if it is empty); raises as `send_event` does."""
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:
@@ -108,7 +108,7 @@ class CurlCall:
 
 
 def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
-    """Return what the current rule sends a target of an event; nothing is sent, no connection is read.
+    """Return the request of an event to a target, by the current rule; nothing is sent, no connection is read.
 
     Raises NotFoundError, EventError for an invalid event, TransformFailed, UserError for a target that is not of
     the type http or that only Spark transforms.
@@ -138,7 +138,7 @@ def _written(name: str, value: str) -> str:
 
 
 def as_curl(url: str, headers: Sequence[tuple[str, str]], payload: str) -> str:
-    """Return the call for a shell; `url` "": the variable URL."""
+    """Return the call for a shell; if `url` is empty, the call uses the variable URL."""
     address = shlex.quote(url) if url else '"$URL"'
     lines = [f"curl -X POST {address}"]
     lines += [f"-H {shlex.quote(_written(name, value))}" for name, value in headers]

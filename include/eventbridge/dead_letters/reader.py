@@ -89,7 +89,7 @@ def selected_dead_letters(
 
 @dataclass(frozen=True)
 class DeadLetterPage:
-    """A page of dead letters, and the cursor of the next page; None: this is the last."""
+    """A page of dead letters, and the cursor of the next page; None if this is the last page."""
 
     dead_letters: tuple[DeadLetter, ...]
     cursor: str | None

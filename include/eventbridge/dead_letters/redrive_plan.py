@@ -36,7 +36,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
-#: Dead letters a second: at 0.1 the wait between two batches of one dead letter is that of the window.
+#: The limits of a rate, in dead letters a second: at 0.1, two batches of one dead letter are one window apart.
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
@@ -52,9 +52,10 @@ OTHER_BUS = "the rule is on another bus today"
 
 @dataclass(frozen=True)
 class RedrivePlan:
-    """The batch that was planned or is continued; `batch_id` None: see `wait_until`, None: the redrive has ended.
+    """The batch that was planned or is continued.
 
-    `damaged`: the errors of skipped dead letter files, once it has ended.
+    If `batch_id` is None, no batch is planned before `wait_until`; if both are None, the redrive has ended. Once it has
+    ended, `damaged` has the errors of skipped dead letter files.
     """
 
     batch_id: str | None = None

@@ -47,7 +47,7 @@ class Selection:
     `error` is text, case-insensitive, within the detail or an attempt's error. `since` (included) and `until`
     (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
     as `name_of` returns them, delivery ids or their beginnings, and positions `[bus/]topic/partition/offset`. `sql` is
-    a condition in DuckDB's SQL. `payloads` False: `error` is not searched for in text that may quote an event.
+    a condition in DuckDB's SQL. If `payloads` is False, `error` is not searched for in text that may quote an event.
     """
 
     rule: str | None = None

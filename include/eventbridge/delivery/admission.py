@@ -32,7 +32,7 @@ from eventbridge.runtime.runtime import Runtime
 
 
 def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
-    """Return what a push may send to a target until its budget ends at `until`.
+    """Return which deliveries a push may send to a target until its budget ends at `until`.
 
     New deliveries are never probes: they wait in the slow lane. If several pushes could probe, one of them does.
     """
@@ -74,7 +74,7 @@ class RunBreaker:
     everything at the second attempt is not down. While such retries are open and the target looks bad, nothing new is
     sent. If the attempts counted so far are good, enough may be open that the target is not limited to a few at a time.
 
-    `opens` False: the breaker never opens, and only the time for which the target has been failing is counted.
+    If `opens` is False, the breaker never opens, and only the time for which the target has been failing is counted.
     `probing`: deliveries go one at a time, until enough succeed or one fails. `judges_speed`: other targets wait for
     this run, so a request without a response, or many slow responses, end it.
 
@@ -119,7 +119,7 @@ class RunBreaker:
         return not (self._asked or self.probing or self.tripped)
 
     def capacity(self, now: datetime) -> int | None:
-        """Return how many deliveries that this push has not tried may be sent now; None: unlimited."""
+        """Return how many deliveries that this push has not tried may be sent now; None if any number."""
         if self.tripped:
             return 0
         if self.probing:
@@ -280,11 +280,11 @@ class Pace:
         self._ramp_until = ramp_until
         self._held = 0
         self._held_until: datetime | None = None
-        self._token_at: datetime | None = None  # when tokens may be available again; None: perhaps now
+        self._token_at: datetime | None = None  # when tokens may be available again, None if they may be now
         self._refused_at: datetime | None = None
         self._short = 0  # this many tokens were requested, and none is left
         self.pause = Pause()
-        #: True: it leases tokens in `fetch` and not in `take`, because the caller cannot wait for the ledger.
+        #: Whether it leases tokens in `fetch` and not in `take`, because the caller cannot wait for the ledger.
         self.defers = False
         self.redrive_pace: Pace | None = None
 
@@ -296,7 +296,7 @@ class Pace:
 
     @property
     def next_at(self) -> datetime | None:
-        """When something may be sent again; None: perhaps now."""
+        """When something may be sent again; None if that may be now."""
         redrive_pace = self.redrive_pace.next_at if self.redrive_pace is not None else None
         return max(filter(None, (self._token_at, self.pause.last, redrive_pace)), default=None)
 
@@ -331,7 +331,7 @@ class Pace:
         return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
 
     def take(self, now: datetime, wanted: int) -> bool:
-        """Take one token of `wanted`, and lease some if none is left; False: not before `next_at`."""
+        """Take one token of `wanted`, leasing some if none is left; return False if there is none before `next_at`."""
         limits = self._limits
         if self.pause.at(now) is not None or not all(limit._has_token(now, wanted, self.defers) for limit in limits):
             self._refused_at = self._refused_at if self.is_short else now

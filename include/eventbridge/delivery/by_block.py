@@ -1,6 +1,6 @@
 """Deliveries that go to their target in blocks, if the target takes blocks and no delivery needs separate handling.
 
-A block is adjacent deliveries of a piece, thousands of which a target takes at once.
+A block is adjacent deliveries of a piece; a target takes thousands of them at once.
 """
 
 from __future__ import annotations

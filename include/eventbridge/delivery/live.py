@@ -21,7 +21,7 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: The idle time after which a run ends: starting a run costs as much as keeping one for some seconds.
+#: A run ends after this idle time: starting a run costs as much as keeping one for some seconds.
 IDLE: Final = timedelta(seconds=2)
 
 

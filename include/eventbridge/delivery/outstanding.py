@@ -46,9 +46,9 @@ class Item:
     arrived_at: datetime
     attempts: int
     on_hold_seconds: float
-    due_at: datetime | None = None  # None: at once
+    due_at: datetime | None = None  # None if it is due at once
     not_before: datetime | None = None
-    deadline_at: datetime | None = None  # None: no deadline
+    deadline_at: datetime | None = None  # None if it has no deadline
 
 
 #: Columns of a delivery file that `items_of` needs.
@@ -76,7 +76,7 @@ class ItemValues:
         ]
 
     def rows(self, start: int, count: int) -> Iterator[tuple[Any, ...]]:
-        """Yield `count` rows from `start` on."""
+        """Yield `count` rows, beginning with the row `start`."""
         return zip(*(column[start : start + count] for column in self.columns), strict=True)
 
 

@@ -170,7 +170,7 @@ class Rounds:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
 
     def _may_send(self, request: Request, left: int) -> bool | None:
-        """Return whether a request may be sent now; None: ask again. `left` requests of the round are not sent yet."""
+        """Return whether a request may be sent now, None to ask again; `left` requests of the round are unsent."""
         run = self._run
         if run.is_stopping or run.is_closed or self._clock() >= run.starts_until:
             return False

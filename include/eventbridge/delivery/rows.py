@@ -116,7 +116,10 @@ def accepted_row(rule: str, target: str, attempt: int, response: Response) -> Ou
 
 
 def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | None, now: datetime) -> OutcomeRow:
-    """Return the row of a delivery, without its id; `of` is rule, target and attempts, `response` None: no attempt."""
+    """Return the row of a delivery, without its id.
+
+    `of` is its rule, target and number of attempts. `response` is None if there was no attempt.
+    """
     due_at, reason, detail = outcome_fields(outcome)
     name = outcome.status
     if response is None:

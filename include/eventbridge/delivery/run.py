@@ -325,7 +325,7 @@ class TargetRun:
         self.settings.rows.put(outcome_row(item, DELIVERED, response))
 
     def write(self, item: Item, outcome: Outcome, response: Response | None) -> None:
-        """Put the row for an outcome, and count it; `response` None: it was decided without an attempt."""
+        """Put the row for an outcome, and count it; `response` is None if there was no attempt."""
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
             outcome = DELIVERED  # done; the row contains the response
         if response is not None:
@@ -343,7 +343,7 @@ class TargetRun:
 
 @dataclass(frozen=True)
 class Send:
-    """An open target, and the transfer slot to send from; None: this thread sends."""
+    """An open target, and the transfer slot to send from, None if this thread sends."""
 
     target: Target
     slot: TransferSlot | None

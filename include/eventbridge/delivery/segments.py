@@ -70,7 +70,7 @@ def is_of_streaming_task(file: BatchFile) -> bool:
 def write_open_segment(
     runtime: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make outcome rows of an open batch durable, and record them with its offsets; False: the batch is lost.
+    """Make outcome rows of an open batch durable, and record them with its offsets; return False if the batch is lost.
 
     Without rows, only the offsets are recorded. `cpu`: CPU microseconds that the rows took.
     """
@@ -94,7 +94,7 @@ def _spent(rows: pa.Table, cpu: int) -> Spent | None:
 def write_segment(
     runtime: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make outcome rows durable and record them under a claim; False: the claim is lost.
+    """Make outcome rows durable and record them under a claim; return False if the claim is lost.
 
     Rows of a lost claim count as well, as long as the batch is not settled, because they record what was sent. The file
     comes first, its record second: a segment counts if and only if the ledger names it. `cpu`: CPU microseconds that
@@ -206,7 +206,7 @@ def read_responses(store: Store, paths: Iterable[str]) -> Responses:
 def _best(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
     """Return the best row of each delivery, sorted by id, and all attempts, raised to the highest in the best rows."""
     codes, reasons = codes_of(rows["reason"])
-    in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # that of null, NO_CODE, is that of ""
+    in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # null, NO_CODE, sorts like ""
     attempts = numbers_of(rows["attempts"])
     order = np.lexsort((in_order[codes], -attempts, codes_of(rows["status"])[0], second, first))
     new = np.ones(len(order), bool)

@@ -39,9 +39,9 @@ class SpareWork(Protocol):
 class Threads:
     """Runs jobs in order, at most `most` at a time; a job raises nothing.
 
-    It begins with `first` threads (None: all), because busy threads take the interpreter from each other at every
-    system call; `poll` adds threads if they mostly wait. A thread without a job does the `spare` work. The threads do
-    not keep the process from exiting, because a call may hang forever.
+    It begins with `first` threads, or with all if that is None, because busy threads take the interpreter from each
+    other at every system call; `poll` adds threads if they mostly wait. A thread without a job does the `spare` work.
+    The threads do not keep the process from exiting, because a call may hang forever.
     """
 
     def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareWork | None = None) -> None:
@@ -101,7 +101,7 @@ class Threads:
             raise
 
     def _next(self) -> Job | None:
-        """Return the next job; None: no job is waiting, and this thread has left the pool."""
+        """Return the next job; None if no job is waiting and this thread has left the pool."""
         with self._lock:
             self._taken += 1
             if self._waiting:

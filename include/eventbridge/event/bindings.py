@@ -167,7 +167,7 @@ def _data(media_type: str, body: bytes | None) -> bytes:
 
 
 def _text_data(media_type: str, body: bytes) -> str | None:
-    """Return data as text; None: it stays bytes."""
+    """Return data as text, None if it stays bytes."""
     codec = codec_of(media_type)
     if codec is None:
         return None

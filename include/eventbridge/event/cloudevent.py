@@ -249,13 +249,13 @@ ATTRIBUTE_CHECKS: dict[str, Callable[[JsonValue], None]] = {
 
 
 def recognise(body: bytes, *, max_bytes: int) -> tuple[str, str, str] | None:
-    """Return id, source and type of a definite event of at most `max_bytes`; None: `parse_event` must decide."""
+    """Return id, source and type of a definite event of at most `max_bytes`; None if `parse_event` must decide."""
     document = recognised(body, max_bytes=max_bytes)
     return None if document is None else (document["id"], document["source"], document["type"])
 
 
 def recognised(body: bytes, *, max_bytes: int) -> dict[str, Any] | None:
-    """Return the members of a definite event, with Python's numbers; None: `parse_event` must decide."""
+    """Return the members of a definite event, with Python's numbers; None if `parse_event` must decide."""
     if len(body) > max_bytes or body.count(b"{") + body.count(b"[") > MAXIMUM_DEPTH:
         return None
     try:

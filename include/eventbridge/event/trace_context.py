@@ -29,7 +29,7 @@ def is_traceparent(text: object) -> bool:
 
 
 def passed_state(text: object) -> str | None:
-    """Return the `tracestate` to pass on for that of an event, at most 512 characters; None: pass nothing on.
+    """Return an event's `tracestate` as it is passed on, with at most 512 characters; None if nothing is passed on.
 
     A value that is not a W3C `tracestate` is dropped. A longer one loses members of more than 128 characters first,
     and then its last ones.

@@ -74,7 +74,7 @@ ARCHIVE_RULE_SETS = (
 
 
 def select_files(runner: str | None, limit: int | None) -> sa.Select[Any]:
-    """Return the query for files of the archive, in order of time; `runner` None: of all that landed the bus."""
+    """Return the query for files of the archive, in order of time, of all runners of the bus if `runner` is None."""
     found = (
         sa.select(
             batch.c.batch_id,
@@ -167,7 +167,8 @@ class Archive(Aggregate):
     ) -> list[ArchiveFile]:
         """Return the archive files of batches planned from `since` (included) to `until` (excluded), oldest first.
 
-        Only batches committed before a time count, so that the result never changes. `runner` None: of all.
+        Only batches committed before `before` count, so that the result never changes. If `runner` is None, batches of
+        all runners count.
         """
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         return [_to_archive_file(row) for row in self._rows(select_files(runner, limit), times)]

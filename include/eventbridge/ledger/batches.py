@@ -185,7 +185,7 @@ BUS_COMMITS_OUTSTANDING = (
     .order_by(batch.c.planned_at, batch.c.batch_id)
 )
 
-#: The condition for batches older than one, in the order of the newest first.
+#: The condition for batches older than one, newest first.
 OLDER = sa.tuple_(batch.c.planned_at, batch.c.batch_id) < sa.tuple_(
     sa.bindparam("before_at", type_=UtcTime), sa.bindparam("before_batch", type_=sa.Text)
 )
@@ -286,7 +286,7 @@ class Batches(Aggregate):
         state: BatchState | None = None,
         before: tuple[datetime, str] | None = None,
     ) -> list[Batch]:
-        """Return at most `limit` batches (None = all), newest first; `before`: only those planned before this time."""
+        """Return at most `limit` batches (all if None), newest first; `before`: only those planned before this time."""
         at, name = before or (None, "")
         query = select_batches(limit, runner, state, older=before is not None)
         values = {} if before is None else {"before_at": at, "before_batch": name}

@@ -55,7 +55,7 @@ class Database:
     """One database, used through one connection by any thread of this process, one transaction at a time.
 
     A transaction uses only the database: no files, no network, no callbacks inside.
-    `clock` None: the database's clock, so that processes on several hosts compare times by one clock.
+    The default of `clock` is the database's clock, so that processes on several hosts compare times by one clock.
     Every error of SQLAlchemy is raised as LedgerError.
     """
 

@@ -146,7 +146,8 @@ def insert_or_skip(table: sa.Table) -> sa.Insert:
 def insert_or_add(table: sa.Table, sums: Collection[str], rows: sa.Select[Any] | None = None) -> sa.Insert:
     """Return the statement that adds new rows, and adds the numbers of the columns `sums` to existing rows.
 
-    `rows`: the source of the rows, with all columns in order; None: the parameters of the execution.
+    `rows` is the source of the rows, with all columns in order; if it is None, the parameters of the execution are the
+    rows.
     """
     made = postgresql.insert(table)
     if rows is not None:

@@ -68,7 +68,8 @@ def select_newest_files(
 ) -> sa.Select[Any]:
     """Return the query for files of a kind of batches that still keep a kind of record, newest batch first.
 
-    `bus`, `batch_kind`: only of batches of these; None: of all. `older`: only after a file.
+    If `bus` or `batch_kind` is set, only files of such batches are returned; if `older`, only files that follow a given
+    one.
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
     left: sa.ColumnElement[Any] = batch.c.kept
@@ -134,7 +135,8 @@ class Files(Aggregate):
     ) -> list[FilePosition]:
         """Return a bounded number of files of a kind from batches that still have `what`, newest batch first.
 
-        `bus`, `batch_kind`: only from batches of these; None: from all. `behind`: only files that follow that one.
+        If `bus` or `batch_kind` is set, only files of such batches are returned; if `behind` is set, only files that
+        follow it.
         """
         kept = STEPS[: STEPS.index(what) + 1]
         query = select_newest_files(kind, kept, limit, bus=bus, batch_kind=batch_kind, older=behind is not None)

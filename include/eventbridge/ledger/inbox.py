@@ -98,7 +98,7 @@ class Inbox(Aggregate):
         return [InboxFile(**row._mapping) for row in self._rows(MAY_COME_AGAIN, of)]
 
     def record(self, bus: str, topic: str, path: str, count: int, *, start: int) -> InboxFile | None:
-        """Record a file of `count` messages from offset `start` on; return None if its topic no longer ends at `start`.
+        """Record a file of `count` messages, from offset `start`; return None if its topic no longer ends at `start`.
 
         In that case another process was faster, and may have recorded the same messages.
         """

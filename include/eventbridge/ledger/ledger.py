@@ -97,7 +97,7 @@ class Ledger:
         In SQLite the tables are created or migrated first if they are not current; the folder must exist, the file need
         not. In PostgreSQL only `migrate` does that, and LedgerError names the command.
         Any number of processes may open one ledger at once.
-        `clock` None: the database's clock, which all processes that open it share.
+        The default of `clock` is the database's clock, which all processes that open it share.
         `busy_timeout_seconds`: how long a transaction waits for another process's transaction.
         Raises LedgerError also for a ledger that a newer version has migrated, and for another program's database.
         """
@@ -111,7 +111,7 @@ class Ledger:
 
     @staticmethod
     def migrate(url: str) -> tuple[str | None, str]:
-        """Create or migrate the tables of a ledger; return the revisions before (None: no tables) and after.
+        """Create or migrate the tables of a ledger; return the revisions before (None without tables) and after.
 
         Several processes may call it at once. Raises LedgerError as `open` does.
         """

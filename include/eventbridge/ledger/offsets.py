@@ -44,7 +44,7 @@ IDENTIFY_BUS = (
     .values(bus_identity=sa.bindparam("identity"))
 )
 
-#: Moves one committed offset, only from its expected value; `last` None: the last message stays as recorded.
+#: Moves one committed offset, only from its expected value; if `last` is None, the last message stays as recorded.
 MOVE_OFFSET = (
     sa.update(consumer_offset)
     .where(

@@ -319,7 +319,7 @@ ONE_WAITING = sa.select(pending.c.pending_id).where(WAITING).limit(1)
 #: One row that an uncommitted batch has taken.
 ONE_TAKEN = sa.select(pending.c.pending_id).where(TAKEN).limit(1)
 
-#: Targets of which uncommitted batches have taken rows, with one row of each.
+#: Targets whose rows uncommitted batches have taken, with one row of each.
 TAKEN_TARGETS = sa.select(pending.c.rule, pending.c.target).where(
     pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )

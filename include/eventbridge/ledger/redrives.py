@@ -67,7 +67,7 @@ REDRIVE = sa.select(redrive).where(_REDRIVE)
 #: All redrives, newest first.
 REDRIVES = sa.select(redrive).order_by(redrive.c.started_at.desc(), redrive.c.redrive_id)
 
-#: The redrives that a server without Airflow recorded and that have not ended, the oldest first.
+#: The redrives that a server without Airflow recorded and that have not ended, oldest first.
 RECORDED_REDRIVES = (
     sa.select(redrive)
     .where(_RUNNING, redrive.c.run.startswith(RECORDED, autoescape=True))

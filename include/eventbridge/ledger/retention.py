@@ -144,7 +144,7 @@ RULE_SET_NAMED = sa.select(
 
 _later_change = rule_change.alias("later")
 
-#: Changes of rules before a time that a later change of the same rule followed, the oldest first.
+#: Changes of rules before a time that a later change of the same rule followed, oldest first.
 OLD_RULE_CHANGES = (
     sa.select(rule_change.c.change_id, rule_change.c.rule_set)
     .where(
@@ -160,7 +160,7 @@ OLD_RULE_CHANGES = (
 #: Deletes changes of rules.
 DROP_RULE_CHANGES = sa.delete(rule_change).where(rule_change.c.change_id.in_(sa.bindparam("ids", expanding=True)))
 
-#: Replays that ended before a time and of which no batch is kept whole.
+#: Replays that ended before a time and have no batch that is kept whole.
 OLD_REPLAYS = (
     sa.select(replay.c.replay_id)
     .where(
@@ -188,7 +188,7 @@ MOVE_SWEEP = (
     sa.update(sweep).where(sweep.c.name == sa.bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
 )
 
-#: When the first batch was planned from a time on.
+#: When the first batch at or after a time was planned.
 FIRST_BATCH = (
     sa.select(batch.c.planned_at)
     .where(batch.c.planned_at >= _TIME)
@@ -234,7 +234,7 @@ DROP_REPLAYED = _some(replayed, replayed.c.replay_id == sa.bindparam("of_replay"
 
 @cache
 def select_groups(kept: Kept) -> sa.Select[Any]:
-    """Return the query for each runner and bus with a batch of which this is kept, in order; it reads a row of each."""
+    """Return the query for each runner and bus that has a batch with `kept`, in order; it reads a row of each."""
     one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
     found = sa.select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
     return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows go first: they name no bus
@@ -268,7 +268,7 @@ class Retention(Aggregate):
     """Removal of old records. Its transactions are small, so that they hardly delay deliveries."""
 
     def groups(self, kept: Kept) -> list[BatchGroup]:
-        """Return the runners and buses with batches of which `kept` is kept; the cost grows with these, not batches."""
+        """Return the runners and buses that have batches with `kept`; the cost grows with these, not batches."""
         return [BatchGroup(row.runner, row.bus) for row in self._rows(select_groups(kept))]
 
     def expired(
@@ -380,7 +380,7 @@ class Retention(Aggregate):
         return dropped + self._change(DROP_REDRIVES, {"at": before})
 
     def swept_through(self, name: SweepName) -> datetime | None:
-        """Return the planning time up to which the files of batches were swept; None: none were."""
+        """Return the planning time up to which the files of batches were swept, None if none were."""
         with self._reading() as connection:
             return connection.execute(SWEPT, {"of_sweep": name}).scalar()
 

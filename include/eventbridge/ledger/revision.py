@@ -68,7 +68,7 @@ def _is_served(database: Database) -> bool:
 
 
 def migrate(database: Database) -> tuple[str | None, str]:
-    """Create or migrate the tables; return the revision before (None: no tables) and after."""
+    """Create or migrate the tables; return the revision before (None without tables) and after."""
     now = database.now()
     with database.writing() as connection, database.engine.migrating(connection):
         stored = _stored_revision(connection)  # under the lock: another process may have been first

@@ -197,9 +197,9 @@ class RouteTries(Aggregate):
     """Tries of slices by route, counted before each try because a try may end its process."""
 
     def begin(self, batch_id: str, slice_id: str, before: int = 0) -> int:
-        """Count one more try of a slice and return the total; `slice_id` "" = of all remaining slices at once.
+        """Count one more try of a slice, or of all remaining slices if `slice_id` is empty, and return the total.
 
-        `before`: tries of the same events that an earlier batch counted; they count from the first try on.
+        `before` is how many tries of the same events an earlier batch counted; they count when the first try begins.
         """
         of = {"of_batch": batch_id, "of_slice": slice_id}
         with self._writing() as connection:

@@ -98,7 +98,7 @@ NOTE_ERRORS = (
 
 
 def select_changes(rule: str | None, limit: int, before: int | None) -> sa.Select[tuple[object, ...]]:
-    """Return the query for changes of a rule, or of all, the newest first; `before`: of those with a lower number."""
+    """Return the query for changes of a rule, or of all, newest first; `before` selects those with a lower number."""
     found = sa.select(rule_change).order_by(rule_change.c.change_id.desc()).limit(limit)
     if before is not None:
         found = found.where(rule_change.c.change_id < before)
@@ -141,7 +141,7 @@ class Rules(Aggregate):
         changes: Mapping[str, str],
         streaming_task_seconds: Mapping[str, float] = MappingProxyType({}),
     ) -> bool:
-        """Put a rule set in force instead of `before` (None: there was none), with the versions it changed by rule.
+        """Put a rule set in force instead of `before` (None if there was none), with the changed versions by rule.
 
         `streaming_task_seconds`: the runners in streaming mode, with the seconds of a streaming task.
         Returns False, and changes nothing, if another one is in force by now.

@@ -86,7 +86,7 @@ RULES_BEHIND = (
 _SUMMED = tuple(sa.func.sum(_c[name]).label(name) for name in SUMS)
 _OF_DAY = ("day", _c.bus, _c.rule, _c.outcome)
 
-#: The sums of the rules from `first` to `last` by day, counted from 1970 on, by bus and by outcome.
+#: The sums of the rules from `first` to `last` by day, counted from 1970, by bus and by outcome.
 BY_DAY = (
     sa.select((sa.type_coerce(_c.at, sa.BigInteger) // _DAY).label("day"), *_OF_DAY[1:], *_SUMMED)
     .where(*_OF_TARGETS, _c.rule >= sa.bindparam("first"), _c.rule <= sa.bindparam("last"))
@@ -105,7 +105,7 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
 
 
 def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> sa.Select[Any]:
-    """Return the query for the sums of a scope by outcome and by step, counted in microseconds from the first time on.
+    """Return the query for the sums of a scope by outcome and by step, counted in microseconds since the first time.
 
     `on`: a bus and a rule, then by target too. It is looked up at each time, so that other rules cost nothing.
     """
@@ -152,7 +152,8 @@ def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     return found.order_by(*by)
 
 
-#: Events that normal batches moved offsets over, of those committed from a time on; `planned`: planned from then on.
+#: Events that normal batches moved offsets over, of those committed at or after a time, and planned at or after
+#: `planned`.
 MOVED_SINCE = (
     sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)
@@ -230,9 +231,9 @@ class Stats(Aggregate):
     def timeline(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
     ) -> list[StatsStep]:
-        """Return the stats that begin at or between the given times, by step from the first on, and by outcome.
+        """Return the stats that begin at or between the given times, by step since the first time and by outcome.
 
-        `rule`: only of this bus and rule, and then also by target.
+        If `rule` is set, only the stats of this bus and rule, and then also by target.
         """
         query = select_timeline(scope, times, step // timedelta(microseconds=1), rule)
         bus, name = rule or ("", "")

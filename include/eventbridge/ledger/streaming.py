@@ -194,7 +194,7 @@ class Streaming(Aggregate):
         return None if row is None else StreamingLease(**row._mapping)
 
     def open_following(self, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str) -> bool:
-        """Add an open batch that follows another of its runner and takes the events from `ends` on.
+        """Add an open batch that follows another of its runner and takes the events from `ends`.
 
         The former batch's ranges end there from now on, if it is open. Only the holder of the streaming lease has the
         new batch until the former is committed. Returns False, and changes nothing, if `in_force` is no longer the
@@ -230,7 +230,7 @@ class Streaming(Aggregate):
         connection.execute(INSERT_RANGES, rows)
 
     def record(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
-        """Record a segment of an open batch (None: no response came) with the offsets up to which it has read.
+        """Record a segment of an open batch, None without responses, and the offsets up to which the batch has read.
 
         It records both or neither. Returns False, and changes nothing, if the batch is no longer open, if it has read
         further than `ends` or has no range of such a partition, or if the segment's key is taken: the caller has lost

@@ -43,7 +43,7 @@ class CompiledField:
         return False
 
     def demand(self, by_path: ByPath) -> Demand:
-        """Return what the field demands: leaves of which one is chosen, or leaves that must not remain."""
+        """Return the demand of the field: that one of some leaves is chosen, or that some leaves do not remain."""
         found = by_path.get(self.path, ())
         positions = frozenset(leaf.position for leaf in found if self._accepts(leaf))
         if not self.can_be_absent:

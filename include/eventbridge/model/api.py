@@ -36,7 +36,7 @@ class ApiToken:
     """A token by its name, without its secret; the ledger stores only a hash of the secret.
 
     `scopes`: the allowed actions, each `<action>:<bus>`, or one without a bus, such as `read`; `owner:<name>` limits
-    it. Times are aware; None: it never expires, it is not revoked.
+    it. Times are aware. `expires_at` is None if the token never expires, `revoked_at` if it is not revoked.
     """
 
     name: str
@@ -47,7 +47,7 @@ class ApiToken:
 
     @property
     def owners(self) -> tuple[str, ...] | None:
-        """Return the owners to whose rules and buses the token is limited; None: it is not limited."""
+        """Return the owners to whose rules and buses the token is limited, None if it is not limited."""
         return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
@@ -78,8 +78,8 @@ class KeptResponse:
 class OperatorAction:
     """One call: its caller, its request (truncated, without payloads), and the response.
 
-    It is recorded before it is carried out. `status`: the HTTP status, or the exit code of a command; None: a form of
-    the page, or a call that ended without a response.
+    It is recorded before it is carried out. `status` is the HTTP status, or the exit code of a command; it is None for
+    a form of the page, and for a call that ended without a response.
     """
 
     action_id: int

@@ -53,7 +53,7 @@ class Change(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why outputs cannot be rendered, for how many events, and the ids of the first ones; `text` "": other failures."""
+    """Why outputs cannot be rendered, for how many events, and the first event ids; other failures have no `text`."""
 
     text: str
     count: int

@@ -26,7 +26,7 @@ class Range:
 
 @dataclass(frozen=True)
 class ReadRange(Range):
-    """A range with the last message that was read from it; None: it was a gap, or the message was not recorded."""
+    """A range with the last message that was read from it, None if it was a gap or the message was not recorded."""
 
     last_message: LastMessage | None = None
 

@@ -49,7 +49,7 @@ class KnownField(Struct, frozen=True, omit_defaults=True):
 class EventSchema:
     """The fields of a type by path, learned from `sampled` events between the planning times of two batches.
 
-    `version` counts the changes of the record; 0: it is not recorded yet.
+    `version` counts the changes of the record, 0 if it is not recorded yet.
     """
 
     bus: str

@@ -102,7 +102,7 @@ class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
     outcomes: dict[str, int]
 
 
-#: The detail of a file besides its path and rows; its member `record` names the type. None: no detail.
+#: The detail of a file besides its path and rows, None if it has none; the detail's member `record` names its type.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 
 _ENCODER = msgspec.json.Encoder()

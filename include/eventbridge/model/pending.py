@@ -31,8 +31,8 @@ class PendingDeliveries:
     Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and hold_reason with
     which it was added, the columns due_bucket and hold_bucket): adding the same name again with the same files adds
     nothing.
-    State `scheduled`: may be taken from `due_at` on; `on_hold`: waits for a person; `closed`: a committed batch took
-    it.
+    State `scheduled`: may be taken at or after `due_at`; `on_hold`: waits for a person; `closed`: a committed batch
+    took it.
     """
 
     batch_id: str
@@ -111,8 +111,8 @@ class WaitingTarget:
 class DeferredMatch:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
 
-    Named by (batch_id, rule, reason). State `scheduled`: may be taken from `due_at` on; `on_hold`: waits for a person,
-    since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
+    Named by (batch_id, rule, reason). State `scheduled`: may be taken at or after `due_at`; `on_hold`: waits for a
+    person, since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
     `order_spans` holds the positions of its events if its rule had an ordered target when it was made; else it is
     empty.
     """

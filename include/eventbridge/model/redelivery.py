@@ -26,7 +26,7 @@ class Redrive:
     """A request to deliver dead letters again, carried out by one batch after the other.
 
     `run` names the requester: a second request with the same name is the same redrive. `selection` is JSON.
-    `rate` is in dead letters a second, None: unlimited; no further batch is planned before `next_at`.
+    `rate` is in dead letters a second, None if unlimited; no further batch is planned before `next_at`.
     """
 
     redrive_id: str
@@ -56,8 +56,9 @@ class Redriven:
 class ReplayPart(Struct, frozen=True, omit_defaults=True):
     """The part of a replay for one pass over the archive: the rules of one runner or, with `target`, one rule's target.
 
-    `rule_set` is the frozen rule set that routes it, "": the one to which each batch was pinned. `alone`: only the
-    archive of `runner` is read; otherwise also that of other runners, for events that the runner's own lacks.
+    `rule_set` is the frozen rule set that routes it; if it is empty, each batch is routed by the one it was pinned to.
+    If `alone`, only the archive of `runner` is read; otherwise also the archives of other runners, for events that its
+    own lacks.
     """
 
     runner: str
@@ -82,7 +83,7 @@ class Replay:
 
     `run` names the requester: a second request with the same name is the same replay. Its events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON.
-    `rate` is in deliveries a second, None: unlimited; no further batch is planned before `next_at`.
+    `rate` is in deliveries a second, None if unlimited; no further batch is planned before `next_at`.
     `sequence` counts the moves of `position`.
     """
 

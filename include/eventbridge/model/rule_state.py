@@ -75,7 +75,8 @@ class ExpectationHold:
 class OperatorOverride:
     """One override: who set it, and when; it applies until it is cleared.
 
-    `target` "": the override is for the rule. `value` is a priority's name, or deliveries a second as text; else "".
+    `target` is empty if the override is for the whole rule. `value` is a priority's name, or deliveries a second as
+    text; it is empty for other kinds.
     """
 
     rule: str

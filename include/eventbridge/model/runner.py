@@ -26,8 +26,9 @@ class LeftAt(NamedTuple):
 class Assignment:
     """The runner that last took a batch for a target.
 
-    `left`: the runner has since taken a batch without the target's rule, because rule files gave the rule to another
-    runner; the other runner delivers from there on. Empty: it has not, and the rule is at the runner's offsets.
+    `left` is where the runner has since taken a batch without the target's rule, because rule files gave the rule to
+    another runner; the other runner delivers from there. If it is empty, this has not happened, and the rule is at the
+    runner's offsets.
     """
 
     runner: str

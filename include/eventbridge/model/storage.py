@@ -44,7 +44,7 @@ class Need:
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """Batches of one runner and bus ("": of none) with the same kept records."""
+    """Batches of one runner and bus (empty if they have none) with the same kept records."""
 
     runner: str
     bus: str
@@ -89,7 +89,7 @@ class StoreQuota:
 
 @dataclass(frozen=True)
 class StoreCount:
-    """The size of the store by area, and when everything was last measured; None: never, so the size is unknown."""
+    """The size of the store by area, and when everything was last measured; without a time, the size is unknown."""
 
     sizes: tuple[StoredBytes, ...]
     counted_at: datetime | None

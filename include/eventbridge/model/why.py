@@ -82,9 +82,9 @@ class SeenCondition:
 class RuleResult:
     """The result of a rule, in the version of the batch, for an event.
 
-    `matched` is the pattern's result (None: the event can no longer be read). `where_met` is Spark's result of `where`,
-    derived from what was routed; None: there is no `where`, or it was not evaluated. `current_version_matches` is the
-    result of the current pattern if that differs from the batch's pattern.
+    `matched` is the pattern's result, None if the event can no longer be read. `where_met` is Spark's result of
+    `where`, derived from what was routed; it is None if there is no `where` or it was not evaluated.
+    `current_version_matches` is the result of the current pattern if that differs from the batch's pattern.
     """
 
     rule: str
@@ -101,7 +101,7 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class DeliveryResult:
-    """The status of one delivery of an event; `replay_id` "": it does not belong to a replay with ids of its own.
+    """The status of one delivery of an event; `replay_id` is empty unless it belongs to a replay with ids of its own.
 
     `file` and `row` are the position of its request in the store, once its batch is settled.
     """

@@ -52,7 +52,7 @@ class Idle:
 
 
 def deliver_batch(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
-    """Move one batch of a runner through all stages and return its id; None = nothing is available."""
+    """Move one batch of a runner through all stages and return its id; None if nothing is available."""
     batch_id = listen(runtime, runner)
     if batch_id is None:
         return None
@@ -62,7 +62,7 @@ def deliver_batch(runtime: Runtime, runner: str, router: Router, stop: Stop) -> 
 
 
 def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
-    """Move one retry batch of a runner through its stages and return its id; None = nothing is due."""
+    """Move one retry batch of a runner through its stages and return its id; None if nothing is due."""
     settle_stale(runtime, runner)
     plan = plan_retries(runtime, runner, _LANES)
     if plan.batch_id is not None:
@@ -81,7 +81,7 @@ def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
 
 
 def deliver_deferred_matches(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
-    """Move one batch of deferred matches of a runner through its stages and return its id; None = none is due."""
+    """Move one batch of deferred matches of a runner through its stages and return its id; None if none is due."""
     batch_id = plan_deferred_matches(runtime, runner)
     if batch_id is not None:
         push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
@@ -129,7 +129,7 @@ def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:
 
 
 def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
-    """Return when the next pending delivery or deferred match of a runner is due; None = none is scheduled."""
+    """Return when the next pending delivery or deferred match of a runner is due; None if none is scheduled."""
     statuses = runtime.ledger.targets.statuses()
     due = []
     for row in runtime.ledger.pending.counts(runner=runner):

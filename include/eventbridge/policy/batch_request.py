@@ -52,9 +52,10 @@ class Candidate(NamedTuple):
 
 
 def kind_of(content_type: str) -> Kind | None:
-    """Return the kind of item that a payload of this content type is, if the payload conforms; None: it is not an item.
+    """Return the kind of item that a conforming payload of this content type is, None if it is no item.
 
-    Parameters other than `charset=utf-8` would be lost in the array's content type: a delivery with any is sent alone.
+    Parameters other than `charset=utf-8` would be lost in the array's content type: a delivery with such parameters is
+    sent alone.
     """
     media_type, *parameters = (part.strip() for part in content_type.split(";"))
     if not _JSON.fullmatch(media_type) or not all(_UTF8.fullmatch(each) for each in parameters):
@@ -131,8 +132,8 @@ class ResponseContent(NamedTuple):
 class Reading(NamedTuple):
     """The response to each delivery of a batch request, in order.
 
-    None: the target has not processed the delivery, so it is sent again as if for the first time; `most` limits the
-    size of its next batch request, None: no limit.
+    A response is None if the target has not processed the delivery, which is then sent again as if for the first time.
+    `most` limits the size of the target's next batch request; None for no limit.
     """
 
     responses: tuple[Response | None, ...]
@@ -169,7 +170,7 @@ def read_response(response: Response, content: ResponseContent, ids: Sequence[st
 
 
 def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any] | None:
-    """Return the body if it has results or an index; None: only the status counts. Raises _Unclear."""
+    """Return the body if it has results or an index, None if only the status counts; raises _Unclear."""
     declared = _JSON_TYPE.fullmatch(content.content_type) is not None
     named = RESULTS.encode() in content.body or INDEX.encode() in content.body  # for any declared content type
     value = None

@@ -99,10 +99,10 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
 def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
     """Return how many events a batch may take to last `target_seconds`, given that one of `events` took `seconds`.
 
-    In a `backlog` (in events) that takes longer, it may last up to twice as long. From one batch to the next the number
-    grows at most four times, in a backlog eight times, or halves. None: that batch allows no conclusion, because it was
-    not full and was quick enough. A slow batch of few events means that tasks start slowly: as few events again would
-    let a backlog grow for ever.
+    In a `backlog` (in events) that takes longer, it may last up to twice as long. From one batch to the next, the
+    number grows at most four times (eight times in a backlog) and shrinks at most to half. The result is None if that
+    batch allows no conclusion, because it was not full and was quick enough. A slow batch of few events means that
+    tasks start slowly: as few events again would let a backlog grow for ever.
     """
     is_slow = seconds > target_seconds
     if not events or not (is_full or is_slow):
@@ -155,8 +155,8 @@ class FanOut:
 def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int, max_deliveries: int) -> int | None:
     """Return how many events a batch may take so that all its deliveries are handed out, given the fan-out of others.
 
-    At least 1; None: any number, because no batch is known or no event matched. `room`: for how many chunks each pool
-    has room; chunks for other pools count only towards `max_chunks`, the limit of all pools together.
+    The result is at least 1, or None for any number if no batch is known or no event matched. `room` is how many chunks
+    each pool has room for; chunks for other pools count only towards `max_chunks`, the limit of all pools together.
     """
     shares = [(max_chunks, sum(fan_out.chunks.values())), (max_deliveries, fan_out.deliveries)]
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]
@@ -176,8 +176,8 @@ def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) ->
 def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
     """Return the share of `room` for each: never more than its demand, and equal shares for equal demands.
 
-    With `weights`, whole numbers from 1 on, twice the weight gets twice the share. The remainder goes to the first
-    ones, one each.
+    With `weights`, whole numbers of at least 1, twice the weight gets twice the share. The remainder goes to the first
+    demands, one each.
     """
     shares = [0] * len(wants)
     hungry = [index for index, want in enumerate(wants) if want > 0]

@@ -18,9 +18,9 @@ LEAST_ATTEMPTS = 10
 FAILED_SHARE = 0.7
 #: How long the breaker stays open before the next probe.
 OPEN = timedelta(seconds=30)
-#: The number of good probes after which it closes.
+#: The breaker closes after this many good probes.
 GOOD_PROBES = 5
-#: How long the target's rate is ramped after that.
+#: How long the target's rate is ramped after the breaker closes.
 RAMP = timedelta(seconds=30)
 #: A target is slow if this share of LEAST_ATTEMPTS or more attempts within the window was slow.
 SLOW_SHARE = 0.5
@@ -46,8 +46,8 @@ class Ended:
     delay.
 
     `spent`: the target's responses took at least half of the budget, and the budget ended before the work did. `apart`:
-    the push was in the slow lane. `contacted` False: no request was sent, so the push says nothing about the target.
-    `quick`: every request had a response, and less than half of the responses were slow.
+    the push was in the slow lane. If `contacted` is False, no request was sent, so the push allows no conclusion about
+    the target. `quick`: every request had a response, and less than half of the responses were slow.
     """
 
     settled: int
@@ -68,9 +68,9 @@ class Ended:
 class Tally:
     """The report of a push on one target: attempts by second since 1970, probes in order, and how it ended.
 
-    `disable_after_seconds`: a target that failed for this long is disabled; None: never. `opens` False: failures do not
-    open its breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
-    `no_response`: the number of requests with new deliveries that had no response at all.
+    A target that failed for `disable_after_seconds` is disabled, never if that is None. If `opens` is False, failures
+    do not open its breaker (of an ordered target, whose deliveries wait by key). `paused_until` is the end of the pause
+    that it asked for. `no_response`: the number of requests with new deliveries that had no response at all.
     """
 
     rule: str
@@ -120,7 +120,7 @@ def is_slow(window: Count) -> bool:
 
 
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
-    """Return which of a target's deliveries may be sent now; `status` None: it was always ok.
+    """Return which of a target's deliveries may be sent now; `status` is None if it was always ok.
 
     `apart`: all deliveries, but in the slow lane, in chunks without other targets.
     """
@@ -179,7 +179,7 @@ def recovered(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
 
 
 def pause_of(status: TargetStatus | None, now: datetime) -> datetime | None:
-    """Return until when a target is paused; None: it is not paused."""
+    """Return the end of a target's pause, None if it is not paused."""
     until = status.paused_until if status is not None else None
     return until if until is not None and until > now else None
 

@@ -18,8 +18,8 @@ BACKLOG_RETRY_SECONDS = 10
 class BusLoad:
     """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has none.
 
-    `store`: the store's use of its quota; while it is full, no runner takes events from the bus. `owner_full`: why no
-    runner takes events because of a quota of the bus's owner, "": runners take them.
+    `store` is the store's use of its quota; while the quota is used up, no runner takes events from the bus.
+    `owner_full` says by which quota of the bus's owner no runner takes events; it is empty if runners take them.
     """
 
     free_bytes: int | None
@@ -30,11 +30,11 @@ class BusLoad:
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a bus accepts no events now, and the seconds after which a publisher may retry."""
+    """The reason why a bus accepts no events now, and in how many seconds a publisher may retry."""
 
     reason: str
     retry_seconds: int
-    cause: StopCause | None  # None: its backlog
+    cause: StopCause | None  # None if its backlog or a quota of its owner is the cause
 
 
 def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:

@@ -31,7 +31,7 @@ class PoolSlots(NamedTuple):
 class PlannedPiece:
     """A routed piece before it is in a chunk: with its file, and the pool and weight of its lane.
 
-    `chunk` limits the size of a chunk of its target, None: the limit of `ChunkLimits` applies.
+    `chunk` limits the size of a chunk of its target; if it is None, the limit of `ChunkLimits` applies.
     Slices sorted by their ids follow the order of partition and offset. Files do not: each is in a folder of the
     attempt that routed it, and a batch may have been routed in several attempts.
     """

@@ -50,7 +50,7 @@ def next_opening(window: DeliverBetween, now: datetime) -> datetime:
 
 
 def first_opening(window: DeliverBetween | None, at: datetime, not_before: datetime | None = None) -> datetime:
-    """Return the first time, not before `at` and `not_before`, at which a delivery may be sent; None: no limit."""
+    """Return the first time, not before `at` and `not_before`, when a delivery may be sent; None sets no limit."""
     at = at if not_before is None else max(at, not_before)
     return at if window is None else next_opening(window, at)
 
@@ -119,17 +119,17 @@ def _minute(text: str) -> int:
     return int(hour) * 60 + int(minute)
 
 
-#: The share of its time after which a waiting delivery is reported as running late.
+#: A waiting delivery is reported as running late after this share of its time.
 REPORTED_AT = 0.8
 
 
 def deadline_of(published_at: datetime, within_seconds: float | None) -> datetime | None:
-    """Return the time from which a delivery is too late to be sent; None: never."""
+    """Return the time from which a delivery is too late to be sent, None if it never is."""
     return None if within_seconds is None else published_at + timedelta(seconds=within_seconds)
 
 
 def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
-    """Return the dead-lettering of a delivery whose deadline has passed at `now`; None: it may be sent."""
+    """Return the dead-lettering of a delivery whose deadline has passed at `now`, None if it may be sent."""
     if deadline_at is None or now < deadline_at:
         return None
     return DeadLettered(DEADLINE_MISSED, f"its deadline was {_text(deadline_at)}")

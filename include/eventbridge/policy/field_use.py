@@ -66,7 +66,7 @@ def _names(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
 
 
 def _takes(pattern: Pattern, type_: str) -> bool | None:
-    """Return whether a pattern's conditions on the type, outside `$or`, accept a type; None: there are none."""
+    """Return whether a pattern's conditions on the type, outside `$or`, accept a type; None if it has none."""
     asked = [each for each in pattern.where.clauses if isinstance(each, Field) and each.path == ("type",)]
     if not asked:
         return None

@@ -21,7 +21,7 @@ class Flow:
     """Rates of one partition in events a second, over the last five minutes.
 
     `capacity` is the median of the last ten batches that took the allowed maximum; None if there was no such batch.
-    `drains_in_seconds`: the time until the lag is zero if both rates stay the same; None: never, or unknown.
+    `drains_in_seconds` is the time until the lag is zero if both rates stay the same; None if never, or if unknown.
     """
 
     published: float

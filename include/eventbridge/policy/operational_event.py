@@ -100,9 +100,10 @@ def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
 def of_dead_letters(
     batch_id: str, bus: str, rule: str | None, target: str | None, reason: str, names: Sequence[str], time: datetime
 ) -> OperationalEvent:
-    """Return the event for the dead letters of a batch of one rule and target (None: no delivery) with one reason.
+    """Return the event for the dead letters of a batch with one rule, target and reason.
 
-    `names` are their delivery ids, or the positions of events that never became deliveries; the event has the first.
+    `rule` and `target` are None if the events never became deliveries. `names` are their delivery ids, or the positions
+    of events that never became deliveries; the event has the first.
     """
     data = {
         "rule": rule,
@@ -185,7 +186,7 @@ def of_rule_on_hold_at_delivery(
 ) -> OperationalEvent:
     """Return the event for a rule on hold at a delivery that failed for good; a batch found this at `time`.
 
-    `position` is that of its event on the bus, `<topic>/<partition>/<offset>`.
+    `position` is the position of the delivery's event on the bus, `<topic>/<partition>/<offset>`.
     """
     data = {
         "rule": rule,

@@ -36,7 +36,7 @@ class Lease:
 
 
 def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
-    """Return how many deliveries a second a target may get now, by its rate and its ramp; None = any number."""
+    """Return how many deliveries a second a target may get now, by its rate and its ramp; None for any number."""
     if ramp_until is None or now >= ramp_until:
         return rate
     elapsed = max(0.0, (RAMP - (ramp_until - now)).total_seconds())
@@ -45,7 +45,7 @@ def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -
 
 
 def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime, seconds: float) -> float | None:
-    """Return how many deliveries a target may get within `seconds` from now; None = any number.
+    """Return how many deliveries a target may get within `seconds` from now; None for any number.
 
     A ramp that ends before then sets no bound: towards its end it allows as much as a push can send.
     """
@@ -60,7 +60,7 @@ def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime
 
 
 def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lease:
-    """Return a lease of up to `wanted` tokens from a bucket (None: never used) that fills at `rate` a second.
+    """Return a lease of up to `wanted` tokens from a bucket (None if it was never used) that fills at `rate` a second.
 
     The bucket holds the tokens of one second, at least one, plus those that accrue until a push asks, at most a second
     later: without these a push that asks 0.25 s late each time would get 48 of 60 a minute. In any t seconds there are
@@ -105,7 +105,7 @@ class QuotaResult:
 
 
 def grant(before: Balance | None, per_second: float, events: int, now: datetime) -> QuotaResult:
-    """Return whether a call of `events` events may be accepted; `before` None: the owner has not published yet.
+    """Return whether a call of `events` events may be accepted; `before` is None if the owner has not published yet.
 
     A call is accepted as a whole while the balance is positive, however small, so that no call is too large for ever.
     In any t seconds at most `per_second * (t + 1)` events and one more call are granted; servers accept at most

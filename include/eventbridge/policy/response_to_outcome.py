@@ -64,7 +64,7 @@ def decide(
     now: datetime,
     draw: float,
 ) -> Outcome:
-    """Return the outcome of a delivery whose attempt number `attempts` (1 = the first) got a response.
+    """Return the outcome of a delivery whose attempt `attempts` (the first is 1) got a response.
 
     `arrived_at` is when the event's age began, `on_hold_seconds` the part that does not count, `draw` a random number
     in [0, 1) for the jitter. A response `Interrupted` is not a failure of the target: this process stopped listening.
@@ -113,7 +113,7 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return the deferral (not an attempt) of a delivery that may not be sent at `now`; None: it may be sent."""
+    """Return the deferral (not an attempt) of a delivery that may not be sent at `now`, None if it may be sent."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 
@@ -143,7 +143,7 @@ def while_paused(
 
 
 def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:
-    """Return the policy's wait after attempt number `attempts_made` (from 1) failed; `draw` is random in [0, 1).
+    """Return the policy's wait after attempt `attempts_made` (the first is 1) failed; `draw` is random in [0, 1).
 
     BACKOFF_RETRY: 10 s to 20 s. EXPONENTIAL_DECAY_RETRY: 1, 2, 4 ... 512 s, then 512 s. Jitter is applied last, so that
     deliveries at the maximum stay spread.
@@ -175,11 +175,11 @@ def retry_after(header: str | None, now: datetime, longest: timedelta) -> dateti
 
 
 def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: datetime, draw: float) -> datetime | None:
-    """Return until when a target that responded with 429 is paused; None: it asked for no pause, or the pause is over.
+    """Return the end of the pause that a response with 429 asked for; None if it asked for none or the pause is over.
 
     The pause is its `Retry-After`, at most `retry_after_max`; without `Retry-After`, it is the policy's wait after
-    attempt number `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After` concerns its own delivery only: its
-    target may accept the next one.
+    attempt `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After` concerns its own delivery only: its target may
+    accept the next one.
     """
     if response.code != 429:
         return None
@@ -206,7 +206,7 @@ def _describe(response: Response) -> str:
 
 
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
-    """Return the seconds after which a response is slow, or a request without one counts as timed out.
+    """Return how many seconds make a response slow, or make a request without a response count as timed out.
 
     A push waits for a response until the timeout or until the end of its budget; the earlier of the two counts.
     """
@@ -217,7 +217,7 @@ def last_start(until: datetime, budget: timedelta, longest_seconds: float) -> da
     """Return when a push that listens until `until` starts its last request.
 
     A request without a response at `until` is recorded as sent and sent again after its timeout, so a push sends
-    nothing whose response would come later. The expected time is that of the longest response of this push,
+    nothing whose response would come later. The expected time is the longest response time of this push,
     `longest_seconds`, and a quarter more. At least half of the budget always remains for sending.
     """
     spare = timedelta(seconds=max(_LEAST_SPARE_SECONDS, _LONGER * longest_seconds))

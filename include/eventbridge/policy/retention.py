@@ -55,8 +55,7 @@ class Retention:
 
 @dataclass(frozen=True)
 class Keeping:
-    """The records of a batch to keep from now on; `because`: why it keeps more than its age requires, "" if it does
-    not."""
+    """The records of a batch to keep from now on; `because` is why it keeps more than its age requires, or empty."""
 
     kept: Kept
     because: str = ""

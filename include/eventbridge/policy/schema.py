@@ -44,7 +44,7 @@ class Learned(NamedTuple):
 
 
 def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at: datetime) -> Learned:
-    """Return the schema of the type `name` after a batch that was planned at `at`; `known` None: the type is new."""
+    """Return the schema of the type `name` after a batch that was planned at `at`; `known` is None for a new type."""
     if known is None:
         fields = {path: _first(found, sample.events) for path, found in sample.fields.items()}
         schema = EventSchema(bus, name, 0, sample.events, at, at, fields)

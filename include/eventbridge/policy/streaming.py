@@ -78,7 +78,7 @@ class QueuedTarget(NamedTuple):
 
 
 def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
-    """Return the pools whose rules' deliveries are on hold; `pools` None: no pools are known."""
+    """Return the pools whose rules' deliveries are on hold; `pools` is None if no pools are known."""
     return frozenset(name for name, pool in (pools or {}).items() if pool.slots == 0)
 
 
@@ -114,7 +114,7 @@ def may_begin(
 def short_of_slots(streaming_runners: int, slots: int) -> str | None:
     """Return a warning if streaming tasks of all runners would leave no slot, else None.
 
-    `slots`: the tasks that run at a time, 0: any number.
+    `slots` is how many tasks may run at a time, 0 for any number.
     """
     if not 0 < slots <= streaming_runners:
         return None

@@ -50,7 +50,7 @@ Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
 
 @instrumented("eventbridge_check_quality", of="")
 def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityRecord:
-    """Check the hour that begins at `hour` (None: the last complete one), and return the result.
+    """Check the hour that begins at `hour`, or the last complete hour if it is None, and return the result.
 
     An hour is checked once: later calls return the recorded result. The hour's batches are those planned in it, by the
     ledger's clock. Raises UserError for an hour that is not over, or a time that does not begin one; StoreError for a

@@ -76,7 +76,7 @@ def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[
 
 
 def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Return the result of the check of an hour, None: of the latest checked one; raises NotFoundError."""
+    """Return the result of the check of an hour, or of the latest checked hour if it is None; raises NotFoundError."""
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:

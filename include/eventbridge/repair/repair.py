@@ -344,8 +344,8 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
 def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
     """Read the range of a file from the bus again; it must have the recorded rows in the same order.
 
-    Only the time of landing may differ: it is that of the deliveries of the file or, without any, the time when the
-    batch was planned. None: the rows differ, given the files `made` until now (paths by keys).
+    Only the time of landing may differ: it is taken from the file's deliveries or, without any, from the time when the
+    batch was planned. The result is None if the rows differ, given the files `made` until now (paths by keys).
     """
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"

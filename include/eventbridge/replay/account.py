@@ -132,7 +132,7 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """A replay: archive rows that it read, events that it took, and the time it has reached; None: no file yet."""
+    """A replay: archive rows that it read, events that it took, and the time it has reached (None before a file)."""
 
     replay: Replay
     read: int

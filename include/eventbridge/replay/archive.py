@@ -1,6 +1,6 @@
 """Lists the archive files of a replay in the order in which it reads them.
 
-Audits import this module, which does not import the compiled matcher, as the selection of events does.
+Audits import this module because, unlike the selection of events, it does not import the compiled matcher.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from eventbridge.runtime.runtime import Runtime
 #: Files that are listed at a time for one runner, so that a year of them is never listed at once.
 _AT_A_TIME = 1_000
 
-#: An archive file and the offsets that may be taken from it; None: all.
+#: An archive file and the offsets that may be taken from it, None if all may.
 FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 
 
 def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[FileToRead, int]]:
-    """Yield the archive files of a replay's part from a position on, each with the first row to read.
+    """Yield the archive files of a replay's part, beginning at a position, each with the first row to read.
 
     Only batches planned within the replay's time range, at or after the position, are queried.
     """

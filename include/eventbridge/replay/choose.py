@@ -118,7 +118,7 @@ def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) 
 class PastOutcome:
     """The outcome of a delivery: `delivered`, `dead_lettered` or `pending`, its reason and number of attempts.
 
-    `code` is the HTTP status of its last attempt; None: it had none, or it was not read.
+    `code` is the HTTP status of its last attempt, None if it had none or was not read.
     """
 
     outcome: str

@@ -56,9 +56,10 @@ _ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "o
 
 @dataclass(frozen=True)
 class ReplayPlan:
-    """The batch that was planned or is continued; `batch_id` None: see `wait_until`, None: the replay has ended.
+    """The batch that was planned or is continued.
 
-    A paused replay counts as ended.
+    If `batch_id` is None, no batch is planned before `wait_until`; if both are None, the replay has ended. A paused
+    replay counts as ended.
     """
 
     batch_id: str | None = None
@@ -153,7 +154,7 @@ class _ReplayStep:
         self._replay = replay
         self._now = now
         self._part = replay.parts[replay.position.part]
-        self._rule_set = self._part.rule_set  # "": that of the batch whose file is taken first
+        self._rule_set = self._part.rule_set  # empty for the rule set of the batch whose file is taken first
         self._batch_id = new_batch_id(now)
         self._tables: list[pa.Table] = []
         self._taken: list[Replayed] = []

@@ -61,8 +61,8 @@ class ReplayRequest:
 class WrittenReplayRequest:
     """A replay as a person wrote it; empty text counts as not written.
 
-    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`; `until` None: now. `pattern`
-    is JSON text, or its value.
+    Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`; if `until` is None, it is now.
+    `pattern` is JSON text, or its value.
     """
 
     bus: str

@@ -81,7 +81,7 @@ class RuleShare(Struct, frozen=True, tag="share"):
 
 
 class ArchiveSpan(Struct, frozen=True, array_like=True):
-    """Rows `first` (included) to `last` (excluded) of an archive file; `offsets`: only those, ranges; None: all."""
+    """Rows `first` (included) to `last` (excluded) of an archive file; only those in the ranges `offsets`, if any."""
 
     file: str
     first: int
@@ -92,10 +92,10 @@ class ArchiveSpan(Struct, frozen=True, array_like=True):
 class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     """A part of the archive to be matched and counted: nothing is delivered or written.
 
-    The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
-    that are compared. For rules in `apart` (A's and B's) only the candidate events of their patterns are recorded: they
-    are budgeted, or compared with a budgeted rule. At most `samples` of each kind are kept, none of targets in
-    `sampled`, A's and B's.
+    The job's rule set is candidate A; `other` is the frozen rule set of candidate B, empty if there is none. `pairs`
+    are the rules of A and of B that are compared. For rules in `apart` (A's and B's), only the candidate events of
+    their patterns are recorded, because these rules are budgeted or compared with a budgeted rule. At most `samples` of
+    each kind are kept, and none of targets in `sampled` (A's and B's).
     """
 
     slice_id: str
@@ -129,7 +129,7 @@ class JobTasks(Struct, frozen=True):
 
 
 class SliceResult(Struct, frozen=True):
-    """The result of a task: the delivery file (None: there is none), its rows, and their statistics."""
+    """The result of a task: the delivery file (None without one), its rows, and their statistics."""
 
     slice_id: str
     path: str | None

@@ -40,7 +40,7 @@ def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt
 
 
 def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
-    """Return what `outputs` returns, for many events at once: their table must have `source` and `event_id`."""
+    """Return the outputs of many events at once, like `outputs`; the events' table needs `source` and `event_id`."""
     ids = program.ids_of("").of(*events.names, numbers, np.full(len(numbers), route, np.int64))
     return _rendered(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), ids))
 

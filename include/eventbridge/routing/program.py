@@ -184,7 +184,7 @@ class WaitingTimes:
         return cls(None, parse_duration(asked) if asked else 0.0, window)
 
     def not_before(self, arrived_at: datetime, document: Callable[[], JsonValue]) -> datetime | None:
-        """Return the earliest time of a delivery, in whole seconds; None: on arrival.
+        """Return the earliest time of a delivery, in whole seconds, None if it is the arrival.
 
         It depends only on the event and the rule, so that every attempt of a slice gives the same result; `document` is
         called only if a path leads into it. Raises TransformFailed if the value in the event is not a time.

@@ -52,13 +52,13 @@ def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
 
 
 def deferred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
-    """Return the result of a share of which no event was routed: the whole share becomes a deferred match."""
+    """Return the result of a share without a routed event: the whole share becomes a deferred match."""
     return SliceResult(
         share.slice_id, None, 0, RoutedShare(rule=share.rule, left=share.files, reason=reason, error=error)
     )
 
 
-#: CPU-seconds after which a renderer that ignored an interruption is interrupted again.
+#: A renderer that ignored an interruption is interrupted again after this many CPU-seconds.
 _AGAIN_SECONDS = 0.05
 
 

@@ -44,7 +44,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Value:
-    """The value of an SQL expression: a text, JSON or plain (None: null), or its error."""
+    """The value of an SQL expression: a text, JSON or plain (None for null), or its error."""
 
     text: str | None
     is_json: bool = False

@@ -19,7 +19,7 @@ from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
 
 
 class Owner(FrozenModel):
-    """The quotas of one owner; None: unlimited.
+    """The quotas of one owner, None where unlimited.
 
     `published_per_second`: events that the API accepts for its buses. `pending_max`: the maximum of pending deliveries
     of its rules; beyond it their shares of batches are deferred. `stored_bytes`: ingestion of its buses stops at this
@@ -36,7 +36,7 @@ class StreamingTimes(FrozenModel):
 
     task_duration: float = 600.0  # duration of a streaming task
     batch_interval: float = 10.0  # how long a batch stays open after its first event
-    idle: float = 120.0  # idle time after which a streaming task ends
+    idle: float = 120.0  # a streaming task ends after this idle time
     backlog: float = 20.0  # events older than this at the start of a streaming task become a batch for Spark
 
 
@@ -76,7 +76,7 @@ def webhook_conflicts(buses: Mapping[str, HasWebhooks]) -> Iterator[tuple[str, s
 
 
 class Bounds(FrozenModel):
-    """A range, both ends included; None = open."""
+    """A range, both ends included; an end that is None is open."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -97,7 +97,7 @@ class FieldExpectation(FrozenModel):
 
 
 class Expect(FrozenModel):
-    """The expectations about the events that a rule matches; None: none.
+    """The expectations about the events that a rule matches, None where there is none.
 
     Of each batch: `matches`, how many events; `dead_letter_rate`, dead letters per delivery that was settled for good;
     `transform_failure_rate`, failed transforms per delivery. Of each hour: `fields`, by path.
@@ -198,8 +198,8 @@ def as_source(given: Any) -> Any:
 class Bus(FrozenModel):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
-    `max_backlog`: with more events waiting the API rejects further ones; None: unlimited.
-    `owner`: the team that owns the events, and rules without an owner of their own; None: no owner.
+    `max_backlog`: while more events than this wait, the API rejects further ones; None if unlimited.
+    `owner` is the team that owns the events, and rules without an owner of their own; None if there is none.
     `weights` are the shares of topics in a batch while a backlog exists; the default is 1.
     """
 
@@ -317,7 +317,7 @@ class Target(FrozenModel):
 
     @property
     def deliver_within_seconds(self) -> float | None:
-        """The time after publishing within which a delivery may be sent; None: unlimited."""
+        """The time after publishing within which a delivery may be sent, None if unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
 
 
@@ -329,9 +329,9 @@ class Rule(FrozenModel):
     """Bus + pattern + targets.
 
     `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as written.
-    `where` is a Spark SQL condition on the events that the pattern matches, None: none.
+    `where` is a Spark SQL condition on the events that the pattern matches, None if there is none.
     `expect` holds expectations about its matched events: if one fails, later deliveries are on hold.
-    `owner` is the team that owns the rule, None: its bus's owner.
+    `owner` is the team that owns the rule; if it is None, the bus's owner does.
     `pending_max` is how many of its deliveries may be pending; at that number, its new matches are deferred.
     `version` is a hash of everything else, computed if not given.
     """

@@ -233,7 +233,7 @@ class RuleSet(FrozenModel):
         return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
-        """Return the owner of a rule: its own, else its bus's; None: no owner."""
+        """Return the owner of a rule: its own, else its bus's, None if neither has one."""
         bus = self.buses.get(rule.bus)
         return rule.owner or (bus.owner if bus is not None else None)
 
@@ -289,7 +289,7 @@ class RuleSet(FrozenModel):
         return {name: rule for name, rule in self.rules.items() if rule.enabled}
 
     def pools(self) -> dict[str, int | None]:
-        """Return the pools of the rules, with the slots in their file (None: not given)."""
+        """Return the pools of the rules, with the slots in their file, None if not given."""
         pools: dict[str, int | None] = {}
         for rule in self.rules.values():
             if rule.pool is not None or rule.concurrency is not None:

@@ -58,13 +58,13 @@ CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
 
 @dataclass(frozen=True)
 class ChunkSizes:
-    """The chunk sizes of one installation; `deliveries` and `size` come from settings, None: the type's."""
+    """The chunk sizes of one installation, by its settings; where one is None, the target type's applies."""
 
     deliveries: int | None = None
     size: int | None = None
 
     def of(self, target: Target | None) -> ChunkSize:
-        """Return the chunk size of a target; None: a target that no rule names any more."""
+        """Return the chunk size of a target; `target` is None if no rule names it any more."""
         return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
 
     @property
@@ -99,10 +99,10 @@ class TargetType:
 
     `fields` is a model derived from `Target` that adds the fields of this type.
     `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
-    imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
-    `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there, if
-    different from the model's. `chunk_size` None: the default of its unit. `obstacle` takes a target and where targets
-    may write.
+    imported when the first target is opened. `read` returns the values of the type's fields from a rule file, by
+    default whatever the model accepts; without a `transform`, it reads the fields of a dead letter queue. `words` are
+    the names of the fields in rule files, if different from the model's. If `chunk_size` is None, the default of its
+    unit applies. `obstacle` takes a target and the locations where targets may write.
     """
 
     name: str

@@ -52,10 +52,10 @@ def files_from(
     bus: str | None = None,
     batch_kind: BatchKind | None = None,
 ) -> Iterator[FilePosition]:
-    """Yield what `newest_files` yields, from the file of a cursor on; that file comes first if it still exists.
+    """Yield the files of `newest_files` that follow a cursor; the cursor's own file comes first if it still exists.
 
-    `bus`, `batch_kind`: yield only files of such batches; None: of all. They also hold for the batch of `cursor`, which
-    a caller may have made up.
+    If `bus` or `batch_kind` is set, only files of such batches are yielded. Both also apply to the batch of `cursor`,
+    which a caller may have made up.
     """
     behind = None
     if cursor is not None:
@@ -121,7 +121,7 @@ def read_dead_letters(
 def read_unless_damaged(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
 ) -> pa.Table | None:
-    """Return what `read_dead_letters` returns; None for a file that cannot be read, which is added to `damaged`.
+    """Read as `read_dead_letters` does; return None for a file that cannot be read, and add it to `damaged`.
 
     A file that is in `damaged` already is not read again. Without `damaged` no file is skipped.
     """

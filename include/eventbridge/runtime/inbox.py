@@ -136,7 +136,7 @@ class Inbox:
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Remove files stored before the aware time `before`; return how many messages they held.
 
-        In a partition in `keep`, none from that offset on. The newest file of a topic stays.
+        In a partition in `keep`, no message at or after that offset is removed. The newest file of a topic stays.
         """
         removed = 0
         for partition in self.partitions():
@@ -180,7 +180,7 @@ class Inbox:
         return taken
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Store messages as they arrive, in a thread, from these offsets on, until the inbox is closed."""
+        """Store messages as they arrive, in a thread, beginning at these offsets, until the inbox is closed."""
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:

@@ -36,7 +36,8 @@ def open_runtime(
 ) -> Runtime:
     """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable.
 
-    `clock` None: the ledger's, which all hosts share, because other hosts compare times that a push computes.
+    The default of `clock` is the ledger's, which all hosts share, because other hosts compare times that a push
+    computes.
     """
     _make_home(settings.home)
     ledger = Ledger.open(settings.ledger_url, clock=clock)

@@ -117,9 +117,10 @@ class DeadLetterNews:
             self._responded_at[kind] = max([*responded, self._responded_at.get(kind, self._batch.planned_at)])
 
     def events(self) -> list[OperationalEvent]:
-        """Return an event for each rule, target and reason; always the same ones for the same batch.
+        """Return an event for each rule, target and reason; always the same events for the same batch.
 
-        Its time is that of the last response among its dead letters or, without an attempt, that of the batch.
+        An event's time is the time of the last response to its dead letters or, if there was no attempt, the planning
+        time of the batch.
         """
         return [
             of_dead_letters(self._batch.batch_id, *kind, names, self._responded_at[kind])

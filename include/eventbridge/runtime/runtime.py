@@ -46,7 +46,7 @@ class Openers:
 class Runtime:
     """The objects that every stage uses; one per process, closed by the caller that opened it.
 
-    `owners`: those whose rules and buses `rule_set` shows; None: all.
+    `rule_set` returns the rules and buses of `owners`, or of all owners if that is None.
     """
 
     settings: Settings
@@ -64,7 +64,7 @@ class Runtime:
         return replace(self, ledger=ledger)
 
     def seen_by(self, owners: Collection[str] | None) -> Runtime:
-        """Return a copy for a user who is limited to `owners`; None: not limited."""
+        """Return a copy for a user who is limited to `owners`, or not limited if it is None."""
         return replace(self, owners=None if owners is None else frozenset(owners))
 
     def close(self) -> None:
@@ -177,5 +177,5 @@ class Runtime:
     def open_target(
         self, rule: str, target: TargetRule, connections: Callable[[str], Connection] | None = None
     ) -> Target:
-        """Open one target of a rule for one push task; the caller closes it. `connections` None: the runtime's."""
+        """Open a target of a rule for one push task; the caller closes it. `connections` defaults to the runtime's."""
         return self.openers.target(self, rule, target, connections or self.connections)

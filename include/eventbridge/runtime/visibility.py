@@ -13,7 +13,7 @@ from eventbridge.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Visibility:
-    """The names of rules and buses that a user sees; None: all, including those that no file has any more."""
+    """The names of rules and buses that a user may see; None for all, including those that no file has any more."""
 
     rules: Collection[str] | None = None
     buses: Collection[str] | None = None

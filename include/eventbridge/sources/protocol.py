@@ -109,7 +109,7 @@ class FollowableLog(Protocol):
     """A log that fetches ahead for a long-lived reader, so that polling it causes no requests."""
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Fetch new messages from these offsets on; another call replaces the offsets.
+        """Fetch new messages, beginning at these offsets; another call replaces the offsets.
 
         From then on, `ends` returns the ends of the fetched ranges, `earliest` returns the values at the start of
         following, and `read` returns fetched messages if it can. Only one thread at a time may use a log that follows.
@@ -131,7 +131,7 @@ class AnnouncingLog(Protocol):
     """A log that signals new messages, so that it need not be polled."""
 
     def announcements(self) -> Announcements | None:
-        """Return the signal, valid while the log is open; None: the log must be polled."""
+        """Return the signal, valid while the log is open, None if the log must be polled."""
 
 
 @runtime_checkable
@@ -165,7 +165,7 @@ class Publisher(Protocol):
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (None: the first) and return the position of each.
+        """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
         All of them are durable when this returns. Records of one key go to one partition, in order.
         Raises BusError if some may not be stored.
@@ -180,7 +180,7 @@ class SizeLimitedPublisher(Protocol):
     """A publisher with a maximum record size; a larger record fails the whole call."""
 
     def max_bytes(self, topic: str) -> int | None:
-        """Return the current maximum size of body and key together, in bytes; None: unknown."""
+        """Return the current maximum size of body and key together, in bytes, None if unknown."""
 
 
 @runtime_checkable
@@ -190,7 +190,7 @@ class TrimmableLog(Protocol):
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop messages published before the aware time `before`; return how many.
 
-        In a partition in `keep`, messages from that offset on are kept. Dropped offsets that a group has not read
+        In a partition in `keep`, messages at or after that offset are kept. Dropped offsets that a group has not read
         become gaps.
         """
 

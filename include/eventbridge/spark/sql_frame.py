@@ -199,7 +199,7 @@ _DOUBLE_EXPONENT: Final = 300
 
 @dataclass(frozen=True)
 class StandIns:
-    """The text of some data for Spark, and the state for `restore`; None: there are no stand-ins."""
+    """The text of some data for Spark, and the state for `restore`, None if there are no stand-ins."""
 
     text: str
     key: str | None

@@ -48,7 +48,7 @@ class Store(Protocol):
         """
 
     def size(self, prefix: str) -> int:
-        """Return the bytes of all files that begin with `prefix`, `""` measures all; the cost is that of `list`."""
+        """Return the bytes of all files that begin with `prefix` (`""` measures all); it costs as much as `list`."""
 
     def delete(self, path: str) -> None:
         """Remove a file; no error if it does not exist."""

@@ -54,7 +54,7 @@ _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
 Key = tuple[Any, ...]
 
-#: Returns the named columns of a dead letter file; None: the file is skipped.
+#: Returns the named columns of a dead letter file, None if the file is skipped.
 Read = Callable[[str, Sequence[str]], pa.Table | None]
 _COUNT = """
 SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),

@@ -34,7 +34,7 @@ class StreamingBus:
 
     @contextmanager
     def reading(self, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[LogSource]:
-        """Yield the bus to read from `ends` on, which the body moves; after an error it is opened again."""
+        """Yield the bus to read from `ends`, which the body moves; after an error it is opened again."""
         source = self.open(bus)
         try:
             if isinstance(source, FollowableLog) and self._stands != ends:

@@ -33,13 +33,13 @@ _LEAD_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of a streaming task; None: unlimited.
+    """The limits of a streaming task, None where unlimited.
 
     It ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a former
     lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode. `pools`
-    returns the current Airflow pools. `requests_standby`: before its end it requests the process that continues.
-    `is_standby`: it is that process. `others_at_work` returns whether another process may have a batch that no
-    streaming task opened. `on_begin` is called once this process has the lease.
+    returns the current Airflow pools. If `requests_standby`, it requests a standby before its end. If `is_standby`, it
+    is a standby itself. `others_at_work` returns whether another process may have a batch that no streaming task
+    opened. `on_begin` is called once this process has the lease.
     """
 
     seconds: float | None = None
@@ -121,7 +121,7 @@ class LeaseKeeper:
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:
-        """Transfer the lease to the standby, with the batch to close; False: this process keeps it."""
+        """Transfer the lease to the standby, with the batch to close; return False if this process keeps it."""
         with self._changing:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():

@@ -65,7 +65,7 @@ class StreamingBatch:
     lease: LeaseKeeper
     bus: StreamingBus
     http: HttpLoop
-    pools: Mapping[str, PoolSlots] | None = None  # the current pools; None: unknown
+    pools: Mapping[str, PoolSlots] | None = None  # the current pools, None if unknown
     former: BatchClose | None = None
     on_large: Callable[[], None] | None = None
     events: int = 0
@@ -77,7 +77,10 @@ class StreamingBatch:
     _cpu: float = 0.0  # CPU seconds since the last segment with events or responses
 
     def run(self) -> bool:
-        """Deliver events until the batch is over; False: another process has it now, so the caller must not end it."""
+        """Deliver events until the batch is over.
+
+        Returns False if another process has the batch now: the caller must then not end it.
+        """
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
@@ -103,7 +106,7 @@ class StreamingBatch:
         return going
 
     def record(self) -> bool:
-        """Record the responses and how far the bus was read; False: another process has the batch now."""
+        """Record the responses and how far the bus was read; return False if another process has the batch now."""
         begun = time.monotonic()
         kept = self.targets.engine.record(self._write_segment, everything=True)
         self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
@@ -157,7 +160,7 @@ class StreamingBatch:
         return self._routing.has_left
 
     def _follows(self) -> bool:
-        """Deliver until the former batch is closed; False: another process has this batch now.
+        """Deliver until the former batch is closed; return False if another process has this batch now.
 
         Raises the error of the close.
         """
@@ -245,7 +248,7 @@ class StreamingBatch:
         return self._last_segment()
 
     def _await_responses(self) -> bool:
-        """Send briefly, then wait for responses until their timeout; False: another process has the batch.
+        """Send briefly, then wait for responses until their timeout; return False if another process has the batch.
 
         A streaming task that must stop sends nothing more.
         """
@@ -274,7 +277,7 @@ class StreamingBatch:
         return self.targets.is_busy and time.monotonic() < end and not must_stop
 
     def _deliver_briefly(self) -> bool:
-        """Deliver for a moment; False: another process has the batch now."""
+        """Deliver for a moment; return False if another process has the batch now."""
         mark, responses = time.thread_time(), self.targets.engine.responses
         if self.lease.stop.is_set():
             self.targets.wind_down()
@@ -316,7 +319,7 @@ class StreamingBatch:
 class BatchClose:
     """The close of a batch, in a thread of its own, and the batch's targets."""
 
-    targets: TargetQueues | None  # None: another process closes it
+    targets: TargetQueues | None  # None if another process closes it
     close: Callable[[], None]
     _end: Future[None] = field(default_factory=Future)
 

@@ -175,7 +175,7 @@ class _StreamingLoop:
             raise
 
     def _next_batch(self) -> Batch | None:
-        """Return a batch that is open and empty; None: try again."""
+        """Return an open and empty batch, or None to try again."""
         if self._runtime.ledger.batches.unfinished(self._runner) is None and self._is_backlog():
             self._done.backlog = True
             self._lease.finish()
@@ -229,7 +229,7 @@ class _StreamingLoop:
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
     def _opened_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
-        """Open the next batch while the former is closed; None: the close is awaited, and a listen follows."""
+        """Open the next batch while the former is being closed; return None to await the close and then listen."""
         if self._is_behind:
             return None
         try:

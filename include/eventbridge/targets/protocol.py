@@ -22,7 +22,7 @@ class Request:
     index: int
     delivery_id: str  # UUID text
     payload: bytes
-    content_type: str  # "": none
+    content_type: str  # empty if there is none
     headers: Mapping[str, str] = field(default_factory=dict)
     order_key: str | None = None
 
@@ -93,7 +93,7 @@ class SpanTarget(Target, Protocol):
     """A target that stores a span as one object under its name, replacing an earlier one."""
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
-        """Send a span and return the one response to all of it; None: `until` has passed, and nothing was sent."""
+        """Send a span and return the one response to all of it, None if `until` has passed and nothing was sent."""
 
 
 class SharingTarget(Target, Protocol):
@@ -105,7 +105,7 @@ class SharingTarget(Target, Protocol):
 
     @staticmethod
     def flush_together(targets: Sequence[Any]) -> list[str | None]:
-        """Flush targets with one `disk`; return for each what was lost, None: nothing."""
+        """Flush targets with one `disk`; return what each of them lost, None if nothing."""
 
 
 @runtime_checkable
@@ -113,7 +113,7 @@ class Checkable(Protocol):
     """A target that can be checked without a delivery."""
 
     def check(self) -> str | None:
-        """Return why deliveries would fail, None: no reason; sends none. Takes no longer than an attempt."""
+        """Return why deliveries would fail, None if they would not; sends none, and takes no longer than an attempt."""
 
 
 def takes_blocks(target: Target) -> TypeGuard[BlockTarget]:

@@ -52,9 +52,9 @@ class SsrfGuard:
         return hash(self._allowed)
 
     def refusal(self, text: str) -> str | None:
-        """Return why an address must not be connected to, e.g. `10.0.0.7 is a private address`; None: it may.
+        """Return why an address must not be connected to, e.g. `10.0.0.7 is a private address`; None if it may.
 
-        An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) is checked as that one too.
+        An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) is checked as the IPv4 address too.
         """
         address = ip_address(text.partition("%")[0])
         inner = _carried(address)

@@ -36,8 +36,8 @@ class BlockingCall:
         return self._result
 
 
-#: A response and the index of its request; None: there is nothing to do until the transfer slot has news or the time is
-#: up.
+#: A response and the index of its request; None if there is nothing to do until the transfer slot has news or the time
+#: is up.
 Step = tuple[int, Response] | BlockingCall | None
 
 

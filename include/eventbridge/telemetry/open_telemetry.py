@@ -55,7 +55,7 @@ class OpenTelemetry:
     """Exports spans to a collector; of the deliveries whose event has no trace, the share `ratio` is traced."""
 
     def __init__(self, ratio: float, exporter: SpanExporter | None = None) -> None:
-        """`exporter` None: the exporter that the OTEL_* variables describe."""
+        """The default of `exporter` is the exporter that the OTEL_* variables describe."""
         self._ratio = ratio
         self._resource = service()
         self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter())
@@ -85,7 +85,7 @@ class OpenTelemetry:
         return trace_of(delivery_id, traceparent, self._ratio).sampled
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Export landed, routed and each attempt; once the delivery has ended, also its own span, from published on."""
+        """Export landed, routed and each attempt; once the delivery has ended, also its own span, since published."""
         trace = trace_of(settled.delivery_id, settled.traceparent, self._ratio)
         name = delivery_id_text(settled.delivery_id)
         below = TraceParent(trace.trace_id, span_id(name), sampled=True)
@@ -219,7 +219,7 @@ def _labels(family: Family, sample: Sample) -> dict[str, str]:
 
 
 class TraceParent(NamedTuple):
-    """The trace of a delivery, its parent span (0: none), and whether it is sampled."""
+    """The trace of a delivery, its parent span (0 without one), and whether it is sampled."""
 
     trace_id: int
     span_id: int

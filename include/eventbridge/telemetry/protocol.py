@@ -9,7 +9,9 @@ from typing import Final, Protocol
 
 @dataclass(frozen=True, slots=True)
 class StageEnded:
-    """One call of a stage; times are aware. `batch_id` None: there was no work, or it belongs to no single batch.
+    """One call of a stage; times are aware.
+
+    `batch_id` is None if there was no work, or if the call belongs to no single batch.
 
     `error` is the class of the exception that it raised, None if it returned. A killed stage is not reported.
     """

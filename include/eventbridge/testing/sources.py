@@ -174,7 +174,7 @@ class InMemoryLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (None: the first) and return the position of each."""
+        """Append records of (body, key) to a topic, by default the first, and return the position of each."""
         topic = self._topics[0] if topic is None else topic
         partitions = [partition for partition in sorted(self._messages) if partition.topic == topic]
         if not partitions:

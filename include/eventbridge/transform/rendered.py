@@ -20,7 +20,7 @@ def too_large(least: int) -> TransformFailed:
 class Scope(NamedTuple):
     """The values of a delivery besides its event; `ingested_at` (aware) is when the event arrived on the bus.
 
-    `budget` is charged with the CPU time of an expensive transform (None: not counted).
+    `budget` is charged with the CPU time of an expensive transform; without a budget, it is not counted.
     """
 
     rule: str
@@ -32,7 +32,7 @@ class Scope(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """The output for the target: body, its media type ("": none), further headers (None: no headers)."""
+    """The output for the target: body, its media type (empty if none), further headers (None if none)."""
 
     payload: bytes
     content_type: str

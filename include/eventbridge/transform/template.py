@@ -32,7 +32,7 @@ _MAX_UNREADABLE = 20
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """One `${name}`: its position, its default as written to the output (None: it has none), line and column."""
+    """One `${name}`: its position, its default as written to the output (None without one), line and column."""
 
     name: str
     context: PlaceholderContext
@@ -181,7 +181,7 @@ _DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_c
 
 
 def _line_and_column_among(lines: list[int], position: int) -> str:
-    """Return what `line_and_column` does, given where lines begin: a template may have many placeholders."""
+    """Return the result of `line_and_column`, given where lines begin: a template may have many placeholders."""
     line = bisect_right(lines, position)
     return f"line {line}, column {position - lines[line - 1] + 1}"
 

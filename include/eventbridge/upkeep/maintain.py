@@ -51,7 +51,7 @@ _AT_ONCE = 50_000
 
 @instrumented("maintain", of="")
 def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
-    """Apply retention and return what was removed; `budget` None: the budget of the settings.
+    """Apply retention and return what was removed; the default of `budget` is the settings' budget.
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
@@ -103,7 +103,7 @@ def fold_stats(run: RetentionRun, max_rows: int = MAX_ROWS) -> None:
 
 
 def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool:
-    """Fold the stats of a grain that are older than an age; False: the time of the run is over."""
+    """Fold the stats of a grain that are older than an age; return False if the time of the run is over."""
     while run.runtime.ledger.stats.fold(scope, grain, _LONGER[grain], run.now - age) is not None:
         run.progressed()
         if run.is_over():

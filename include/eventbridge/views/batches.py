@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class BatchPage:
-    """A page of batches, newest first, and the cursor of the next page; None: this is the last."""
+    """A page of batches, newest first, and the cursor of the next page; None if this is the last page."""
 
     batches: tuple[Batch, ...]
     cursor: str | None

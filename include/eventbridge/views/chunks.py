@@ -28,16 +28,16 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Attempts of a page at most, those that failed first.
+#: Maximum attempts of a page; failed attempts come first.
 MAX_ATTEMPTS = 200
 
-#: Pieces of a page at most, and delivery files that hold them.
+#: Maximum pieces of a page, and delivery files that hold them.
 MAX_PIECES, MAX_FILES = 200, 20
 
-#: Segments that a page reads at most.
+#: Maximum segments that a page reads.
 MAX_SEGMENTS = 20
 
-#: Deliveries of its pieces, and outcomes of its segments, at most; the first piece or segment is read in any case.
+#: Maximum deliveries of its pieces, and outcomes of its segments; the first piece or segment is read in any case.
 MAX_ROWS = 40_000
 _COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class",
@@ -50,7 +50,7 @@ _BATCHES_SEARCHED = 500
 
 @dataclass(frozen=True)
 class ChunkAttempt:
-    """One attempt; `event_id` "": its delivery is past its retention."""
+    """One attempt; `event_id` is empty if its delivery is past its retention."""
 
     event_id: str
     delivery_id: str
@@ -116,7 +116,7 @@ class _Segments:
         self.unreadable: list[str] = []
 
     def page(self, position: _Position) -> tuple[pa.Table, _Position | None]:
-        """Return the attempts of the page at a position, and the position of the next page; None: this is the last."""
+        """Return the attempts of the page at a position and the position of the next page, None after the last page."""
         shown = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
         left = MAX_ATTEMPTS
         while position.delivered < 2:
@@ -137,7 +137,7 @@ class _Segments:
         return pa.concat_tables(shown), None
 
     def _rows(self, number: int) -> pa.Table | None:
-        """Return the attempts of the pieces in a segment; None: the page has read enough."""
+        """Return the attempts of the pieces in a segment, None if the page has read enough."""
         if number not in self._read:
             file = self._files[number]
             known = sum(self._files[each].rows for each in self._read)
@@ -266,7 +266,7 @@ class ChunkStatus:
 
 
 def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
-    """Return the chunks of the newest `batches` batches, those of the newest first."""
+    """Return the chunks of the newest `batches` batches, newest batch first."""
     found = runtime.ledger.batches.find(limit=batches)
     return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)]
 
@@ -274,7 +274,7 @@ def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
 def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
     """Return the newest chunks, at most `limit`, that ended in ERROR or TIMEOUT or have failed deliveries.
 
-    `payloads` False: without text that may quote an event.
+    If `payloads` is False, the failures have no text that may quote an event.
     """
     failures: list[ChunkStatus] = []
     for batch in runtime.ledger.batches.find(limit=_BATCHES_SEARCHED):

@@ -67,7 +67,7 @@ class FoundEvent:
 
 @dataclass(frozen=True)
 class EventPage:
-    """A page of events, and the cursor of the next page; None: this is the last.
+    """A page of events, and the cursor of the next page; None if this is the last page.
 
     `unreadable`: the errors of files that could not be read.
     """

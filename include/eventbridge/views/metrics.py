@@ -67,7 +67,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """The ends of the partitions of each bus; None: the bus did not respond."""
+    """The ends of the partitions of each bus, None if the bus did not respond."""
 
     by_bus: Mapping[str, Mapping[Partition, int] | None]
 

@@ -20,7 +20,7 @@ from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Segments of the newest pushes that are read, and responses that are returned, at most.
+#: Maximum segments of the newest pushes that are read, and maximum responses that are returned.
 MAX_FILES = 12
 MAX_RESPONSES = 20
 _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
@@ -37,7 +37,7 @@ class SentRequest:
 def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
-    None: it was not rendered, its batch is not settled, or it is past its retention.
+    It is None if it was not rendered, if its batch is not settled, or if it is past its retention.
     """
     for each in deliveries:
         if each.delivery_id == delivery_id and each.file is not None and each.row is not None:

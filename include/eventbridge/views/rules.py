@@ -29,7 +29,8 @@ MAX_VERSIONS = 10
 class RuleVersion:
     """A version of a rule, since when it was in force, and its change as the lines of a diff.
 
-    `version` "": the rule was removed. `diff` is empty of the first one; `error` is why the change is unknown, or "".
+    `version` is empty if the rule was removed. `diff` is empty for the first version; `error` is why the change is
+    unknown, or "".
     """
 
     version: str
@@ -69,7 +70,7 @@ def _lines(runtime: Runtime, rule: str, change: RuleChange) -> list[str]:
 
 
 def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
-    """Return the changes of a rule, or of all, the newest first; raises NotFoundError for a rule without any."""
+    """Return the changes of a rule, or of all rules, newest first; raises NotFoundError for a rule without any."""
     found = runtime.ledger.rules.changes(rule, limit)
     if rule is not None and not found:
         raise _without_history(runtime, rule)

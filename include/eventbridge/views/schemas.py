@@ -33,7 +33,7 @@ class SchemaLine:
 
 @dataclass(frozen=True)
 class SchemaPage:
-    """A page of types, by bus and name, and the cursor of the next page; None: this is the last."""
+    """A page of types, by bus and name, and the cursor of the next page; None if this is the last page."""
 
     schemas: tuple[SchemaLine, ...]
     cursor: str | None
@@ -43,7 +43,7 @@ class SchemaPage:
 class SchemaField:
     """A field of a type: how often it exists, which share of the events lacks it or has null, an example as JSON.
 
-    `example` None: none is kept, or none is shown. `missing` counts the latest events without it.
+    `example` is None if no example is kept or shown. `missing` counts the latest events without it.
     """
 
     path: str

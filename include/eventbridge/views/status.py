@@ -61,7 +61,7 @@ class NewRunner:
 
 @dataclass(frozen=True)
 class StreamingRunner:
-    """A runner in streaming mode, the holder and the end of its lease; None: no streaming task runs."""
+    """A runner in streaming mode, the holder and the end of its lease; None if no streaming task runs."""
 
     runner: str
     holder: str | None

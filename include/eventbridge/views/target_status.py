@@ -56,15 +56,16 @@ def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
     return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
 
 
-#: Targets on one page, at least; a page always has all targets of its last rule.
+#: Minimum targets on one page; a page always has all targets of its last rule.
 PAGE_TARGETS = 100
 
 
 @dataclass(frozen=True)
 class TargetPage:
-    """A page of targets in the order of their names, and the rule after which the next begins; None: this is the last.
+    """A page of targets in the order of their names.
 
-    `unhealthy`: those of all rules that are not ok; at most `PAGE_TARGETS`.
+    The next page begins after the rule `cursor`; it is None if this is the last page. `unhealthy` are the targets of
+    all rules that are not ok, at most `PAGE_TARGETS`.
     """
 
     unhealthy: tuple[TargetLine, ...]

@@ -43,7 +43,7 @@ the runs that it misses. `eventbridge status` shows lag, batches and pending del
 def deliver_events(runner: str, task_seconds: float | None = None, warning: str | None = None) -> DAG:
     """Return the DAG of one runner.
 
-    `task_seconds`: the duration of a streaming task; None: batch mode. The DAG's documentation shows the `warning`.
+    `task_seconds` is the duration of a streaming task, None in batch mode. The DAG's documentation shows the `warning`.
     """
     guide = (
         GUIDE.format(runner=runner)
@@ -74,8 +74,8 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
 
 #: How long an Airflow connection is cached: targets are opened at every read of the bus.
 _CONNECTION_SECONDS: Final = 30.0
-#: How long to wait for the lease: longer than that of a streaming task whose process was killed. And how long to be
-#: the standby of a streaming task that ends soon.
+#: How long to wait for the lease: longer than the lease of a streaming task whose process was killed. And how long to
+#: be the standby of a streaming task that ends soon.
 _PATIENCE_SECONDS: Final = 8.0
 _STANDBY_SECONDS: Final = 60.0
 #: Airflow takes two seconds to start a retry, which spaces retries. After the last one, the watcher starts a run.

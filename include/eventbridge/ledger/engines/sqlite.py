@@ -97,7 +97,7 @@ class SqliteEngine:
         return nullcontext()
 
     def now(self) -> datetime:
-        """Return the host's time: SQLite's only clock is that of the one host that uses the file."""
+        """Return the host's time: SQLite's only clock is the clock of the one host that uses the file."""
         return datetime.now(UTC)
 
     def last_number(self, connection: Connection, table: str, column: str) -> int:

@@ -57,8 +57,8 @@ class ExpressionSizes:
 class Expressions:
     """The regular expressions of one pattern, which count among those of `all` patterns that are read together.
 
-    A pattern that is read by itself may be that of a rule that an older version took: each of its expressions may be
-    as large as RE2 takes it.
+    A pattern that is read by itself may belong to a rule that an older version accepted, so each of its expressions may
+    be as large as RE2 accepts.
     """
 
     def __init__(self, all_sizes: ExpressionSizes | None = None) -> None:

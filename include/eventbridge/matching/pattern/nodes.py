@@ -40,7 +40,7 @@ class Suffix:
 
 @dataclass(frozen=True, slots=True)
 class EqualsIgnoreCase:
-    """The leaf is a string whose full Unicode case folding is that of `text`."""
+    """The leaf is a string with the same full Unicode case folding as `text`."""
 
     text: str
 

@@ -49,7 +49,7 @@ def buffer(
 ) -> None:
     """Land the rest of a planned batch and move it to `buffered`; does nothing in any other state.
 
-    Each finished sub-range is recorded, so a run that dies loses one sub-range at most. A message that is not a
+    Each finished sub-range is recorded, so a run that dies loses at most one sub-range. A message that is not a
     CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an id that the batch
     already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
     `open_lander` returns a lander, which lands parts in parallel; the stage lands the remaining parts itself, checked
@@ -221,7 +221,7 @@ class Landing:
                 self.seen |= checking.valid_identities(self.runtime.store, file.path)
 
     def _landed_until(self, span: Range | Part, position: int) -> int:
-        """Return the end of the contiguous recorded sub-ranges from `position` on."""
+        """Return the end of the contiguous recorded sub-ranges that begin at `position`."""
         while (file := self.recorded.get(_key(span.partition, position))) is not None:
             assert isinstance(file.detail, LandedRange)  # only buffer records under such a key
             position = file.detail.end

@@ -26,7 +26,7 @@ from eventbridge.transform.kernel.ids import identities_of
 def check_compiled(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
 ) -> CheckResult:
-    """Return what `check_one_by_one` returns."""
+    """Return the same result as `check_one_by_one`."""
     if not len(bodies):
         return CheckedRows(seen).checked()
     names = _Names.of(bodies, max_bytes)

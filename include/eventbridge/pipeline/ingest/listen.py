@@ -163,10 +163,10 @@ class BatchPlanner:
 
 
 def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
-    """Return the unfinished batch of a runner, as planned unless the `holder` of its lease has it open; None: plan one.
+    """Return the unfinished batch of a runner, None if one must be planned.
 
-    Before that, it repeats commits that the bus did not take. The result names no batch while a streaming task other
-    than `holder` has the lease, or a batch must stay open.
+    First, commits that the bus did not take are repeated, and an open batch is moved to `planned`. The result names no
+    batch while a streaming task other than `holder` has the lease, or a batch must stay open.
     """
     runner, holder = request.runner, request.holder
     lease = runtime.ledger.streaming.lease(runner)

@@ -44,7 +44,7 @@ class _DueTarget:
 class RetryChunks:
     """Takes the deliveries that are due at one moment.
 
-    `slots` are those of the slow lane; None: unknown, as many as a batch has chunks.
+    `slots` are the slots of the slow lane; if they are unknown (None), a batch may have its maximum of chunks.
     """
 
     runtime: Runtime

@@ -47,7 +47,7 @@ _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
 
 @dataclass(frozen=True)
 class RetryPlan:
-    """The planned retry batch and its chunks; `batch_id` None: nothing is due."""
+    """The planned retry batch and its chunks; `batch_id` is None if nothing is due."""
 
     batch_id: str | None = None
     chunk_ids: list[int] = field(default_factory=list)
@@ -62,9 +62,9 @@ def plan_retries(
     It takes one chunk for each target, and more for a target that is ok, as many as the target and the slots of the
     slow lane allow; see `RetryChunks`. It always plans a new batch; if two processes take the same rows at once, one of
     them gets nothing. It takes nothing for a target whose breaker is open, and a few deliveries for one that may be
-    probed. `runner` None: all runners; `pools` None: unknown, none counts as closed. By the current rule files:
-    deliveries of a disabled rule go on hold, those of a removed rule go on hold for 1 h and are then dead-lettered, a
-    chunk in each batch.
+    probed. If `runner` is None, deliveries of all runners are taken. If `pools` is None, they are unknown, and none
+    counts as closed. By the current rule files, deliveries of a disabled rule go on hold; deliveries of a removed rule
+    go on hold for 1 h and are then dead-lettered, one chunk in each batch.
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()

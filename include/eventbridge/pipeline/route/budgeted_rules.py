@@ -49,9 +49,9 @@ Files = tuple[tuple[str, str], ...]
 def route_budgeted_rules(
     runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, defers: bool = False
 ) -> bool:
-    """Route, or defer, the unrecorded share of every budgeted rule; False: the batch has moved on.
+    """Route, or defer, the unrecorded share of every budgeted rule; return False if the batch has moved on.
 
-    `defers`: none is routed. Raises SparkError if Spark is at fault.
+    If `defers`, none is routed. Raises SparkError if Spark is at fault.
     """
     recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}

@@ -97,7 +97,7 @@ def _groups_per_slice(rows: int) -> int:
 
 
 def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
-    """Route and record the unrecorded slices; False: the batch is no longer `buffered`.
+    """Route and record the unrecorded slices; return False if the batch is no longer `buffered`.
 
     They are routed all at once, except those that are suspected of a failure, which are routed one at a time.
     """
@@ -141,11 +141,11 @@ class _Recording:
         return [piece for piece in self.missing() if piece.slice_id in tries or piece not in self._wanted]
 
     def take(self, result: SliceResult) -> bool:
-        """Record the result of a slice; False: the batch is no longer `buffered`."""
+        """Record the result of a slice; return False if the batch is no longer `buffered`."""
         return self.record(result_file(self._batch.batch_id, result))
 
     def record(self, file: BatchFile) -> bool:
-        """Record the result of a slice; False: the batch is no longer `buffered`."""
+        """Record the result of a slice; return False if the batch is no longer `buffered`."""
         ledger, batch_id = self._runtime.ledger, self._batch.batch_id
         if ledger.files.record(file, while_state="buffered"):
             self._recorded[file.key] = file

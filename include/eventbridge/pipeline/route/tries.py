@@ -52,10 +52,10 @@ def try_together(
     tasks: Sequence[BatchTask],
     record: Callable[[SliceResult], bool],
 ) -> bool | None:
-    """Route tasks as one job and record each result; False: `record` says that the batch has moved on.
+    """Route tasks as one job and record each result; return False if `record` does, because the batch has moved on.
 
-    None: the job failed, or failed too often before, although a canary routes now: missing tasks must be tried alone.
-    Raises SparkError if the canary fails as well.
+    Returns None if the job failed, or failed too often before, although a canary routes now: the missing tasks must be
+    tried alone. Raises SparkError if the canary fails as well.
     """
     tries = runtime.ledger.route_tries.begin(job.batch_id, key)
     lost = False
@@ -161,11 +161,11 @@ class Recording(Protocol):
         """Return the slices, or parts of split slices, without a result."""
 
     def record(self, file: BatchFile) -> bool:
-        """Record the result of a slice; False: the batch is no longer `buffered`."""
+        """Record the result of a slice; return False if the batch is no longer `buffered`."""
 
 
 def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
-    """Route and record missing slices one after the other, splitting those that fail; False: the batch has moved on.
+    """Route and record missing slices one by one, and split those that fail; return False if the batch has moved on.
 
     Call it just after the canary has routed. Raises SparkError if the canary no longer routes, and StoreError for a
     slice whose file cannot be read.

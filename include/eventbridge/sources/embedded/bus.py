@@ -40,7 +40,7 @@ class EmbeddedBus(TableLog):
         super().__init__(bus, lambda: FileTables(self.path), topics=topics, partitions=partitions, clock=clock)
 
     def announcements(self) -> Announcements | None:
-        """Return a signal of new messages from any publisher on this host; None: the system does not support it."""
+        """Return a signal of new messages from any publisher on this host, None if the system does not support it."""
         if self._announcements is None:
             with suppress(OSError, AttributeError):  # a system without inotify, or at its limit of instances
                 self._announcements = FileAnnouncements(lock_file(self.path))

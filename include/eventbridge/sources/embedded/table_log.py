@@ -100,7 +100,7 @@ class TableLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (None: the first) and return the position of each.
+        """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
         All of them are durable when this returns; none is stored if it raises before its commit.
         Records of one key go to one partition, in order; records without one are distributed round-robin.

@@ -152,7 +152,7 @@ class KafkaLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (None: the first) and return the position of each.
+        """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
         All in-sync replicas have the records when this returns. A record's key decides its partition as librdkafka's
         default partitioner does; records without one are distributed round-robin. Raises BusError if some may not have
@@ -168,7 +168,8 @@ class KafkaLog:
     def max_bytes(self, topic: str) -> int | None:
         """Return the maximum bytes of a record's body and key, by the topic's max.message.bytes, cached for a minute.
 
-        None: unknown, because the login is not allowed to describe the topic's configuration, or no broker responds.
+        It is None if unknown, because the login is not allowed to describe the topic's configuration, or no broker
+        responds.
         """
         known = self._max_bytes.get(topic)
         if known is None or time.monotonic() > known[1]:

@@ -40,7 +40,7 @@ class IdempotentPublisher:
     def __init__(
         self, settings: Mapping[str, Any], clock: Callable[[], datetime], max_bytes: Callable[[], int | None]
     ) -> None:
-        """`max_bytes` returns the maximum size of a batch, None: unknown; it is called once."""
+        """`max_bytes` returns the maximum size of a batch, None if unknown; it is called once."""
         self._settings = settings
         self._max_bytes = max_bytes
         self._clock = clock

@@ -77,7 +77,7 @@ class _Range:
         return (self.partition, self.end) == (partition, start) and self.is_over and not self.is_log_over
 
     def rest_from(self, start: int) -> pa.RecordBatch | None:
-        """Return the rest of the last block from an offset on, None if empty."""
+        """Return the part of the last block that begins at an offset, None if empty."""
         if self.last is None or self.last["offset"][-1].as_py() < start:
             return None
         taken = int(np.searchsorted(self.last["offset"].to_numpy(), start))
@@ -218,7 +218,7 @@ _DOING: Final = "cannot follow its topics"
 
 
 class PartitionFollower:
-    """A consumer of partitions from given offsets on, without a group; only one thread at a time may use it."""
+    """A consumer of partitions that begins at given offsets, without a group; only one thread at a time may use it."""
 
     def __init__(self, settings: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._servers = str(settings["bootstrap.servers"])

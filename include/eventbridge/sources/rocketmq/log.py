@@ -142,7 +142,7 @@ class RocketmqLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (None: the first) and return the position of each.
+        """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
         Brokers have acknowledged all when this returns. A key goes to one partition; records without one are
         distributed round-robin. Raises BusError if some may not be stored.
@@ -228,7 +228,7 @@ class _StoppedRange:
         )
 
     def rest_from(self, start: int) -> pa.RecordBatch:
-        """Return the rest of the last block from an offset on."""
+        """Return the part of the last block that begins at an offset."""
         return self.last.slice(int(np.searchsorted(self.last["offset"].to_numpy(), start)))
 
 

@@ -97,7 +97,7 @@ class RocketmqQueue:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (None: the first) and return the position of each."""
+        """Append records of (body, key) to a topic, by default the first, and return the position of each."""
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
             raise BusError(f"{self.uri}: topic {topic!r} is not open. Open topics: {', '.join(self._topics)}")

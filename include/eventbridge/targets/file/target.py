@@ -174,7 +174,7 @@ class FileTarget:
             self._close_file()
 
     def _size_by_name(self) -> int | None:
-        """Return the size of the open file; None: it no longer has the name."""
+        """Return the size of the open file, None if it no longer has the name."""
         try:
             found = os.stat(self._path)  # noqa: PTH116
         except FileNotFoundError:

@@ -77,7 +77,7 @@ def _check_connection(rule: str, target: HttpFields, connection: Connection) -> 
 
 
 def _checked_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
-    """Return the parts of a valid URL; `holder` is the connection that has it, None: the rule file."""
+    """Return the parts of a valid URL; `holder` is the connection that has it, None if the rule file has it."""
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
         what = "has an http:// url, which anyone on the network path can read"
@@ -127,10 +127,11 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
 def origin_of(
     connection: Connection, example: str = "https://crm.example", use: str = ""
 ) -> tuple[str, str, int | None] | None:
-    """Return the scheme, host and port (None: the default port) that a connection is for; None: only for its own URL.
+    """Return the scheme, host and port that a connection is for; the port is None if it is the default port.
 
-    Also None for a connection with the extra `any_host`, which is for every host in rule files. If the connection names
-    no host, the message suggests `example`, after the text `use`. Raises ConnectionUnusable.
+    The result is None for a connection that is only for its own URL, and for one with the extra `any_host`, which is
+    for every host in rule files. If the connection names no host, the message suggests `example`, after the text `use`.
+    Raises ConnectionUnusable.
 
     The scheme comes from a host `https://...`, else from the field schema, as in Airflow's HTTP connections, else it is
     https, so that no rule file sends credentials in clear text unless the connection says http.

@@ -27,7 +27,7 @@ _ERROR_CHARACTERS = 1_000
 
 @dataclass(slots=True)
 class _BatchRequest(Request):
-    """A request of one or more deliveries; `joined` False: a single delivery that does not fit into an array."""
+    """A request of one or more deliveries; `joined` is False for a single delivery that does not fit into an array."""
 
     items: tuple[Request, ...] = ()
     joined: bool = True
@@ -79,7 +79,7 @@ class BatchingHttpTarget(HttpTarget):
     def _batch_requests(self, requests: Sequence[Request]) -> Iterator[_BatchRequest | None]:
         """Yield batch requests; requests are consumed only when there is capacity, and only those that fit.
 
-        None: the next request must wait. Requests already taken are sent without it.
+        It yields None if the next request must wait; the requests already taken are then sent without it.
         """
         taken = iter(requests)
         seen: dict[int, Kind | None] = {}

@@ -64,7 +64,7 @@ class Credentials:
 
     @cached_property
     def signer(self) -> Signer | None:
-        """The signer with these keys, shared by all targets with these credentials; None: no keys."""
+        """The signer with these keys, shared by all targets with these credentials, None without keys."""
         return Signer(self.signing_keys) if self.signing_keys else None
 
     def with_token(self, token: str) -> Credentials:

@@ -23,7 +23,7 @@ _SHARED_FREELY = 0.75
 class HttpEngine:
     """Runs up to `max_in_flight` transfers concurrently; used by one thread, except for `wake`.
 
-    From `freely` transfers on (None: all) only a target with none in flight may start one.
+    If `freely` is not None, only a target with no transfer in flight may start one beyond that many transfers.
     Connections and handles are kept for the next use, as both cost more than a request.
     """
 

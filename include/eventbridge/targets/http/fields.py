@@ -25,7 +25,7 @@ class HttpFields(Target):
     connection: str | None = None
     connect_seconds: float = 5.0
     allow_http: bool = False
-    batch: BatchLimits | None = None  # None: one request per delivery
+    batch: BatchLimits | None = None  # None for one request per delivery
 
 
 def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:

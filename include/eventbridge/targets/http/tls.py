@@ -27,8 +27,8 @@ _PEM = "-----BEGIN "
 class Tls:
     """CA certificates and client certificate of a target, as PEM.
 
-    `ca_certificates` None: those of the system, in `system_file` (None: libcurl's own). `certificate` (with its chain)
-    and `private_key` are given together or not at all.
+    If `ca_certificates` is None, the CA certificates in `system_file` apply, or libcurl's own if that is None too.
+    `certificate` (with its chain) and `private_key` are given together or not at all.
     """
 
     system_file: Path | None = None

@@ -191,7 +191,7 @@ class SendConnections:
         self._flying[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
 
     def ended(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
-        """Yield the results of messages, None: the broker has it; waits for one if there is none."""
+        """Yield the result of each message, None if the broker has it; wait for a result if there is none."""
         found = self._received()
         if not found and self._connections:
             select.select(list(self._connections.values()), [], [], wait_seconds)

@@ -36,7 +36,7 @@ def to_number(value: JsonValue) -> JsonValue:
 
 
 def to_integer(value: JsonValue) -> JsonValue:
-    """Return what `to_number` does in plain digits (`5.0` is 5, `1e3` is 1000); a fraction is refused, not rounded."""
+    """Return `to_number` in plain digits (`5.0` is 5, `1e3` is 1000); a fraction is refused, not rounded."""
     number = to_number(value)
     assert isinstance(number, Number)
     mantissa, _, exponent = number.text.lower().partition("e")
@@ -47,7 +47,7 @@ def to_integer(value: JsonValue) -> JsonValue:
         return Number("0")
     if not fraction and not exponent:
         return number
-    # int() of 18 digits at most: an exponent may be of any length
+    # int() of a maximum of 18 digits: an exponent may be of any length
     zeros = int(exponent[:18] or "0") - len(fraction) + len(digits) - len(significant)
     if zeros < 0:
         raise TransformFailed(f"{shown(value)} is not an integer")
@@ -102,7 +102,7 @@ TYPES: Final[dict[str, Callable[[JsonValue], JsonValue]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Flatten:
-    """Joins names by `delimiter`; objects more than `depth` levels down stay objects (None: there are none)."""
+    """Joins names by `delimiter`; objects more than `depth` levels down stay objects, unless `depth` is None."""
 
     delimiter: str
     depth: int | None

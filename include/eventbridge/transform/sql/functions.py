@@ -71,7 +71,7 @@ def _read(*lists: str) -> dict[str, tuple[int, int | None]]:
     return found
 
 
-#: The minimum and maximum number of arguments of each function; None: no maximum.
+#: The minimum and maximum number of arguments of each function; None if there is no maximum.
 FUNCTIONS: Final = _read(_TEXTS, _NUMBERS, _TIMES, _CONDITIONS, _DOCUMENTS, _COLLECTIONS)
 
 #: Functions that return a number, or an interval if they are given one.

@@ -223,7 +223,7 @@ def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
 
 
 def size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
-    """Return what `size_of` does, given the sizes of the nodes below that are no lambdas."""
+    """Return the result of `size_of`, given the sizes of the nodes below that are no lambdas."""
     size = _size_with(node, sizes, known)
     written = size.written()
     if written.beyond or written.fixed > MAXIMUM_FIXED or max(written.linear, written.square) > MAXIMUM_COUNT:

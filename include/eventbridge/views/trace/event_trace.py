@@ -442,5 +442,5 @@ def _failed_shadow(
 
 
 def _as_shadow(step: Step, failed: str | None) -> Step:
-    """Return a step as that of a shadow, if it failed."""
+    """Return a step, with the outcome `shadow` if it failed."""
     return step if failed is None else replace(step, outcome="shadow")

@@ -123,7 +123,7 @@ def why(
 
 
 def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
-    """Return all records of the messages with an id; times are written as in `time_range`, None: any.
+    """Return all records of the messages with an id; times are written as in `time_range`, None for any time.
 
     Raises UserError for an invalid time or id, NotFoundError if there is no such message.
     """
@@ -342,7 +342,7 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
 def _rule_results(
     then: Mapping[str, Rule], current: Mapping[str, Rule] | None, document: Document, max_unmatched: int | None = None
 ) -> list[RuleResult]:
-    """Return the results of the batch's rules for an event, then of rules added later; `current` None: unknown.
+    """Return the results of the batch's rules for an event, then of rules added later; `current` is None if unknown.
 
     `max_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
     """

@@ -48,14 +48,14 @@ _MOST = 20_000
 #: Archived messages with one id that a search returns at most: anyone who publishes can give many events one id.
 MAX_MESSAGES = 50
 
-#: Delivery files that one search reads at most: two seconds on a local disk.
+#: Maximum delivery files that one search reads: two seconds on a local disk.
 MAX_FILES = 2_000
 _DELIVERY_VERSION = 8
 
 
 @dataclass(frozen=True)
 class IdQuery:
-    """The subject of a search: an id, in batches planned from `since` to `until`, of one bus ("": of all)."""
+    """The subject of a search: an id, in batches planned from `since` to `until`, of one bus (of all if empty)."""
 
     event_id: str
     since: datetime
@@ -283,7 +283,7 @@ def delivery_bytes(text: str) -> bytes | None:
 
 
 def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: datetime) -> DeliverySearch:
-    """ArchiveSearch the delivery files of batches planned from `since` to before `until`, the newest first."""
+    """Search the delivery files of batches planned from `since` to before `until`, newest first."""
     wanted = pa.scalar(delivery, pa.binary(16))
     oldest: datetime | None = None
     unreadable: list[str] = []

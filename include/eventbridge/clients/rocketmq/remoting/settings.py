@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tls:
-    """TLS of a client: the file (PEM) of CA certificates that verify servers, "": those that this machine trusts.
+    """The TLS of a client.
 
-    `certificate` and `key` are the files of the client certificate, if any. `check_name` False: host names are not
-    verified.
+    `ca_file` is a PEM file with the CA certificates that verify servers; if it is empty, the CA certificates that this
+    machine trusts apply. `certificate` and `key` are the files of the client certificate, if any. If `check_name` is
+    False, host names are not verified.
     """
 
     ca_file: str = ""
