@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 MEMORY_BYTES: Final = 1 << 30
 #: The maximum elapsed time of a call, however much processor time it has.
 CLOCK_SECONDS: Final = 60.0
-#: How much longer than the caller waits this process lives, if the caller does not end it.
+#: This process runs this much longer than its caller waits, if the caller does not end it.
 _GRACE_SECONDS: Final = 5.0
 #: A process that is this large after a call is not reused: Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20
@@ -46,8 +46,8 @@ def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, r
     """Return the result of a module's function for arguments that can be pickled, or raise its EventBridgeError.
 
     Its limits are `seconds` of processor time (JSONata's not included), CLOCK_SECONDS of elapsed time, and
-    MEMORY_BYTES. It sees no variables of this process. Raises UserError, which ends in `remedy`, at a limit, and
-    Cancelled if the call is cancelled.
+    MEMORY_BYTES. It has no environment variables of this process. Raises UserError, which ends in `remedy`, at a limit,
+    and Cancelled if the call is cancelled.
     """
     message = pickle.dumps((function, arguments, seconds, CLOCK_SECONDS))
     try:

@@ -195,7 +195,7 @@ class OperatorError(EventBridgeError):
 
 
 class LedgerLostError(OperatorError):
-    """The store knows a newer history than this ledger: an empty or old ledger must not look like a first start."""
+    """The store has a newer history than this ledger: an empty or old ledger must not look like a first start."""
 
 
 class OffsetGapError(OperatorError):
@@ -203,7 +203,7 @@ class OffsetGapError(OperatorError):
 
 
 class RuleMovedError(OperatorError):
-    """A rule moved to a runner whose offsets are past events that the rule has not seen."""
+    """A rule moved to a runner whose offsets are past events that the rule was not matched against."""
 
 
 class ReconciliationError(OperatorError):
@@ -233,7 +233,7 @@ class StoreFileUnreadable(StoreError):
 
 
 class NewerFormatError(StoreError):
-    """A newer version of the product wrote a file, in a format that this version does not know."""
+    """A newer version of the product wrote a file, in a format that this version cannot read."""
 
     def __init__(self, name: str, found: int, known: int) -> None:
         super().__init__(

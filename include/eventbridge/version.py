@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: The name that pip knows; `eventbridge`, the import name, belongs to another project on public indexes.
+#: The name for pip; `eventbridge`, the import name, belongs to another project on public indexes.
 DISTRIBUTION = "eventbridge-airflow"
 
 __version__ = "0.2.0"

@@ -87,7 +87,7 @@ def choosing(names: tuple[str, ...], labels: Mapping[str, str] | None = None) ->
 def form_values(context: Context, fields: Collection[str], resumes: str = "") -> dict[str, Any]:
     """Return the values of a run's form by field; raises UserError for an unknown field.
 
-    `resumes` is the field with the id of a replay or redrive to continue. A run that sets it and does not say `dry_run`
+    `resumes` is the field with the id of a replay or redrive to continue. A run that sets it and does not set `dry_run`
     is not a dry run: the run of the previous batch triggered it.
     """
     conf = context["dag_run"].conf or {}
@@ -142,5 +142,5 @@ def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -
 
 
 def user_of(context: Context) -> str:
-    """Return the name of the user who triggered a run, or the run id if Airflow does not know it."""
+    """Return the name of the user who triggered a run, or the run id if Airflow has no name."""
     return getattr(context["dag_run"], "triggering_user_name", None) or context["run_id"]

@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _DAGS: dict[RequestKind, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 
-#: The DAG ids that stand for owners in Airflow's permissions: one for all owners, and the prefix of those for one
+#: The DAG ids that stand for owners in Airflow's permissions: one for all owners, and the prefix of the ids for one
 #: owner.
 OWNERS_DAG = "eventbridge_owners"
 OWNER_DAG = "eventbridge_owner_"

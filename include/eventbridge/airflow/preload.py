@@ -57,8 +57,8 @@ def preload(arguments: Sequence[str]) -> list[str]:
     """Import what the children of an Airflow process need, and return the modules that failed: the children get the
     error.
 
-    `arguments` are those of `airflow`. Only a process whose children are tasks or parse DAG files imports anything: the
-    others would pay for modules that they never use.
+    `arguments` are the arguments of the command `airflow`. Only a process whose children are tasks or parse DAG files
+    imports anything: the others would pay for modules that they never use.
     """
     missing = []
     for name in _modules(arguments):

@@ -50,7 +50,7 @@ class PlainFailure(SystemExit):
     """
 
 
-#: The retry policy of all tasks but push: no retry after PlainFailure, after other errors as the DAG says.
+#: The retry policy of all tasks but push: no retry after PlainFailure, after other errors as the DAG sets.
 NO_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[RetryRule(exception=PlainFailure, action=RetryAction.FAIL, reason="a person must act first")]
 )
@@ -87,7 +87,7 @@ STAGE: dict[str, Any] = {
     "weight_rule": "absolute",
 }
 
-#: The same for a decorated function. It logs one sentence about what it did; its return value adds nothing to that.
+#: The same for a decorated function. It logs one sentence about its work; its return value would add nothing.
 TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 
@@ -287,7 +287,7 @@ def batch_of(*first: str) -> str:
     """Return the template of the batch id that a run's first task passed on; "" if there is none.
 
     It is a template and not the task's output, as an output would make every reader a direct downstream task. With
-    several tasks, one of them was first: a task's process does not know which.
+    several tasks, one of them was first; which one is unknown in a task's process.
     """
     pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
     return f"{{{{ {pulled} or '' }}}}"
@@ -299,7 +299,7 @@ def give_way(_: Context) -> None:
 
 
 def give_way_as_old(_: Context) -> None:
-    """Lower the priority of this task's process to that of old work, until it ends; a `pre_execute` of Airflow."""
+    """Lower this task's process to the priority of old work, until it ends; a `pre_execute` of Airflow."""
     lower_priority_once(OLD_NICENESS)
 
 

@@ -71,7 +71,7 @@ class Watch:
         self._pools = ReopenedPools(self.runtime)
 
     def check(self) -> list[str]:
-        """Return the subjects to start runs for now, and remember the starts."""
+        """Return the subjects to start runs for now, and record the starts."""
         now = self.runtime.clock()
         starting: list[str] = []
         error: str | None = None
@@ -220,7 +220,7 @@ class Watch:
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
         """Return the ends of a bus's partitions, read once per poll for all its runners.
 
-        A bus on other machines says how long they are valid, so that its brokers are not asked more often.
+        A bus on other machines has a time for which its ends are valid, so that its brokers are not asked more often.
         """
         if bus not in self._ends:
             hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))

@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 #: Rows of one Spark job, if no rule is budgeted.
 _JOB_ROWS = 5_000_000
 
-#: Rows of the first job: later ones do not render outputs for which it found enough samples.
+#: Rows of the first job: later jobs do not render outputs if the first job found enough samples of them.
 _FIRST_ROWS = 200_000
 
 #: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.

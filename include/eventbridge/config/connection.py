@@ -21,7 +21,7 @@ _JSON_FIELDS = {"conn_type", "host", "port", "login", "password", "schema", "ext
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection as Airflow knows it; its repr and messages about it never show login, password or extra."""
+    """A connection with the fields of Airflow; its repr and messages about it never show login, password or extra."""
 
     id: str
     type: str

@@ -21,7 +21,7 @@ from eventbridge.similar_names import suggest
 from eventbridge.store import layout
 from eventbridge.views.rules import rules_at
 
-#: Samples of each kind in a report, by default and at most: a report is read into memory as a whole.
+#: Default and maximum samples of each kind in a report: a report is read into memory as a whole.
 SAMPLES, MAX_SAMPLES = 3, 100
 
 #: The name of a rule file that is given as text.

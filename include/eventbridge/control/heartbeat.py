@@ -68,8 +68,8 @@ def heartbeat(runtime: Runtime) -> Heartbeat:
 def beat(runtime: Runtime, connection: str) -> Heartbeat:
     """Send a heartbeat to the URL in a connection, and return it; raises as `send_heartbeat` does.
 
-    The connection's extra has `secret_url`, and may have `failure_url`, to which one with problems goes instead. No
-    message shows either.
+    The connection's extra has `secret_url`, and may have `failure_url`, which gets heartbeats with problems instead. No
+    message shows either URL.
     """
     found = runtime.connections(connection)
     require_type(found, HTTP_TYPES, "a heartbeat")

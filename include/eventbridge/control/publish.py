@@ -36,8 +36,8 @@ class Published:
     """The result of publishing; all published events are durable.
 
     `partitions`: how many events each partition got, and their first and last offset. `malformed`: the errors of events
-    that will be dead letters. `unregistered`: runners that will not see the events, as the bus starts at latest and
-    they have never run.
+    that will be dead letters. `unregistered`: runners that will not get the events, because the bus starts at latest
+    and these runners have never run.
     """
 
     bus: str

@@ -13,7 +13,7 @@ from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 from eventbridge.runtime.runtime import Runtime
 
-#: Reasons for which a delivery has no payload.
+#: Reasons why a delivery has no payload.
 _WITHOUT_PAYLOAD = ("transform_failed", "route_failed")
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class Released:
     """The result of releasing a rule: its hold (None without one), deferred matches that are due now, their events.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
-    `waits_for` says what else holds deferred matches that still wait. `retried`, `skipped` and `unsendable` are
+    `waits_for` is what else holds deferred matches that still wait. `retried`, `skipped` and `unsendable` are
     deliveries that the rule was on hold at, as none of its target may be dead-lettered; `unsendable` ones stay on hold.
     `disabled` are its targets whose deliveries are on hold until the target is enabled.
     """

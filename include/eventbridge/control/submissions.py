@@ -25,7 +25,7 @@ _MAX_OF_EVENT = 20
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One event of a call; `error` says why it is invalid, "" if it is valid.
+    """One event of a call; `error` is why it is invalid, empty if it is valid.
 
     `body` is published. `event_id` and `source` are "" if they could not be read, `key` is None without one.
     `too_large`: the error is that it has more bytes than an event may have.
@@ -46,7 +46,7 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """The result of one event of a call: its position on the bus, or the error for which it was not published."""
+    """The result of one event of a call: its position on the bus, or the error that kept it from being published."""
 
     event_id: str
     partition: Partition | None = None
@@ -117,8 +117,8 @@ def results_of(
 ) -> list[PublishResult]:
     """Return the results of submissions, in their order.
 
-    `published` has the position of each submission without an error. An int instead says that the event was not
-    published, because its topic takes at most this many bytes of event and key.
+    `published` has the position of each submission without an error. It has an int for an event that was not published,
+    because its topic takes at most this many bytes of event and key.
     """
     rest = iter(published)
     return [

@@ -30,7 +30,7 @@ _NO_SQL = "Only Spark evaluates the form SQL."
 
 @dataclass(frozen=True)
 class Rendered:
-    """The request that a target would get for an event; `error` says why it is unknown."""
+    """The request that a target would get for an event; `error` is why it is unknown."""
 
     target: str
     payload: str = ""

@@ -38,7 +38,7 @@ _NAME_COLUMNS = [
 ]  # fmt: skip
 _LISTED_CANDIDATES = 10
 
-#: Dead letter files that one page reads at most.
+#: Maximum dead letter files that one page reads.
 PAGE_FILES = 100
 
 #: Where an error becomes specific to one delivery: a number that is no status, an address, a time, an id.

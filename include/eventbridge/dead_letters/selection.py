@@ -14,7 +14,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.runtime.time_range import read_time
 from eventbridge.similar_names import nearest
 
-#: The reasons for which a delivery, or an event without deliveries, is dead-lettered.
+#: The reasons why a delivery, or an event without deliveries, is dead-lettered.
 REASONS = (
     "maximum_retry_attempts",
     "maximum_event_age",

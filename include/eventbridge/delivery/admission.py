@@ -302,7 +302,7 @@ class Pace:
 
     @property
     def is_short(self) -> bool:
-        """Whether only a call of `fetch` can tell whether a token is available."""
+        """Whether only a call of `fetch` can show whether a token is available."""
         return any(limit._short for limit in self._limits)
 
     @property

@@ -250,7 +250,7 @@ class Rounds:
 
 
 class RequestFeed(Sequence[Request]):
-    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight.
+    """A sequence of requests; `may_send` can withhold the rest while the first requests are in flight.
 
     `may_send` is called with the request and the number of requests left, this one included. A target iterates once.
     When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did

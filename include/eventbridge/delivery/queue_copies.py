@@ -28,7 +28,7 @@ from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: The reason for which a copy becomes pending first; later it is retried like any delivery.
+#: The reason why a copy becomes pending first; later it is retried like any delivery.
 COPY = "dead_letter_queue"
 #: The hold reason of a copy that its queue refused: a dead letter never becomes a dead letter again.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"

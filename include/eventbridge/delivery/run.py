@@ -197,7 +197,7 @@ class TargetRun:
         return now >= self.starts_until - timedelta(seconds=SLEEP_SECONDS)
 
     def soon(self, now: datetime) -> datetime:
-        """Return the time before which a retry must be due for this run to make it; the slow lane makes later ones."""
+        """Return the time before which a retry must be due for this run to make it; later ones go to the slow lane."""
         return min(self.until, now + timedelta(seconds=LINGER_SECONDS))
 
     def waits_for_token(self, at: datetime, now: datetime) -> bool:
@@ -311,7 +311,7 @@ class TargetRun:
         return Response(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
 
     def record_in_flight(self) -> None:
-        """Record requests in flight as sent, for a thread that does not notice that its push is stopped."""
+        """Record requests in flight as sent, for a thread that continues although its push is stopped."""
         for item, started_at in self.in_flight() if not self._ended else ():
             response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
             outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)

@@ -287,8 +287,8 @@ class Chunks(Aggregate):
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
 
-        `cpu`: its CPU time in microseconds, added to that of the chunk. Returns False if the claim is lost, and the
-        worker must stop then. Returns False also for a key that is taken.
+        `cpu` is its CPU time in microseconds, which is added to the CPU time of the chunk. Returns False if the claim
+        is lost, and the worker must stop then. Returns False also for a key that is taken.
         """
         with self._writing() as connection:
             recorded = (

@@ -30,7 +30,7 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
         if source.id == destination.id:
             raise UserError("Both URLs name one ledger: there is nothing to copy.")
         # The source is not changed. A writer's transaction prevents others from changing a file. On a server it would
-        # not, and each of its statements would see another snapshot; only a reader's transaction sees one snapshot
+        # not, and each of its statements would read another snapshot; only a reader's transaction reads one snapshot
         # throughout.
         reading = source.database.reading() if source.database.engine.spans_hosts else source.database.writing()
         with reading as there, destination.database.writing() as here:

@@ -94,8 +94,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """Run a read-only transaction: it sees one snapshot of the ledger, waits for no other transaction and blocks
-        none."""
+        """Run a read-only transaction: it reads one snapshot, waits for no other transaction and blocks none."""
         with self._lock, ledger_errors(self.engine), self._connected() as connection, connection.begin() as transaction:
             connection.exec_driver_sql(self.engine.begin_reading)
             yield connection

@@ -76,7 +76,7 @@ _first = (
 )
 _can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
 
-#: The number of first due rows, and of those that can be delivered or dead-lettered.
+#: The number of first due rows, and of first due rows that can be delivered or dead-lettered.
 FIRST_DUE = sa.select(
     sa.func.count().label("seen"), sa.func.coalesce(sa.func.sum(sa.case((_can_go, 1), else_=0)), 0).label("can_go")
 )
@@ -120,7 +120,7 @@ def _value(query: sa.Select[Any]) -> Any:
 
 
 def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> sa.Select[Any]:
-    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
+    """Return the query for rows of a target due by `now`, longest waiting or smallest first.
 
     For a target that gets no deliveries (`alone`), the query selects only rows that are past their age, or that keep
     their hold reason, and can only be dead-lettered.

@@ -29,7 +29,7 @@ batch_file = sa.Table(
     one_of("kind", FileKind),
 )
 
-#: Kinds of files that nearly every batch has: the newest files are those of the newest batches.
+#: Kinds of files that nearly every batch has: the newest files belong to the newest batches.
 _OF_MAX_BATCHES = frozenset(("buffer", "delivery", "outcome"))
 
 #: Deletes the record of a file; the file stays in the store.

@@ -55,7 +55,7 @@ OPEN_OF_TARGET = (
 #: The open rows of one shard of an ordered target, taken or not.
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer))
 
-#: The shards of a target from which batches have taken rows.
+#: The shards of a target whose rows batches have taken.
 SHARDS_TAKEN = sa.select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
 
 _one = one_of_each([pending.c.order_shard], OF_TARGET & UNTAKEN_IN_ORDER)
@@ -88,7 +88,7 @@ LEASES = sa.select(order_shard.c.shard, order_shard.c.lease_holder).where(
     order_shard.c.lease_until > NOW,
 )
 
-#: Makes due the rows of a shard that wait for earlier ones of their keys; their wait does not count towards their age.
+#: Makes due the rows of a shard that wait for earlier rows of their keys; this wait does not count towards their age.
 RELEASE_SHARD = (
     sa.update(pending)
     .where(
@@ -154,14 +154,13 @@ class Order(Aggregate):
         return [to_pending(row) for row in self._rows(statement, of)]
 
     def blocked_shards(self, rule: str, target: str) -> list[int]:
-        """Return the shards of a target in which every row waits for an earlier one of its key, so that no row can
-        unblock them."""
+        """Return the shards of a target whose rows all wait for earlier rows of their keys: no row can unblock them."""
         of = {"of_rule": rule, "of_target": target, "because": BEHIND_ITS_KEY}
         with self._reading() as connection:
             return sorted(connection.execute(SHARDS_ON_HOLD, of).scalars())
 
     def release_shard(self, rule: str, target: str, shard: int) -> int:
-        """Make due the rows of a shard that wait for earlier ones of their keys; return how many.
+        """Make due the rows of a shard that wait for earlier rows of their keys; return how many.
 
         The wait does not count as age.
         """

@@ -114,7 +114,7 @@ partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
 
 _IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
 partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.hold_reason)
-# It has all columns of its condition; otherwise SQLite, which cannot know how few these are, reads the index of all
+# It has all columns of its condition; otherwise SQLite, which has no count of these rows, reads the index of all
 # waiting rows.
 partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_by)
 # Without its condition SQLite would look up `taken_by IS NULL` here and read all rows that were never taken.
@@ -372,8 +372,7 @@ class Pending(Aggregate):
         """
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
-            # Planners run one after another: two planners that take different rows of one shard would not see each
-            # other's rows.
+            # Planners run one after another: two planners at once could take different rows of one shard.
             connection.execute(TAKE_TURN)
             free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
@@ -405,7 +404,7 @@ class Pending(Aggregate):
     def find(
         self, state: PendingState | None = None, runner: str | None = None, rule: str | None = None
     ) -> list[PendingDeliveries]:
-        """Return pending rows in the order they were added, including closed ones unless `state` says otherwise."""
+        """Return pending rows in the order they were added, including closed ones unless `state` is set."""
         return [to_pending(row) for row in self._rows(select_rows(state, runner, rule))]
 
     def counts(self, runner: str | None = None) -> list[PendingCount]:

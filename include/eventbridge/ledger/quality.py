@@ -40,7 +40,7 @@ DROP_EXPECTATION_HOLD = sa.delete(expectation_hold).where(expectation_hold.c.rul
 
 
 def select_checks(limit: int, before: datetime | None) -> sa.Select[tuple[object, ...]]:
-    """Return the query for the checks of the latest hours, the latest first; `before`: of hours before one."""
+    """Return the query for the checks of the latest hours, latest first, all before `before` if that is set."""
     found = sa.select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
     return found if before is None else found.where(quality_check.c.hour < before)
 

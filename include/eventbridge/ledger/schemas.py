@@ -14,7 +14,7 @@ from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fields
 from eventbridge.policy.operational_event import OperationalEvent
 
-#: One row a type of a bus; `version` is compared and set, because several runners may learn from one bus.
+#: One row a type of a bus; `version` is compared and set, because several runners may sample one bus.
 event_schema = sa.Table(
     "event_schema",
     metadata,

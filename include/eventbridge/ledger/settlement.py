@@ -100,7 +100,7 @@ class Settlement(Aggregate):
         the batch that follows it.
 
         `settlement`: the key of the first settlement with which it was reconciled. `failed`: the failed expectations
-        (`expect`) by rule; these rules are put on hold. `stats` are added to those of the minute.
+        (`expect`) by rule; these rules are put on hold. `stats` are added to the stats of the minute.
         All changes are one transaction. Returns False if the batch is already committed.
         Raises ReconciliationError, and changes nothing, if the batch is not settling or a committed offset
         differs from the start of its range; SettledAgainError if it has another settlement now; NotFoundError.

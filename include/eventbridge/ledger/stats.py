@@ -259,7 +259,7 @@ class Stats(Aggregate):
 
 
 def add_stats(connection: sa.Connection, stats: Sequence[Stat], now: datetime) -> None:
-    """Add stats to those of the minute, in the order of their keys, so that two commits cannot deadlock.
+    """Add stats to the stats of the minute, in the order of their keys, so that two commits cannot deadlock.
 
     It calls the driver directly: for 10,000 rules SQLAlchemy would take four times as long to fill in the statement as
     the database to run it.

@@ -140,7 +140,7 @@ def can_be_met(demand: Demand) -> bool:
     """Return whether there is a choice of leaves that meets the demand.
 
     Independent arrays are settled one by one, so each element of each array is tried once. Only `$or` across several
-    arrays, which can state any problem of logic, multiplies the elements of those; `time_limit` ends it.
+    arrays, which can state any problem of logic, multiplies the elements of these arrays; `time_limit` ends the search.
     """
     demand = every([demand])
     if not can_leaves_be_met(demand):

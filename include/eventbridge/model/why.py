@@ -175,7 +175,7 @@ class SearchExtent:
 
 @dataclass(frozen=True)
 class RunnerStart:
-    """The offset of a partition at which a runner begins: that of its oldest recorded batch."""
+    """The offset of a partition at which a runner begins: the start of its oldest recorded batch."""
 
     runner: str
     offset: int

@@ -71,7 +71,7 @@ def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
 
 
 def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
-    """Return whether the slow lane may have work: three queries, a tenth of those of planning."""
+    """Return whether the slow lane may have work: three queries, a tenth of the queries of planning."""
     ledger = runtime.ledger
     return bool(
         ledger.pending.waiting_targets(runner)

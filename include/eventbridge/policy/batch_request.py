@@ -30,8 +30,8 @@ INDEX: Final = "acknowledge_index"
 #: Statuses that one delivery, or the size, may cause: a batch request that gets one is sent again in halves.
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-#: The error of an item in place of the target's text, which may quote the event: readers without the scope for
-#: payloads see errors, but no recorded responses.
+#: The error of an item in place of the target's text, which may quote the event: readers without the scope for payloads
+#: get errors, but no recorded responses.
 _SAYS_WHY = "the recorded response has the target's error text"
 
 

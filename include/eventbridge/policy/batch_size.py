@@ -19,8 +19,9 @@ MAX_BYTES_IN_MEMORY = 64 << 20
 #: The maximum events of a runner's first batch, and the minimum to which a slow runner's batches shrink.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-#: The maximum factor by which the next batch grows, and that in a backlog. The fixed cost of a batch is part of its
-#: time, so a small batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
+#: The maximum factor by which the next batch grows, and the maximum factor in a backlog. The fixed cost of a batch is
+#: part of its time, so a small batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead
+#: of five.
 _GROWTH, _BACKLOG_GROWTH = 4, 8
 #: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
 #: have waited longer, and each batch has a fixed cost of some seconds.
@@ -59,7 +60,8 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[st
     backlog of another. A partition with events gives at least one, if `max_events` suffices. Offsets that a log no
     longer holds do not count; they are included and recorded as a gap. Partitions without events are omitted.
     """
-    # The remainder goes to the first: another partition each time, or the last ones would starve in small batches.
+    # The remainder goes to the first: another partition each time, or the last partitions would get nothing in small
+    # batches.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
     available = [partition.end - partition.readable_from for partition in waiting]

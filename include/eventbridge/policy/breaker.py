@@ -29,7 +29,7 @@ QUICK_CHUNKS = 5
 
 
 class Count(NamedTuple):
-    """The number of attempts, of failed ones, and of those with a slow response or none."""
+    """The number of attempts, of failed attempts, and of attempts with a slow response or none."""
 
     attempts: int = 0
     failed: int = 0

@@ -160,7 +160,7 @@ def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
 def _shards_within(
     pieces: Iterable[PlannedPiece], limits: ChunkLimits
 ) -> tuple[list[PlannedPiece], list[PlannedPiece]]:
-    """Return the sorted pieces that may be handed out, and last ones of shards that may not: too early, too many."""
+    """Return the sorted pieces that may be handed out, and last pieces of shards that may not: too early, too many."""
     kept: list[PlannedPiece] = []
     rest: list[PlannedPiece] = []
     for unit in _units(pieces):

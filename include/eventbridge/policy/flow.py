@@ -38,7 +38,7 @@ class Flow:
 def flow(moves: Sequence[Move], published: int, lag: int, now: datetime) -> Flow:
     """Return the flow of a partition with `published` events in the window and `lag` waiting events.
 
-    `moves` are those of committed batches of this partition, newest first.
+    `moves` are the moves by committed batches of this partition, newest first.
     """
     settled = sum(move.events for move in moves if move.committed_at > now - WINDOW)
     seconds = WINDOW.total_seconds()

@@ -224,7 +224,7 @@ def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEven
 def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
     """Return the event for a new type, or for a field of a type that is lost or has a new type.
 
-    `rules` are those that use it; the event names the first ones. Its subject is the type.
+    `rules` are the rules that use it; the event names the first ones. The subject of the event is the type.
     """
     data: dict[str, Any] = {"bus": change.bus, "type": change.type}
     if change.path:

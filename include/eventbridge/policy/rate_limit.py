@@ -96,7 +96,7 @@ class Balance:
 class QuotaResult:
     """The result for a call: `wait_seconds` is 0 if it may publish, else the time until one may; the balance after it.
 
-    `events` are those of the call, and those that the server may accept afterwards without another grant.
+    `events` are the events of the call, and the events that the server may accept afterwards without another grant.
     """
 
     wait_seconds: float

@@ -87,7 +87,7 @@ def settles_all(reconciliation: Reconciliation) -> bool:
 
 
 def _sums(*parts: Fingerprints) -> dict[str, Fingerprint]:
-    """Return the sums of fingerprints with the same key, without empty ones."""
+    """Return the sums of fingerprints with the same key, without empty sums."""
     keys = {key for part in parts for key in part}
     nothing = Fingerprint()
     sums = {key: sum((part.get(key, nothing) for part in parts), start=nothing) for key in keys}

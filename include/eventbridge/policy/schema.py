@@ -23,7 +23,7 @@ LOST_AFTER: Final = 100
 #: appeared, and the batch in which it disappeared.
 _BREAKS = 2
 
-#: The maximum number of fields of a type; the first ones found are kept.
+#: The maximum number of fields of a type; the first fields found are kept.
 MAX_FIELDS: Final = 200
 #: The maximum length of a type's name and of a field's path; longer ones are ignored.
 LONGEST_NAME: Final = 255

@@ -1,4 +1,4 @@
-"""The records of quality checks in the store: written, read and listed by hour, with the volumes of earlier ones."""
+"""The records of quality checks in the store: written, read and listed by hour, with the volumes of earlier hours."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def hour_of(at: datetime) -> datetime:
 
 
 def checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
-    """Return the checked hours, the latest first."""
+    """Return the checked hours, latest first."""
     return runtime.ledger.quality.checks(limit)
 
 

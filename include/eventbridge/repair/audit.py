@@ -32,7 +32,7 @@ from eventbridge.store import layout
 from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
-#: How many batches whose id begins with a name are counted at most.
+#: The maximum number of batches that are counted whose id begins with a name.
 _MAX_NAMED = 20
 _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
 _PRINTS = ("matched", "delivered", "pending", "dead")

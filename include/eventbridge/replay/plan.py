@@ -266,7 +266,7 @@ class _ReplayStep:
 
 
 def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
-    """Return the rules of a part; `rule_set` is that by which the current file was routed, if it matters."""
+    """Return the rules of a part; `rule_set` is the rule set that routed the current file, if it matters."""
     if part.rule_set:
         return frozen_rules(runtime.store, part.rule_set)
     chosen = replay.selection

@@ -117,7 +117,7 @@ class _Candidate:
         by_parts = self._parts.routes if self._parts.is_small else []
         self._rendered = {route for route in counted if can_fail(program, route)} - set(by_parts)
         self._sampled = set(task.sampled[side])
-        self._settled: set[int] = set()  # rules of which only the count is still needed
+        self._settled: set[int] = set()  # rules whose count alone is still needed
 
     def is_counted(self, rule: str) -> bool:
         """Return whether a rule is counted here instead of routed as a share."""

@@ -32,7 +32,7 @@ class MatcherCompilation:
         self._lock = threading.Lock()
 
     def wait(self, seconds: float = WAIT_SECONDS) -> None:
-        """Return once the matcher is compiled; a process compiles it, and continues if this takes longer than that.
+        """Return once the matcher is compiled; a process compiles it, and continues if `seconds` are over.
 
         Raises InfrastructureError if the matcher is not compiled yet, or cannot be compiled, and what
         `check_cancelled` raises.

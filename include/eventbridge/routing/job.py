@@ -35,7 +35,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""
-    #: Rules of which only the candidate events are recorded, budgeted or not: their shares are deferred.
+    #: Rules whose candidate events alone are recorded, budgeted or not: their shares are deferred.
     later: tuple[str, ...] = ()
     #: A Spark worker that takes longer for one slice is ended; 0 = never.
     slice_seconds: float = 0.0

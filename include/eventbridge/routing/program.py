@@ -70,7 +70,7 @@ class Route:
 
 
 class RouteProgram:
-    """The enabled rules of a rule set, and the targets of those that are not budgeted.
+    """The enabled rules of a rule set, and the targets of the rules that are not budgeted.
 
     `routes` are in the order of a delivery file: by pool, rule, target. `budgeted` are the other rules' numbers by
     name. `ids_of` returns what makes the delivery ids of a replay (of none for ""): all else is the same for every

@@ -28,7 +28,7 @@ MAX_BYTES_FOR_LOCATIONS: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """Collects the errors of files of which one was sent by a caller; raises RuleFileError at MAX_ERRORS errors."""
+    """Collects the errors of files, one of which a caller sent; raises RuleFileError at MAX_ERRORS errors."""
 
     def append(self, error: RuleError) -> None:
         """Add an error, whose long texts are cut."""

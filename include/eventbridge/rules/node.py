@@ -108,7 +108,7 @@ def path_of(parent: str, step: str | int) -> str:
 def located(error: PatternError | TransformError, top: Node) -> RuleError | None:
     """Return an error inside the value `top` as an error of its file, located at the deepest value on its path.
 
-    None if that value already has an error, of which this one is a consequence.
+    The result is None if that value already has an error that causes this one.
     """
     node = _find(top, error.path)
     if node.is_spoilt_within():

@@ -1,6 +1,6 @@
-"""A rule set, and its frozen form, of which each rule is parsed on first use.
+"""A rule set, and its frozen form, whose rules are parsed on first use.
 
-A rule set may hold 10,000 rules, and a push task needs those of its chunk: finding the lines costs a hundredth of
+A rule set may hold 10,000 rules, and a push task needs the rules of its chunk: finding the lines costs a hundredth of
 parsing them.
 """
 
@@ -153,7 +153,7 @@ class RuleSet(FrozenModel):
         """Return its frozen form: strict JSON with one rule a line, so that a reader recognises known rules."""
         lines = RuleLines.of_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        # without runners and owners the frozen form and hash are those of older versions
+        # without runners and owners the frozen form and hash are the same as in older versions
         owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
         runners = f',"runners":{_text(self.modes)}' if self.modes else ""
         head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), owners, runners, _HEAD]

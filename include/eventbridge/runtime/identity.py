@@ -75,7 +75,7 @@ def registered_at(runtime: Runtime, runner: str) -> datetime | None:
 
 
 def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
-    """Raise LedgerLostError if the newest manifest in the store is of a batch that the ledger does not know.
+    """Raise LedgerLostError if the newest manifest in the store belongs to a batch that the ledger does not have.
 
     Checks only if the ledger planned nothing in the last 10 minutes, or `always`, because a listing is not free.
     """
@@ -149,7 +149,7 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
     """Return the position of a rule that comes from another runner: its offset, if that counts on this log.
 
-    If not, the rule has seen nothing of this log: start_at decides, but `latest` skips no event.
+    If not, the rule was matched against nothing of this log: start_at decides, but `latest` skips no event.
     """
     identity = source.identities().get(row.partition.topic, "")
     if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):

@@ -21,8 +21,8 @@ def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[b
     """Start a command in a new session whose process group ends when this process ends for any reason.
 
     The returned process is the command itself, the leader of its group. Its `stdin` is the tether: closing it sends
-    SIGTERM to the group, and SIGKILL after 10 seconds. `options` are those of subprocess.Popen. A command that cannot
-    be run ends with a traceback and exit code 1; nothing is raised here.
+    SIGTERM to the group, and SIGKILL after 10 seconds. `options` are the options of subprocess.Popen. A command that
+    cannot be run ends with a traceback and exit code 1; nothing is raised here.
     """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, *command],  # -P: the current folder is not on the import path
@@ -55,7 +55,7 @@ def _guard(command: int) -> None:
     # also if a process that sent SIGTERM is killed before the command has ended
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_WRONLY)
-    for descriptor in (1, 2):  # readers of the command's output must see EOF when the command ends
+    for descriptor in (1, 2):  # readers of the command's output must get EOF when the command ends
         os.dup2(nothing, descriptor)
     while not select.select([0], [], [], _POLL_SECONDS)[0]:
         if os.getppid() != command:

@@ -66,7 +66,7 @@ def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) ->
         yield pa.RecordBatch.from_pydict(columns)
 
 
-@lru_cache(maxsize=8)  # workers live long, and every change of a rule creates another set
+@lru_cache(maxsize=8)  # workers run for a long time, and every change of a rule creates another set
 def _compiled(rules: str) -> tuple[Matcher, pa.Array]:
     patterns = json.loads(rules)  # as text: parsed values would turn numbers into doubles
     matcher = compile_rules([parse_pattern(pattern) for pattern in patterns.values()])

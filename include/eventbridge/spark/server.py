@@ -47,7 +47,7 @@ class SparkConnectServer:
 
     It keeps its files and its log in `folder`, by default a temporary one. `port` 0 selects a free one.
     Its workers get the connections of `environ`, by default this process's, from a file that only its owner can read;
-    the server itself sees the variables of `environment.without_secrets`. Clients need `token`, by default a random
+    the server itself gets the variables of `environment.without_secrets`. Clients need `token`, by default a random
     one, which is part of its `url`. If this process is killed the server ends too, unless it `outlives` it.
     """
 

@@ -134,8 +134,8 @@ class RunnerJob(Protocol):
 def retried(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
     """Yield the results of `results` for a session with the server at `url`.
 
-    The server may have been restarted since the last call: if the first result says that the session is closed, the
-    next session is used. Raises PySpark's errors.
+    The server may have been restarted since the last call: if its first result is that the session is closed, the next
+    session is used. Raises PySpark's errors.
     """
     from pyspark.errors import PySparkException
 

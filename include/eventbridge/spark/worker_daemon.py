@@ -48,7 +48,7 @@ def main() -> None:
         try:
             load()
         except Exception as error:
-            # Other users' jobs may run here too. Route reports the error again, where its user sees it.
+            # Other users' jobs may run here too. Route reports the error again, where it is shown to its user.
             print(f"eventbridge: {type(error).__name__}: {error}", file=sys.stderr)  # noqa: T201 - Spark's log
     daemon.manager()
 

@@ -1,4 +1,4 @@
-"""SQL conditions and values over events and dead letters: DuckDB sees only the files and columns that a query needs."""
+"""SQL conditions and values over events and dead letters: DuckDB gets only the files and columns that a query needs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
 def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows of a table with the columns COLUMNS that meet an SQL condition; `event` is JSON there.
 
-    DuckDB sees the table, as `events`, and nothing else: no file, no network. Raises UserError if the text is not a
+    DuckDB gets the table, as `events`, and nothing else: no file, no network. Raises UserError if the text is not a
     condition, fails on an event, or takes too long or too much memory.
     """
     try:
@@ -101,7 +101,7 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
 
     The condition may use the columns of schema DEAD_LETTER, `name`, `dead_lettered_at`, and the table `dead_letters`;
-    ids and `request` are text there, `event` is JSON, null if it is not JSON. DuckDB sees the named files and nothing
+    ids and `request` are text there, `event` is JSON, null if it is not JSON. DuckDB gets the named files and nothing
     else: no other file, no network. Raises UserError if the text is not a condition, fails on a dead letter, or takes
     too long or too much memory; passes on the exceptions of `read`.
     """

@@ -1,4 +1,4 @@
-"""Queries a DuckDB that sees only the tables passed to it, in a process that is killed when it takes too long.
+"""Queries a DuckDB that has only the tables passed to it, in a process that is killed when it takes too long.
 
 The process has no secret in its environment, opens no file and no connection, and has limits on time and memory. If
 the caller is interrupted, or its work is cancelled, the process is ended at once.

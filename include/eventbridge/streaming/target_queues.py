@@ -57,7 +57,7 @@ class TargetQueues:
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
         self._keeping: set[Key] = set()  # of these, those that keep a thread
-        self._leaving: set[Key] = set()  # of those, the ones whose slot other targets wait for
+        self._leaving: set[Key] = set()  # of those, the targets whose slot other targets wait for
         self._turns = turns
         self._finishing = self._wound_down = False
         self._loop = http

@@ -1,8 +1,8 @@
 """Streaming mode in this process: events are delivered as they arrive, in batches that the stages reconcile.
 
 A batch is open while it takes events, which go through memory: they are checked, matched and transformed by the engine
-of the stages, and sent by that of push. Segments record the responses, and how far the bus was read. At its end the
-open batch is moved to `planned`, and the ordinary stages finish it, skipping deliveries that the segments show. The
+of the stages, and sent by the engine of push. Segments record the responses, and how far the bus was read. At its end
+the open batch is moved to `planned`, and the ordinary stages finish it, skipping deliveries that the segments show. The
 same happens after a crash.
 """
 

@@ -24,7 +24,7 @@ class Opening(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
     `connections` returns the current connection of a name. A target that opens connections itself connects only to
-    public addresses and to those in `allow_addresses` (`ssrf_guard`). One that writes files or objects writes
+    public addresses and to addresses in `allow_addresses` (`ssrf_guard`). A target that writes files or objects writes
     only where `locations` allows it. `clock` returns aware times.
     """
 

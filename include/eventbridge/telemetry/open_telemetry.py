@@ -127,7 +127,7 @@ class OpenTelemetry:
             self._export(ended, trace, span_id(name), times, ending, status=status, link=link)
 
     def close(self) -> None:
-        """Send the queued spans, for a few seconds at most."""
+        """Send the queued spans, for at most a few seconds."""
         self._processor.force_flush(FLUSH_MS)
         self._processor.shutdown()  # type: ignore[no-untyped-call]
 
@@ -240,8 +240,8 @@ def span_id(*words: object) -> int:
 def trace_of(delivery_id: bytes, traceparent: str | None, ratio: float) -> TraceParent:
     """Return the trace of a delivery: the one in its event, sampled by the publisher, else a separate trace.
 
-    A separate trace has the delivery's id, like the header that the target receives; the share `ratio` of them is
-    sampled, always the same ones.
+    A separate trace has the delivery's id, like the header that the target receives; the share `ratio` of these traces
+    is sampled, always the same deliveries.
     """
     if traceparent is not None:
         _, trace, parent, flags = traceparent.split("-")

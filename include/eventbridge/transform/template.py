@@ -74,7 +74,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     It is JSON if it is JSON text whose placeholders are values or inside strings; otherwise it is text.
     """
     raw, errors = _scan(text, where)
-    # An escape is as long here as it is written, so that the decoder's line and column are those of the template.
+    # An escape is as long here as it is written, so that the decoder's line and column are also the template's.
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
     if problem and not errors and _MEANT_AS_JSON.fullmatch(text):
         remedy = "Correct it; if it is text that only looks like JSON, begin it with something else."

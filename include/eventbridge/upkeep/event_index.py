@@ -1,7 +1,7 @@
-"""Maintains the index of event ids, by which `eventbridge why` finds an event among those of a month.
+"""Maintains the index of event ids, by which `eventbridge why` finds an event among the events of a month.
 
 It is derived from the archive: a run adds batches committed since the last one, joins the files of a complete day,
-rebuilds lost or damaged files, and removes those of removed events. Batches that are not indexed yet are searched by
+rebuilds lost or damaged files, and removes files of removed events. Batches that are not indexed yet are searched by
 `why` itself, so a run may die anywhere.
 """
 

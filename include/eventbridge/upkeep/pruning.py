@@ -94,7 +94,7 @@ class _Pruning:
             position = BatchPosition(page[-1].planned_at, page[-1].batch_id)
 
     def _clear(self, batch: Batch) -> None:
-        """Remove the pruned files of a batch, then its rows, by which a later run finds the files if this one dies."""
+        """Remove the pruned files of a batch, then its rows, which lead a later run to the files if this run dies."""
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
         named = [path for kind, path in self._ledger.files.paths(batch.batch_id) if _GOES_WITH[kind] in going]
         self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])
@@ -127,7 +127,7 @@ def sweep_lost(run: RetentionRun) -> None:
 
 
 def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
-    """Sweep the days of which only manifests, and files with a need, are kept."""
+    """Sweep the days with nothing kept but manifests, and files with a need."""
     _sweep(run, "expired", run.now - retentions.longest_of_files)
 
 

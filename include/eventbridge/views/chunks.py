@@ -1,4 +1,4 @@
-"""The chunks of batches: the status of the newest and the failed ones, and one chunk page by page.
+"""The chunks of batches: the status of the newest and of the failed chunks, and one chunk page by page.
 
 The page of a chunk has its pieces, and the responses to their attempts.
 """
@@ -242,8 +242,8 @@ class ChunkStatus:
     """One chunk. `source`: the bus that its batch took its events from, or `pending`; `targets`: `rule/target`.
 
     `seconds` is how long its last push worked on it, None before it ended; `succeeded` and `failed` count the
-    deliveries of that push; `error` is the exception that ended it. `last_failure` is the last failed response of a
-    target; it is read only for failures.
+    deliveries of this push; `error` is the exception that ended the push. `last_failure` is the last failed response of
+    a target; it is read only for failures.
     """
 
     batch_id: str

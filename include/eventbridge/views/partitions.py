@@ -20,7 +20,7 @@ _MAX_BATCHES = 60
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition as a runner sees it; numbers are events.
+    """One partition for one runner; numbers are events.
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled,
     where pulled is the end of the ranges of uncommitted batches. None if `gap` says why the offsets are not valid on
@@ -93,7 +93,7 @@ def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
 
 @dataclass(frozen=True)
 class PartitionFlow:
-    """The flow of one partition, as a runner sees it."""
+    """The flow of one partition for one runner."""
 
     runner: str
     bus: str

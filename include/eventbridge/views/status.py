@@ -50,7 +50,7 @@ Of = TypeVar("Of", bound=_OfRule)
 class NewRunner:
     """A runner that has never run, so that its group is not registered, and where it will start.
 
-    `waiting` is the number of events on the bus that its first run will take; None if the bus cannot say.
+    `waiting` is the number of events on the bus that its first run will take; None if unknown.
     """
 
     runner: str
@@ -72,8 +72,7 @@ class StreamingRunner:
 class PendingStatus:
     """How many deliveries of a target are pending in one state for one reason.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` says what they are on hold
-    for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is what they are on hold for.
     """
 
     rule: str
@@ -89,8 +88,7 @@ class PendingStatus:
 class DeferredMatchStatus:
     """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first deferred.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` says what they are on hold
-    for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is what they are on hold for.
     """
 
     rule: str

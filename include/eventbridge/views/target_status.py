@@ -21,8 +21,8 @@ _PAUSED = "it asked for a pause (429)"
 class TargetStanding:
     """The status of one target.
 
-    `since` is None for a target that was always ok. `until`, `good`, `slow` and `failing_since` are those of
-    `rule_state.TargetStatus`; so is `paused_until`, None when the pause is over.
+    `since` is None for a target that was always ok. `until`, `good`, `slow` and `failing_since` are the fields of
+    `rule_state.TargetStatus`; so is `paused_until`, which is None when the pause is over.
     """
 
     rule: str

@@ -211,15 +211,12 @@ def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     return planned_in_time(runtime, lambda: plan(runtime, replay_id, pools))
 
 
-#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if it is unknown, or if there is no such
-#: run.
+#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if the run is unknown or does not exist.
 StateOfRun = Callable[[str], str | None]
 
 
 def state_of_archive_run(run_id: str) -> str | None:
-    """Return the state of a run of `eventbridge_replay_archive`, for a running task; None if Airflow does not know
-    it.
-    """
+    """Return the state of a run of `eventbridge_replay_archive`, for a running task; None if Airflow has none."""
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 

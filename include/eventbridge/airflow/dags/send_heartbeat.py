@@ -44,7 +44,7 @@ def send_heartbeat() -> DAG:
 @task(task_id="send_heartbeat", **TASK, do_xcom_push=False)
 @without_traceback
 def send() -> None:
-    """Send one heartbeat. If something is unhealthy, the heartbeat and the log say so, and the task still succeeds."""
+    """Send one heartbeat. If something is unhealthy, the heartbeat and the log show it, and the task still succeeds."""
     from eventbridge.control.heartbeat import beat
     from eventbridge.errors import UserError
 

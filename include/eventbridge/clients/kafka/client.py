@@ -50,8 +50,8 @@ def client_settings(connection: Connection) -> dict[str, str]:
 
     `host` holds one or several brokers, separated by commas; those without a port get the connection's, or 9092.
     `extra` holds settings of librdkafka, as for Airflow's Kafka provider (`EXTRAS`). A login means SASL PLAIN over TLS
-    unless the extra says otherwise. Raises ConnectionUnusable, whose message has no secrets, also if the type of the
-    connection is not `kafka`.
+    unless the extra sets something else. Raises ConnectionUnusable, whose message has no secrets, also if the type of
+    the connection is not `kafka`.
     """
     require_type(connection, ("kafka",), "Kafka")
     extra = {name: _text(value) for name, value in connection.extra.items() if name not in _IGNORED}
@@ -139,7 +139,7 @@ _TRANSIENT: Final = frozenset(
 )
 
 
-#: Errors of a broker that does not know a partition.
+#: Errors of a broker for an unknown partition.
 _UNKNOWN_PARTITION: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
 
 #: Errors that report a missing response, but not its cause.
@@ -189,7 +189,7 @@ class ClientErrors:
 
 
 def bus_error(servers: str, doing: str, error: KafkaError) -> BusError:
-    """Return the BusError for a client's error, with a remedy; `doing` says what failed: `cannot read offsets`."""
+    """Return the BusError for a client's error, with a remedy; `doing` is what failed: `cannot read offsets`."""
     remedy = _REMEDIES.get(error.code())
     text = error.str().strip().rstrip(".")
     return BusError(f"Kafka at {servers}: {doing}: {text} ({error.name()})." + (f" {remedy}." if remedy else ""))
@@ -212,7 +212,7 @@ class BrokerQueries:
         """Return the response to each request that `ask` sends; raises BusError unless all arrive in time.
 
         Requests are repeated while a partition or group moves between brokers and, if `partitions_exist`, while a
-        broker does not know the partitions yet.
+        broker does not have the partitions yet.
         """
         transient = _TRANSIENT | _UNKNOWN_PARTITION if partitions_exist else _TRANSIENT
         end = time.monotonic() + RESPONSE_SECONDS
@@ -232,7 +232,7 @@ class BrokerQueries:
                 self._refresh_metadata()
 
     def _refresh_metadata(self) -> None:
-        """Refresh the metadata; otherwise the client keeps sending requests to the leader that it knows."""
+        """Refresh the metadata; otherwise the client keeps sending requests to the previous leader."""
         with suppress(KafkaException):
             self.client.list_topics(timeout=RESPONSE_SECONDS)
 

@@ -76,7 +76,7 @@ _REMEDIES: Final = {
 
 @contextmanager
 def as_bus_errors(servers: str, doing: str) -> Iterator[None]:
-    """Convert RemotingError within the block to BusError with a remedy; `doing` says what failed."""
+    """Convert RemotingError within the block to BusError with a remedy; `doing` is what failed."""
     try:
         yield
     except RemotingError as error:
@@ -84,7 +84,7 @@ def as_bus_errors(servers: str, doing: str) -> Iterator[None]:
 
 
 def bus_error(servers: str, doing: str, error: RemotingError) -> BusError:
-    """Return the BusError for a client's error; `doing` says what failed, such as `cannot read offsets`."""
+    """Return the BusError for a client's error; `doing` is what failed, such as `cannot read offsets`."""
     reason = " ".join(str(error).split())[:300].rstrip(". ")
     remedy = _remedy(error)
     return BusError(f"RocketMQ at {servers}: {doing}: {reason}." + (f" {remedy}." if remedy else ""))

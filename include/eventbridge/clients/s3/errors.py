@@ -11,7 +11,7 @@ from eventbridge.errors import StoreError
 #: pyarrow's prefix of S3's message, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
-#: The error code in pyarrow's text, if pyarrow does not know it.
+#: The error code in pyarrow's text, if pyarrow has no class for it.
 _NAMED = re.compile(r"ExceptionName: (\w+)")
 
 #: The error raised for a response with a truncated head, which pyarrow takes for an empty file.

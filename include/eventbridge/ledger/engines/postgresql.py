@@ -110,7 +110,7 @@ class PostgresqlEngine:
 
     spans_hosts = True
     migrates_when_opened = False
-    # READ COMMITTED, regardless of the server's default: each statement sees all earlier commits. `batches.plan`
+    # READ COMMITTED, regardless of the server's default: each statement reads all earlier commits. `batches.plan`
     # depends on it: its insert waits for the commit of the previous batch, and the offsets that it then reads must be
     # those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and SERIALIZABLE, it would plan the
     # same offsets again, or be refused and have to restart. Rows on which a transaction decides are locked (FOR SHARE,

@@ -183,7 +183,7 @@ def _sum(parts: Iterable[Ids]) -> Fingerprint:
 def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
     """Return the fingerprints of dead deliveries, and counts.
 
-    The counts are those of events that never became a delivery, by reason, and of failed transforms, by target.
+    The counts are of events that never became a delivery, by reason, and of failed transforms, by target.
     """
     found = []
     others: Counter[str] = Counter()

@@ -48,7 +48,7 @@ class CatchUp(NamedTuple):
     is_at_work: bool
 
     def __str__(self) -> str:
-        """Return the message that tells what the runner waits for."""
+        """Return the message about what the runner waits for."""
         return (
             f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
             f"has {self.events:,} more events to deliver for {'it' if len(self.rules) == 1 else 'them'} first: "

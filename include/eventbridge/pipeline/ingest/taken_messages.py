@@ -56,8 +56,7 @@ class TakenMessages:
     def messages(
         self, partition: Partition, start: int, end: int, most: int, max_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
-        """Return the first messages in a range that was taken, reasons by row of those that are no events, and the end
-        offset.
+        """Return the first messages in a range that was taken, the reasons by row for non-events, and the end offset.
 
         At most `most` messages, and none after those that reach `max_bytes`.
         """

@@ -75,8 +75,8 @@ def route_budgeted_rules(
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
     """Return the events that budgeted rules of a batch must route: rows of buffer files by rule.
 
-    For a batch that took up deferred matches, the events of those; else the events that passed the patterns, as route
-    recorded them.
+    For a batch that took up deferred matches, they are the events of these matches; else the events that passed the
+    patterns, as route recorded them.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":

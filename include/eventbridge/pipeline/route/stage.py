@@ -122,7 +122,7 @@ def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router)
 
 
 class _Recording:
-    """The recorded slices of a batch, and the missing ones; stops the stage once its prepare budget is spent."""
+    """The recorded and the missing slices of a batch; stops the stage once its prepare budget is spent."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime

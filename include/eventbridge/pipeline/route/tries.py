@@ -155,7 +155,7 @@ def _results(router: Router, job: RouteJob, tasks: Sequence[BatchTask]) -> Gener
 
 
 class Recording(Protocol):
-    """The recorded results of a batch, and the missing ones."""
+    """The recorded and the missing results of a batch."""
 
     def missing(self) -> list[Slice]:
         """Return the slices, or parts of split slices, without a result."""

@@ -186,7 +186,7 @@ def _rows_of(runtime: Runtime, event_rows: list[tuple[str, int]], columns: list[
 
 
 class _Attempts:
-    """Finds the attempts at dead deliveries of a batch, in its own segments and in those of earlier batches."""
+    """Finds the attempts at dead deliveries of a batch, in its own segments and in the segments of earlier batches."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime

@@ -202,8 +202,7 @@ def _expires_at(rule_set: RuleSet, group: PendingGroup, youngest: datetime, on_h
     return youngest + timedelta(seconds=age)
 
 
-#: Reasons for which a delivery would be dead-lettered; if its target dead-letters nothing, its rule is put on hold at
-#: it.
+#: Reasons why a delivery would be dead-lettered; if its target dead-letters nothing, its rule is put on hold at it.
 ENDS = frozenset(
     {"maximum_retry_attempts", "maximum_event_age", "non_retryable", "transform_failed", "target_gone", "route_failed"}
 )
@@ -274,7 +273,7 @@ def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
-    """Make due the deliveries that wait for earlier ones of their keys, in shards where a retry batch settled a
+    """Make due the deliveries that wait for earlier deliveries of their keys, in shards where a retry batch settled a
     delivery.
 
     Call it before the batch commits, any number of times: until then no other batch takes rows of these shards.

@@ -160,7 +160,7 @@ class WaitingRows:
         Rows of one second share a pending row; the watcher combines many rows into few retry runs.
         """
         after_response = self.has(self.status, "retry_scheduled") & self.responded
-        # any other may be sent at once, or from a whole second on
+        # any other may be sent at once, or at or after a whole second
         return np.where(after_response, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 
 

@@ -45,7 +45,7 @@ class FileTables:
         self._file.close()
 
     def snapshot(self) -> contextlib.AbstractContextManager[object]:
-        """Let several queries see one consistent state of the bus."""
+        """Let several queries read one consistent state of the bus."""
         return self._file.snapshot()
 
     @contextlib.contextmanager
@@ -218,7 +218,7 @@ class BusFile:
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Exclude other threads and convert errors to BusError; each statement sees the newest commit."""
+        """Exclude other threads and convert errors to BusError; each statement reads the newest commit."""
         if os.getpid() != self._process:
             raise BusError(f"{self.path}: this process was forked from the one that opened the bus. Open it again")
         with self._turn, bus_errors(self.path):
@@ -226,7 +226,7 @@ class BusFile:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Let several statements see one consistent state of the bus."""
+        """Let several statements read one consistent state of the bus."""
         with self.reading() as connection, _transaction(connection, "BEGIN"):
             yield connection
 

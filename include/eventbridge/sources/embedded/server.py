@@ -117,7 +117,7 @@ class BusServer:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let several statements see one consistent state of the bus."""
+        """Let several statements read one consistent state of the bus."""
         with self._alone():
             self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
@@ -133,7 +133,7 @@ class BusServer:
         lost, its result is unknown, and BusError reports that the events may have been published.
         """
         with self._alone():
-            # each statement sees all earlier commits: rows are locked before a decision depends on them
+            # each statement reads all earlier commits: rows are locked before a decision depends on them
             self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             try:
                 yield self._connection
@@ -239,7 +239,7 @@ class ServerTables:
         self._server.close()
 
     def snapshot(self) -> AbstractContextManager[object]:
-        """Let several queries see one consistent state of the bus."""
+        """Let several queries read one consistent state of the bus."""
         return self._server.snapshot()
 
     @contextmanager

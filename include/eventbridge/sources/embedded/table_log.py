@@ -162,7 +162,7 @@ class TableLog:
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop the messages of the topics that were published before the aware time `before`; return how many.
 
-        In a partition in `keep`, messages from that offset on are kept. Dropped offsets that a group has not read
+        In a partition in `keep`, messages at or after that offset are kept. Dropped offsets that a group has not read
         become gaps. A file does not shrink; the space is reused.
         """
         kept = {self._number(partition): offset for partition, offset in (keep or {}).items()}

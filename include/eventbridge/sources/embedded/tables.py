@@ -75,7 +75,7 @@ class Tables(Protocol):
         """Close them."""
 
     def snapshot(self) -> AbstractContextManager[object]:
-        """Let several queries see one consistent state of the bus."""
+        """Let several queries read one consistent state of the bus."""
 
     def writing(self) -> AbstractContextManager[Writer]:
         """Make the block one transaction, durable when it ends, rolled back if it raises."""

@@ -27,7 +27,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 }
 #: librdkafka's default for the size of a batch; brokers refuse a batch above max.message.bytes.
 _BATCH_BYTES: Final = 1_000_000
-#: The header that tells other consumers that a message is a CloudEvent in structured mode.
+#: The header that marks a message as a CloudEvent in structured mode, for other consumers.
 _HEADERS: Final = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

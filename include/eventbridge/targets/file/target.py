@@ -208,7 +208,7 @@ class FileTarget:
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        # the kernel reports a failed write once and forgets it: a second fsync would report success for lost data
+        # the kernel reports a failed write only once: a second fsync would report success for lost data
         self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are retried."
         self._close_file()
         self._folders_to_sync.clear()

@@ -25,7 +25,7 @@ _TOKENS = AccessTokens()
 
 
 class Access:
-    """Provides a target's credentials; `read` reads its connection, `token_endpoint` tells how to reach an endpoint."""
+    """Provides a target's credentials; `read` reads its connection, `token_endpoint` opens an endpoint."""
 
     def __init__(
         self,

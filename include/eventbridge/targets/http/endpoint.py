@@ -142,7 +142,7 @@ def easy_handle(
         pycurl.WRITEFUNCTION: take_body,
     }
     if endpoint.url.lower().startswith("https:"):
-        # HTTP/2 if the server offers it; a second transfer waits to see whether it can share the connection
+        # HTTP/2 if the server offers it; a second transfer waits until it is clear whether it can share the connection
         options |= {pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS, pycurl.PIPEWAIT: 1}
         options |= {pycurl.VERBOSE: 1, pycurl.DEBUGFUNCTION: take_debug}
     else:

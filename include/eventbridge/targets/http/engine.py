@@ -104,7 +104,7 @@ class HttpEngine:
         self._slots[exchange.curl] = slot
 
     def _connect_again(self, exchange: Exchange) -> None:
-        """Restart a transfer of which nothing was sent because the target had closed the connection before."""
+        """Restart an unsent transfer, whose connection the target had closed before."""
         self._multi.remove(exchange.curl)
         exchange.connect_again()
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)

@@ -118,7 +118,7 @@ class Exchange:
         self.curl.setopt(pycurl.POSTFIELDS, payload)
 
     def connect_again(self) -> None:
-        """Use a new connection for the request, of which nothing was sent."""
+        """Use a new connection for the request, which is unsent."""
         self._alone = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 

@@ -98,7 +98,7 @@ class Signer:
     """Signs deliveries by Standard Webhooks, over `id.timestamp.payload`, in base64.
 
     `v1` is HMAC-SHA256 (2 us with 1 KiB), `v1a` ed25519 (some 40 us).
-    Every key adds a signature, so that a receiver finds the one it knows while a secret is rotated.
+    Every key adds a signature, so that a receiver finds a signature of its secret while a secret is rotated.
     """
 
     def __init__(self, keys: Sequence[SigningKey]) -> None:

@@ -57,7 +57,7 @@ class KafkaTarget:
     """Publishes to one topic, at most `max_in_flight` messages at a time.
 
     A message's key is its delivery's order key, so that ordered deliveries are in one partition; without one any
-    partition is used. `settings` are those of a client, with the timeout of a delivery.
+    partition is used. `settings` are the settings of a client, with the timeout of a delivery.
     """
 
     flush_every = 1

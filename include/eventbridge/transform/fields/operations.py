@@ -25,7 +25,7 @@ def to_string(value: JsonValue) -> JsonValue:
 
 
 def to_number(value: JsonValue) -> JsonValue:
-    """Return a number as it is, text that is one of JSON as that, digit for digit, true as 1 and false as 0."""
+    """Return a number as it is, text with a JSON number as this number, digit for digit, true as 1 and false as 0."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool):

@@ -139,7 +139,8 @@ class _Meter:
     def measure(self, node: Node, known: Sizes, growing: frozenset[str]) -> tuple[Size, Growth]:
         """Return the size of a value and the time that it takes.
 
-        `known` are the sizes of lambdas' values, `growing` the names of those that stand for all members of an array.
+        `known` has the sizes of lambdas' values, `growing` the names of the values that stand for all members of an
+        array.
         """
         found = [self.measure(child, known, growing) for child in node.children if child.kind != "lambda"]
         sizes = [size for size, _ in found]

@@ -66,7 +66,7 @@ class EventTrace:
         self.unreadable: list[str] = []
 
     def follow(self, landings: Iterable[Landing]) -> None:
-        """Follow the event from its landing through its batches, in the order in which they were planned."""
+        """Follow the event from its landing through its batches, in the order of their planning."""
         for landing in landings:
             self._rows[landing.file].add(landing.row)
             self._follow_batches(landing.batch_id)

@@ -74,7 +74,7 @@ def why(
 ) -> Why:
     """Return all records of the messages with an id, on one bus or all, in batches planned within a time.
 
-    `event_id`: the id of an event or, if no event has it, of a delivery, which targets see as `webhook-id`.
+    `event_id`: the id of an event or, if no event has it, of a delivery, which targets get as `webhook-id`.
     `max_unmatched`: the maximum number of rules that do not match. `rule`: only the result of this rule and its
     deliveries.
     Raises NotFoundError, with the extent of the search, if there is none; PartlySearched if a file cannot be read.

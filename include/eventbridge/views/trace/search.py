@@ -1,8 +1,8 @@
 """Finds messages: those with an id in the archive and on the buses, and the event of a delivery id.
 
-The archive has valid events, duplicates, and malformed messages with the id. The index of event ids says
-which files of a day may have it. Batches that are not indexed, those of the last hour and of days whose index is lost,
-are searched completely. A delivery id is a hash without an index: the newest delivery files are searched.
+The archive has valid events, duplicates, and malformed messages with the id. The index of event ids lists the files of
+a day that may have it. Batches that are not indexed, those of the last hour and of days whose index is lost, are
+searched completely. A delivery id is a hash without an index: the newest delivery files are searched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _DAY = timedelta(days=1)
 #: The newest messages of a partition that are read: one search does not read a backlog of days.
 _MOST = 20_000
 
-#: Archived messages with one id that a search returns at most: anyone who publishes can give many events one id.
+#: Maximum archived messages with one id that a search returns: any publisher can give many events one id.
 MAX_MESSAGES = 50
 
 #: Maximum delivery files that one search reads: two seconds on a local disk.
@@ -88,7 +88,7 @@ class ArchiveSearch:
     unreadable: list[str] = field(default_factory=list)
 
     def run(self) -> list[FoundMessage]:
-        """Return the messages in the archive, in the order in which their batches were planned."""
+        """Return the messages in the archive, in the order of the planning of their batches."""
         # First: a batch that is indexed meanwhile is then in both, never in neither.
         unindexed = self.runtime.ledger.event_index.unindexed(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()

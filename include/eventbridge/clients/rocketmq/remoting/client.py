@@ -77,9 +77,9 @@ class Client:
         return self._offset(queue, codes.MAX_OFFSET)
 
     def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        """Return the end of each queue, without those of unresponsive brokers while another one responds.
+        """Return the end of each queue, without the queues of unresponsive brokers while another one responds.
 
-        The brokers are queried in parallel; `is_away` tells how long an unresponsive one is not queried again.
+        The brokers are queried in parallel; an unresponsive broker is not queried again while `is_away` is true.
         """
         by_broker: dict[str, list[TopicQueue]] = defaultdict(list)
         for queue in queues:

@@ -1,7 +1,7 @@
-"""Pop mode: a broker delivers messages of a topic, and delivers those again that are not acknowledged in time.
+"""Pop mode: a broker delivers messages of a topic, and delivers messages again that are not acknowledged in time.
 
-A redelivered message is in a retry topic of the group, whose name depends on the broker's version; its receipt says
-which.
+A redelivered message is in a retry topic of the group, whose name depends on the broker's version; its receipt has the
+name.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class PopConsumer:
     def waiting(self) -> int:
         """Return the number of waiting messages by the group's offsets; messages in flight may be counted.
 
-        Redelivered messages are in one queue of each broker. Name servers learn of it late, so the brokers are queried.
+        Redelivered messages are in one queue of each broker. Name servers have this queue late, so the brokers are
+        queried.
         """
         queues = self._client.queues(self._topic)
         again = [topic for mark, topic in retry_topics(self._topic, self._group).items() if mark != "0"]

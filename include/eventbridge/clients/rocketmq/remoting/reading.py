@@ -77,7 +77,7 @@ class _ConfirmedGaps:
 
 
 def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms: int = 0) -> dict[str, object]:
-    """Return the fields of a pull from an offset on, for all tags, without a commit.
+    """Return the fields of a pull that begins at an offset, for all tags, without a commit.
 
     The broker holds a pull that finds nothing for `hold_ms`.
     """
@@ -157,9 +157,9 @@ def _read_to_their_ends(in_order: deque[_Slice]) -> Iterator[list[PullResult]]:
 def followed(
     connection: Connection, group: str, positions: Mapping[TopicQueue, int], is_over: Callable[[], bool]
 ) -> Iterator[tuple[TopicQueue | None, list[IncomingMessage], int]]:
-    """Yield new messages of queues of one broker from these offsets on, with the offset reached; ends when `is_over`.
+    """Yield new messages of queues of one broker, from these offsets, with the offset reached; ends when `is_over`.
 
-    A queue of None: the broker responds, but has no new messages.
+    The queue is None if the broker responds but has no new messages.
     """
     parts = {queue: _Slice(offset, _NO_END) for queue, offset in positions.items()}
     holes = {queue: _ConfirmedGaps() for queue in positions}
