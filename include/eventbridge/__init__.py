@@ -16,7 +16,7 @@ def publish(
 ) -> list[PublishResult]:
     """Publish CloudEvents durably, all or none of them, and return the position of each.
 
-    `events`: dicts, JSON texts, or one text of JSON lines; an event without `id` gets one. If `topic` is None, the
+    `events` are dicts, JSON texts, or one text of JSON lines; an event without `id` gets one. If `topic` is None, the
     events go to the bus's first topic. The EVENTBRIDGE_* variables name the rule files and buses. Raises UserError with
     every error, and BusError.
     """

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 MEMORY_BYTES: Final = 1 << 30
 #: The maximum elapsed time of a call, however much processor time it has.
 CLOCK_SECONDS: Final = 60.0
-#: This process runs this much longer than its caller waits, if the caller does not end it.
+#: The process runs this much longer than its caller waits, if the caller does not end it.
 _GRACE_SECONDS: Final = 5.0
 #: A process that is this large after a call is not reused: Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20

@@ -30,8 +30,8 @@ HANDLED = object()
 class SubjectState:
     """The state of one subject in one poll.
 
-    `waiting`: there is work that no batch has taken. `busy`: a batch is still being delivered.
-    `unfinished`: work was started and has not ended, or deliveries are pending.
+    `waiting` is whether there is work that no batch has taken, `busy` whether a batch is still being delivered.
+    `unfinished` is whether started work has not ended, or deliveries are pending.
     `mark` changes with every batch that takes work, which distinguishes an effective start from a lost one.
     `progress` changes with every step of a run. If it is None, runs that change nothing are still started as often.
     """

@@ -20,8 +20,8 @@ _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
 class TargetLocations:
     """Where targets may write.
 
-    `file_folders`: file targets write below these only. `own`: no target writes to a path, or to `s3://bucket/key`,
-    that begins with one of these; paths are without links. `begins` returns them.
+    File targets write only below `file_folders`. No target writes to a path, or to `s3://bucket/key`, that begins with
+    a member of `own`; paths are without links. `begins` returns them.
     """
 
     file_folders: tuple[Path, ...] = ()

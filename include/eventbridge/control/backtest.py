@@ -32,7 +32,7 @@ _PASTED = "pasted-rules.yaml"
 class BacktestRequest:
     """The part of the archive to use, and the bus if a rule file has rules of several buses.
 
-    Times are ISO 8601, in UTC without an offset, or durations before now; empty `until`: now.
+    Times are ISO 8601, in UTC without an offset, or durations before now; an empty `until` is now.
     """
 
     since: str | None
@@ -86,10 +86,10 @@ def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
 def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
     """Return the candidate that `name` means: RULE, RULE@VERSION, or the text of a rule file.
 
-    `bus`: only the rules of this bus are taken; required for a file with rules of several buses. `paths`: the path of
-    a rule file (`.yaml`) is taken too. Allow it only to callers with the rights of this process: to those who start a
-    task or call the API, a path would show files of the host. Raises UserError: RuleFileError with every error of
-    the files, NotFoundError for an unknown name.
+    If `bus` is set, only the rules of this bus are taken; it is required for a file with rules of several buses. If
+    `paths`, the path of a rule file (`.yaml`) is taken too. Allow paths only to callers with the rights of this
+    process: to those who start a task or call the API, a path would show files of the host. Raises UserError:
+    RuleFileError with every error of the files, NotFoundError for an unknown name.
     """
     if not name.strip():
         raise UserError(f"no candidate given. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")

@@ -61,8 +61,8 @@ def checked_folder(
     """Check the rule files below a folder and run the tests of their rules.
 
     `target_locations` is where targets may write; if it is None, this is not checked.
-    `instead`: a file and its content to check in place of the one on disk. `relative`: errors name files relative to
-    the folder.
+    `instead` is a file and its content to check in place of the file on disk. If `relative`, errors name files relative
+    to the folder.
     """
     try:
         rules = load_rules(

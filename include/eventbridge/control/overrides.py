@@ -35,7 +35,8 @@ _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate
 #: Deliveries on hold that become due at once when an override is cleared.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
-#: For each action the kind of override, the sentence for a change, and the one for an override that was so already.
+#: For each action: the kind of override, the sentence for a change, and the sentence for an override that was set
+#: already.
 _ACTIONS: dict[str, tuple[OverrideKind, str, str]] = {
     "pause rule": ("paused", "Rule {name} paused", "Rule {name} is already paused"),
     "resume rule": ("paused", "Rule {name} resumed", "Rule {name} is not paused"),

@@ -35,9 +35,9 @@ _MAX_LISTED = 20
 class Published:
     """The result of publishing; all published events are durable.
 
-    `partitions`: how many events each partition got, and their first and last offset. `malformed`: the errors of events
-    that will be dead letters. `unregistered`: runners that will not get the events, because the bus starts at latest
-    and these runners have never run.
+    `partitions` has how many events each partition got, and their first and last offset. `malformed` has the errors of
+    events that will be dead letters. `unregistered` has the runners that will not get the events, because the bus
+    starts at latest and these runners have never run.
     """
 
     bus: str

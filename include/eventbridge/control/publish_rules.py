@@ -24,7 +24,7 @@ class PublishedRules:
 def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
     """Put a rule set in force; if it is in force already, only a lost or damaged file is written again.
 
-    A rule that the previous set had and this one lacks is removed; nothing else removes a rule. Raises UserError if
+    A rule that is in the previous set and not in this set is removed; nothing else removes a rule. Raises UserError if
     hosts use their own files, if all rules would be removed without `empty`, and if another set was published
     meanwhile.
     """

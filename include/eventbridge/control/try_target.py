@@ -131,7 +131,7 @@ def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id
 
 
 def _written(name: str, value: str) -> str:
-    """Return a header as curl takes it; a content type that is not there takes away the one that curl would send."""
+    """Return a header as curl takes it; a missing content type takes away the content type that curl would send."""
     if not value and name == "content-type":
         return f"{name}:"
     return f"{name}: {value}" if value.strip() else f"{name};"

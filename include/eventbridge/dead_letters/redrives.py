@@ -106,7 +106,7 @@ class Marks:
         return None
 
     def counts(self, redrive: Redrive) -> Counter[str]:
-        """Return how many dead letters a redrive took, by outcome; `unreadable`: their file is damaged."""
+        """Return how many dead letters a redrive took, by outcome, `unreadable` if their file is damaged."""
         found: Counter[str] = Counter()
         for taken in self._taken_by(redrive):
             batch = self._batch(taken.batch_id)

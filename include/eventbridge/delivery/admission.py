@@ -74,8 +74,8 @@ class RunBreaker:
     everything at the second attempt is not down. While such retries are open and the target looks bad, nothing new is
     sent. If the attempts counted so far are good, enough may be open that the target is not limited to a few at a time.
 
-    If `opens` is False, the breaker never opens, and only the time for which the target has been failing is counted.
-    `probing`: deliveries go one at a time, until enough succeed or one fails. `judges_speed`: other targets wait for
+    If `opens` is False, the breaker never opens, and only the time for which the target has been failing is counted. If
+    `probing`, deliveries go one at a time, until enough succeed or one fails. If `judges_speed`, other targets wait for
     this run, so a request without a response, or many slow responses, end it.
 
     Written by the run's thread; one other thread at a time may call `take`.
@@ -133,7 +133,7 @@ class RunBreaker:
         return 0 if trips(seen.plus(Count(asked, asked))) else None
 
     def record_response(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
-        """Record one response; `again`: it failed, and this push will retry the delivery."""
+        """Record one response; `again` if it failed and this push will retry the delivery."""
         second = int(at.timestamp())
         if again:
             self._asked[delivery_id].append(second)

@@ -82,7 +82,7 @@ class TargetRuns:
     ) -> list[TargetRun]:
         """Return the runs for the deliveries in `read` that are not `done`; their budget begins now.
 
-        `live`: of an open batch, the targets with a queue, which may have a live run.
+        For an open batch, `live` has the targets with a queue, which may have a live run.
         """
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
         return ChunkRuns(self._runtime, self._batch, chunk, read, until, self._stop, self._rows, live).of(done)

@@ -37,8 +37,8 @@ def can_be_live(spec: TargetRule | None) -> bool:
 class LiveQueue:
     """Pieces that wait for the live run of their target; one thread puts, and the thread of the run takes.
 
-    `ends`: no more pieces are added, and the run ends after the existing ones. `notified` is set on every put, and
-    at the end.
+    Once `ends` is set, no more pieces are added, and the run ends after the existing pieces. `notified` is set on every
+    put, and at the end.
     """
 
     def __init__(self) -> None:

@@ -120,7 +120,7 @@ def items_of(
 
 @dataclass
 class TargetReport:
-    """The result of a target's run; `spent`: it ended because its budget was spent, with work left."""
+    """The result of a target's run; `spent` if it ended because its budget was spent, with work left."""
 
     rule: str
     target: str

@@ -131,7 +131,7 @@ class _TargetPlan:
     def runs(self, *, on_hold: bool) -> Sequence[TargetRun]:
         """Return the runs; deliveries that are decided without a run have their rows at once.
 
-        `on_hold`: only those that are too late have an outcome, and settlement puts the others on hold.
+        If `on_hold`, only deliveries that are too late have an outcome, and settlement puts the others on hold.
         """
         if on_hold:
             self._in_time(self._items(), in_order=False)

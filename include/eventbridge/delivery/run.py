@@ -48,11 +48,12 @@ LINGER_SECONDS: Final = 2.0
 class RunSettings:
     """The settings of a run.
 
-    `slow_lane`: no other target waits for the run, so it waits for its target's next token as long as the budget lasts;
-    else only as long as for a retry. `follows_others`: findings of other pushes about its target end it.
-    `uses_transfer_slot`: its target is expected to share an event loop. `opens_at_once`: opening the target waits for
-    nothing. `shadow`: every response settles its delivery and does not count for the breaker. `timeout_seconds`:
-    maximum time of a response. `in_flight`: maximum deliveries in flight. `rate_of_file`: the rate in the rule file.
+    In the `slow_lane`, no other target waits for the run, so it waits for its target's next token as long as the budget
+    lasts; else only as long as for a retry. If it `follows_others`, findings of other pushes about its target end it.
+    If it `uses_transfer_slot`, its target is expected to share an event loop. If it `opens_at_once`, opening the target
+    waits for nothing. For a `shadow`, every response settles its delivery and does not count for the breaker.
+    `timeout_seconds` is the maximum time of a response, `in_flight` the maximum of deliveries in flight, and
+    `rate_of_file` the rate in the rule file.
     """
 
     rule: str
@@ -184,7 +185,8 @@ class TargetRun:
     def admits(self, now: datetime, wanted: int, *, fresh: bool) -> bool:
         """Return whether one more delivery may be sent now, and take its token; `wanted` tokens would be taken in all.
 
-        `fresh`: this run has not tried it. A retry is sent even if the breaker has no capacity, which it waits for.
+        It is `fresh` if this run has not tried it. A retry is sent even if the breaker has no capacity, which it waits
+        for.
         """
         if self.breaker.is_unlimited and self.pace.is_unlimited:
             return True
@@ -274,7 +276,7 @@ class TargetRun:
     def judge(
         self, delivery_id: bytes, response: Response, *, attempts: int, at: JitterSample, again: bool = False
     ) -> None:
-        """Store the pause that a response asks for, and report it to the breaker; `again`: this run will retry.
+        """Store the pause that a response asks for, and report it to the breaker; `again` if this run will retry.
 
         A response to a request that was in flight when the target asked for a pause does not count against it again: it
         asked once, for all of them.
@@ -359,8 +361,8 @@ class Send:
 class Progress:
     """When a run ended, whether it waits, and how long its responses took.
 
-    `may_always_wait`: it may always wait for something to be due; else `may_wait` decides. The thread of the run writes
-    everything except `may_wait`, which belongs to the push.
+    If `may_always_wait`, it may always wait for something to be due; else `may_wait` decides. The thread of the run
+    writes everything except `may_wait`, which belongs to the push.
     """
 
     def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:

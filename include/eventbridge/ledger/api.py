@@ -112,7 +112,7 @@ DROP_ACTIONS = sa.delete(operator_action).where(operator_action.c.at < sa.bindpa
 
 
 def select_actions(limit: int, *, older: bool) -> sa.Select[Any]:
-    """Return the query for the newest actions; `older`: only those older than one."""
+    """Return the query for the newest actions; if `older`, only of actions older than one."""
     query = sa.select(operator_action).order_by(operator_action.c.action_id.desc()).limit(limit)
     return query.where(operator_action.c.action_id < sa.bindparam("before_action")) if older else query
 
@@ -189,7 +189,7 @@ class Actions(Aggregate):
         self._change(RECORD_ACTION_STATUS, {"of_action": action_id, "now_status": status})
 
     def find(self, limit: int, before: int | None = None) -> list[OperatorAction]:
-        """Return at most `limit` actions, newest first; `before`: only those with a lower number."""
+        """Return at most `limit` actions, newest first; if `before` is set, only actions with a lower number."""
         values = {} if before is None else {"before_action": before}
         rows = self._rows(select_actions(limit, older=before is not None), values)
         return [OperatorAction(**row._mapping) for row in rows]

@@ -135,7 +135,7 @@ MARK_UNINDEXED = sa.update(batch).where(_OF_TIME, batch.c.in_index == "yes").val
 def select_unindexed(*, committed: bool, limited: bool) -> sa.Select[Any]:
     """Return the query for batches of a period that are not in the index, oldest first.
 
-    `committed`: only those that are committed and have their archive; `limited`: at most `most`.
+    If `committed`, only batches that are committed and have their archive; if `limited`, at most `most`.
     """
     found = sa.select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
     if committed:

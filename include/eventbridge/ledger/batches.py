@@ -202,7 +202,7 @@ def select_ids(beginning: str, most: int) -> sa.Select[Any]:
 
 
 def select_batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> sa.Select[Any]:
-    """Return the query for batches, newest first; `older`: only after one."""
+    """Return the query for batches, newest first; if `older`, only of batches older than one."""
     found = sa.select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
     if older:
         found = found.where(OLDER)
@@ -286,7 +286,7 @@ class Batches(Aggregate):
         state: BatchState | None = None,
         before: tuple[datetime, str] | None = None,
     ) -> list[Batch]:
-        """Return at most `limit` batches (all if None), newest first; `before`: only those planned before this time."""
+        """Return at most `limit` batches (all if None), newest first; only those planned before `before` if set."""
         at, name = before or (None, "")
         query = select_batches(limit, runner, state, older=before is not None)
         values = {} if before is None else {"before_at": at, "before_batch": name}

@@ -37,7 +37,7 @@ class Moments(Aggregate):
     def read(self, *, of_targets: bool) -> Moment:
         """Return a consistent snapshot of the ledger, even if it changes at the same time.
 
-        `of_targets`: include the stats of each target.
+        If `of_targets`, it includes the stats of each target.
         """
         now, host_now = self._now(), datetime.now(UTC)
         scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)

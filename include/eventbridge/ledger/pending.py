@@ -444,8 +444,8 @@ class Pending(Aggregate):
         """Make the rows of a target that are on hold due now, or only those with the reason `hold_reason`; return how
         many.
 
-        The time they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their age
-        (`aged`: after a 410). With `instead` they stay on hold, for that reason.
+        The time that they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their
+        age (`aged`, after a 410). With `instead` they stay on hold, for the reason `instead`.
         """
         now = self._now()
         change = {"of_rule": rule, "of_target": target, "now": now}

@@ -241,7 +241,7 @@ def select_groups(kept: Kept) -> sa.Select[Any]:
 
 
 def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
-    """Return the query for committed batches of a group planned before a time; `behind`: after another one."""
+    """Return the query for committed batches of a group planned before a time; if `behind`, after another batch."""
     position = sa.tuple_(batch.c.planned_at, batch.c.batch_id)
     found = sa.select(batch).where(
         batch.c.kept == sa.bindparam("of_kept"),
@@ -277,7 +277,7 @@ class Retention(Aggregate):
         """Return committed batches of a group planned before a time, from an index of exactly these.
 
         Whole batches come newest first, because a batch is removed before the batch whose rows it took; the others come
-        oldest first. `behind`: only batches after that position.
+        oldest first. If `behind` is set, only batches after that position.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:

@@ -54,7 +54,7 @@ CHANGE_SCHEMA = (
 
 
 def select_schemas(limit: int, *, bus: str | None, behind: bool) -> sa.Select[Any]:
-    """Return the query for a bounded number of types, by bus and name; `behind`: only those after a bus and a type."""
+    """Return the query for a bounded number of types, by bus and name; if `behind`, only after a bus and a type."""
     query = sa.select(event_schema).order_by(event_schema.c.bus, event_schema.c.type).limit(limit)
     if bus is not None:
         query = query.where(event_schema.c.bus == bus)
@@ -88,7 +88,7 @@ class Schemas(Aggregate):
         return {row.type: _to_schema(row) for row in rows}, known
 
     def find(self, limit: int, *, bus: str | None = None, behind: tuple[str, str] | None = None) -> list[EventSchema]:
-        """Return a bounded number of schemas in order of bus and name; `behind`: only those after a bus and a type."""
+        """Return a bounded number of schemas in order of bus and name, only those after `behind` if it is set."""
         query = select_schemas(limit, bus=bus, behind=behind is not None)
         values = {} if behind is None else {"behind_bus": behind[0], "behind_type": behind[1]}
         return [_to_schema(row) for row in self._rows(query, values)]

@@ -73,7 +73,7 @@ class Settlement(Aggregate):
         """
         of = {"of_batch": batch_id}
         with self._writing() as connection:
-            # written unchanged: no other transaction reads or writes the row until this one ends
+            # written unchanged: no other transaction reads or writes the row until this transaction ends
             if connection.execute(MOVE_BATCH, of | {"expected": state, "to": state}).rowcount == 0:
                 return False
             prove_settled_by(connection, batch_id, old)

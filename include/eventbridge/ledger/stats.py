@@ -96,7 +96,7 @@ BY_DAY = (
 
 
 def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> sa.Select[Any]:
-    """Return the query for the sums of a scope by some columns; `ranged`: only from `since` to before `until`."""
+    """Return the query for the sums of a scope by some columns; if `ranged`, only from `since` to before `until`."""
     names = [_c[name] for name in by]
     found = sa.select(*names, *_SUMMED).where(_c.scope == sa.literal(scope))
     if ranged:

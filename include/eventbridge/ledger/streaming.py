@@ -18,8 +18,8 @@ from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.runner import StreamingLease
 
-#: The holder of a runner's streaming lease, and until when; a holder's name is never reused. `batch_id` is the batch
-#: that it opened last. `wants_next`: it ends soon. `next_holder` is the standby, registered until `next_until`.
+#: The holder of a runner's streaming lease, and its end; a holder's name is never reused. `batch_id` is the batch that
+#: it opened last. `wants_next` if it ends soon. `next_holder` is the standby, registered until `next_until`.
 streaming_lease = sa.Table(
     "streaming_lease",
     metadata,

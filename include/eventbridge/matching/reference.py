@@ -162,7 +162,7 @@ class _JudgedClause:
 
 @dataclass(frozen=True)
 class _JudgedAnd:
-    """A sub-pattern with its judged clauses; `possible`: it could be met if `exists: false` is ignored."""
+    """A sub-pattern with its judged clauses; `possible` if it could be met when `exists: false` is ignored."""
 
     clauses: tuple[_JudgedClause, ...]
     demand: Demand

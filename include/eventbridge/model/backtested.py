@@ -26,7 +26,7 @@ class EventSample(Struct, frozen=True, omit_defaults=True):
 class Output(Struct, frozen=True, omit_defaults=True):
     """The payload that a target would receive for an event, or the `failure` instead.
 
-    A payload that is not UTF-8 is shown as base64; `cut`: it is truncated.
+    A payload that is not UTF-8 is shown as base64; `cut` if it is truncated.
     """
 
     payload: str | None = None

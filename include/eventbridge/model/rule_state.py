@@ -133,10 +133,10 @@ class TargetStatus:
     `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are sent;
     `half-open`: its last probes were good; `disabled`: it responded that it is gone, or failed for too long: its
     deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of
-    its ramp. `good` counts probes. `slow`: its responses are slow, or a request had none in time: its deliveries are
-    sent apart from the others, in the slow lane; `good` then counts its quick chunks. `failing_since`: the time of its
-    first failed attempt since the last successful one.
-    `paused_until`: it asked for a pause (429), in any state; nothing is sent before then.
+    its ramp. `good` counts probes. A target is `slow` if its responses are slow, or if a request had none in time: its
+    deliveries are then sent apart from the others, in the slow lane, and `good` counts its quick chunks.
+    `failing_since` is the time of its first failed attempt since the last successful one. In any state, `paused_until`
+    is the end of a pause that it asked for (429); nothing is sent before this time.
     """
 
     rule: str

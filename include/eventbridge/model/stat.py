@@ -51,8 +51,9 @@ class StatKey:
 class Stat:
     """The counts of one key in a period.
 
-    `matched`: those of `count` that a rule matched in this batch, not before. `size`: bytes of payloads or events.
-    `cpu`: microseconds of routing and pushing. `latency`: the sum of the times in the buckets, in microseconds.
+    `matched` is the part of `count` that a rule matched in this batch, not before. `size` is in bytes of payloads or
+    events, `cpu` in microseconds of routing and pushing. `latency` is the sum of the times in the buckets, in
+    microseconds.
     """
 
     key: StatKey
@@ -93,7 +94,7 @@ class PendingSum:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The values that one transaction read. `stats`: all-time sums of buses and, if requested, of targets.
+    """The values that one transaction read. `stats` are all-time sums of buses and, if requested, of targets.
 
     `now` is the ledger's time, `host_now` the time of the reading host just after.
     """
@@ -113,7 +114,8 @@ class Moment:
 class Sample:
     """One value of a family; `labels` are in the family's order. For a histogram, `value` is the sum of all times.
 
-    `buckets`: pairs of an upper bound in seconds, the last one infinite, and how many values are not above it.
+    `buckets` has pairs of an upper bound in seconds, the last one infinite, and the number of values that are not above
+    it.
     """
 
     labels: tuple[str, ...]

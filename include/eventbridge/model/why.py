@@ -43,7 +43,7 @@ class EventPosition:
 class EventName:
     """The values from which the ids of an event's deliveries are made, and its position; without an id if it has none.
 
-    `rule`: only deliveries of this rule are meant.
+    If `rule` is set, only deliveries of this rule are meant.
     """
 
     position: EventPosition
@@ -54,7 +54,7 @@ class EventName:
 
 @dataclass(frozen=True)
 class Landing:
-    """The position in the archive where a runner's batch stored an event; `archived`: it still exists."""
+    """The position in the archive where a runner's batch stored an event; `archived` if it still exists."""
 
     batch_id: str
     runner: str
@@ -197,8 +197,8 @@ class BeforeStart:
 class Why:
     """The history of an event: of every message with its id.
 
-    `not_landed`: messages on their bus that no batch has landed yet. `before_start`: messages on their bus that are
-    never taken; they are searched only if nothing else has the id. `notes` describe the limits of the search,
+    `not_landed` are messages on their bus that no batch has landed yet. `before_start` are messages on their bus that
+    are never taken; they are searched only if nothing else has the id. `notes` describe the limits of the search,
     `unreadable` names the files that may concern the event and could not be read.
     """
 

@@ -169,8 +169,9 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
 def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
     """Return waiting work in the order in which to serve it: each backlog is served once per round.
 
-    Work that was never served comes first, the most recently served comes last (`served`: by which batch; their ids
-    sort by time). If two were served together, the one that has waited longer comes first.
+    Work that was never served comes first, and the most recently served work comes last; `served` has the ids of the
+    batches that served it, which sort by time. Of two that were served together, the one that has waited longer comes
+    first.
     """
     return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 

@@ -45,9 +45,10 @@ class Ended:
     """The end of a target's push: it settled `settled` of the `allowed` deliveries, those that only the target could
     delay.
 
-    `spent`: the target's responses took at least half of the budget, and the budget ended before the work did. `apart`:
-    the push was in the slow lane. If `contacted` is False, no request was sent, so the push allows no conclusion about
-    the target. `quick`: every request had a response, and less than half of the responses were slow.
+    It is `spent` if the target's responses took at least half of the budget, and the budget ended before the work did.
+    It is `apart` if the push was in the slow lane. If `contacted` is False, no request was sent, so the push allows no
+    conclusion about the target. It is `quick` if every request had a response, and less than half of the responses were
+    slow.
     """
 
     settled: int
@@ -122,7 +123,7 @@ def is_slow(window: Count) -> bool:
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
     """Return which of a target's deliveries may be sent now; `status` is None if it was always ok.
 
-    `apart`: all deliveries, but in the slow lane, in chunks without other targets.
+    `apart` means all deliveries, but in the slow lane, in chunks without other targets.
     """
     if status is None or status.state == "ok":
         return "all"

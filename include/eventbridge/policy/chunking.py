@@ -64,7 +64,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One chunk: the work of a push task or, if not handed out, pending pieces (`on_hold`: until a person acts)."""
+    """One chunk: the work of a push task or, if not handed out, pending pieces (until a person acts if `on_hold`)."""
 
     pool: str
     weight: int

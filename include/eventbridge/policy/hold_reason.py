@@ -20,7 +20,7 @@ def delivery_hold_reason(
 ) -> str:
     """Return why deliveries of a target must not be sent now, or "" if they may be sent when they are due.
 
-    `overrides`: those of operators.
+    `overrides` are the overrides of operators.
     """
     rule = rules.rules.get(rule_name)
     if rule is None or target not in rule.destinations:

@@ -41,7 +41,7 @@ UNANNOUNCED_SECONDS: Final = 0.05
 def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
     """Return whether to close a batch of `events` events, `age` seconds after the first.
 
-    `waits`: some of them are sent only when the batch closes.
+    `waits` is whether some of the events are sent only when the batch closes.
     """
     if age < usual:
         return False

@@ -32,7 +32,7 @@ from eventbridge.store import layout
 from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
-#: The maximum number of batches that are counted whose id begins with a name.
+#: At most this many batches whose id begins with a name are counted.
 _MAX_NAMED = 20
 _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
 _PRINTS = ("matched", "delivered", "pending", "dead")
@@ -67,9 +67,9 @@ def find_batch(runtime: Runtime, name: str) -> str:
 def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
     """Audit one batch, or all of them with offsets, pending generations and manifests; changes nothing.
 
-    `whole`: files are read to the last byte, also the parts that no sum needs, such as events and requests.
+    If `whole`, files are read to the last byte, also the parts that no sum needs, such as events and requests.
     Uncommitted batches are counted and skipped: their reconciliation is still open. A batch that is committed during
-    the audit is no difference: the audit reads each fact before the one it follows from.
+    the audit is no difference: the audit reads each fact before the fact that it follows from.
     """
     batches = [runtime.ledger.batches.get(batch_id)] if batch_id else runtime.ledger.batches.find(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]

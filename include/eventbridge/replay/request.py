@@ -29,8 +29,8 @@ _HIGHEST_RATE = 1_000_000.0
 class ReplayRequest:
     """The request of a replay: which events of a bus, by which rules, to which targets, and how.
 
-    Events of batches planned from `since` (included) to `until` (excluded). No `rules` or `targets`: all of them.
-    `rate` is in deliveries a second.
+    It takes events of batches planned from `since` (included) to `until` (excluded). Empty `rules` or `targets` mean
+    all. `rate` is in deliveries a second.
     """
 
     bus: str

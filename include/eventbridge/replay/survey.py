@@ -27,8 +27,8 @@ PREVIEW_FILES = 50
 class ReplaySurvey:
     """The data that a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
 
-    For a rule with `where` all events that its pattern matches are counted: Spark is not used. `more`: there are files
-    that were not read.
+    For a rule with `where` all events that its pattern matches are counted: Spark is not used. `more` is whether there
+    are files that were not read.
     """
 
     files: int = 0

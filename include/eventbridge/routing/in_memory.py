@@ -51,8 +51,7 @@ class FreshDeliveries(NamedTuple):
 
 
 class FreshlyRouted(NamedTuple):
-    """The deliveries of some events by target; `has_others`: rules that are routed separately or later match some of
-    them too."""
+    """The deliveries of some events by target; `has_others` if some also match rules that are routed apart or later."""
 
     deliveries: list[FreshDeliveries]
     has_others: bool

@@ -47,12 +47,12 @@ def load_rules(
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, except hidden files and folders.
 
     Raises RuleFileError with all errors, in the order of files and lines. No file at all is an error too: it would mean
-    that every rule was removed. `checked`: a runner without rules is an error too. `target_locations`: where targets
-    may write; an obstacle on this machine is an error too. Both are for checks: for a runner an obstacle fails one
-    target, which is retried, and must not stop every rule. `tried_by`: runs the tests of a rule and returns errors;
-    called if there are no other errors. `instead`: a file below the folder, existing or not, and its replacement
-    content, with the limits of `rules.bounds`. `relative`: errors name files relative to the folder. `cache`: the
-    folder of the rule cache; it makes loading faster and does not change the result.
+    that every rule was removed. If `checked`, a runner without rules is an error too. `target_locations` is where
+    targets may write; if it is set, an obstacle on this machine is an error too. Both are for checks: for a runner an
+    obstacle fails one target, which is retried, and must not stop every rule. `tried_by` runs the tests of a rule and
+    returns errors; it is called if there are no other errors. `instead` is a file below the folder, existing or not,
+    and its replacement content, with the limits of `rules.bounds`. If `relative`, errors name files relative to the
+    folder. `cache` is the folder of the rule cache, which makes loading faster and does not change the result.
     """
     as_they_are = (
         cache is not None and not checked and target_locations is None and tried_by is None and instead is None

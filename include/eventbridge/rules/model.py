@@ -21,9 +21,9 @@ from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
 class Owner(FrozenModel):
     """The quotas of one owner, None where unlimited.
 
-    `published_per_second`: events that the API accepts for its buses. `pending_max`: the maximum of pending deliveries
-    of its rules; beyond it their shares of batches are deferred. `stored_bytes`: ingestion of its buses stops at this
-    size in the store.
+    `published_per_second` is how many events the API accepts for its buses. `pending_max` is the maximum of pending
+    deliveries of its rules; beyond this maximum, their shares of batches are deferred. Ingestion of its buses stops at
+    the size `stored_bytes` in the store.
     """
 
     published_per_second: float | None = None
@@ -198,7 +198,7 @@ def as_source(given: Any) -> Any:
 class Bus(FrozenModel):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
-    `max_backlog`: while more events than this wait, the API rejects further ones; None if unlimited.
+    `max_backlog` is the number of waiting events above which the API rejects further events; None if unlimited.
     `owner` is the team that owns the events, and rules without an owner of their own; None if there is none.
     `weights` are the shares of topics in a batch while a backlog exists; the default is 1.
     """

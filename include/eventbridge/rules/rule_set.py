@@ -125,8 +125,8 @@ _HEAD = ',"rules":{'
 class RuleSet(FrozenModel):
     """All buses and rules at one moment, including disabled rules; frozen as JSON in the store.
 
-    `modes`: configured runners by name. `quotas`: quotas of owners by name.
-    `expressions`: the sizes of regular expressions of rules read from files; not part of the frozen form.
+    `modes` has the configured runners by name, `quotas` the quotas of owners by name.
+    `expressions` has the sizes of the regular expressions of rules read from files, and is not part of the frozen form.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)

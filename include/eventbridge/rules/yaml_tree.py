@@ -73,8 +73,8 @@ except ImportError:  # PyYAML was built without libyaml
 def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
     """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
 
-    Errors are added to `errors`; `file` is the file's name in messages. `bounded`: it was sent through the API, and the
-    limits of `rules.bounds` apply.
+    Errors are added to `errors`; `file` is the file's name in messages. If `bounded`, the file was sent through the
+    API, and the limits of `rules.bounds` apply.
     """
     start = Location(file, 1, 1)
     if bounded and (long := too_long(content, file)):

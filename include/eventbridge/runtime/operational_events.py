@@ -68,7 +68,7 @@ def _trim(runtime: Runtime, operations: Bus) -> None:
 def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
     """Return the lowest committed offset of each partition over the runners that have, or hand over, a rule on the bus.
 
-    A moved rule continues at its old runner's offset, or where that one stopped. A runner without rules is ignored.
+    A moved rule continues at its old runner's offset, or where that runner stopped. A runner without rules is ignored.
     """
     known = runtime.ledger.assignments.deliverers()
     rules = {rule.name: rule for rule in runtime.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}

@@ -10,7 +10,7 @@ from eventbridge.runtime.runtime import Runtime
 
 
 def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
-    """Return the times from (included) and to (excluded) that a user gave, in UTC; empty `until`: now.
+    """Return the times from (included) and to (excluded) that a user gave, in UTC; an empty `until` is now.
 
     Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. Raises UserError with a remedy.
     """

@@ -44,8 +44,8 @@ def routed_frame(
 ) -> DataFrame:
     """Return a frame of schema RESPONSE whose collection routes every task, each in a Spark task.
 
-    `responses_from`: workers also write their responses to the store, numbered from there, for a driver that cannot
-    return rows. `route` routes one task; workers must be able to import it.
+    If `responses_from` is set, workers also write their responses to the store, numbered from it, for a driver that
+    cannot return rows. `route` routes one task; workers must be able to import it.
     """
     text = JobTasks(job, tuple(tasks)).to_json()
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))

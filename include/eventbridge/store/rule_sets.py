@@ -20,7 +20,7 @@ _read: OrderedDict[str, RuleSet] = OrderedDict()
 
 
 def freeze_rules(store: Store, rules: RuleSet, *, over: bool = False) -> str:
-    """Write a rule set to the store unless it exists (`over`: replace a damaged one), and return its hash."""
+    """Write a rule set to the store unless it exists (if `over`, replace a damaged one), and return its hash."""
     text = rules.to_json().encode()
     found = RuleSet.hash_of(text)
     write = store.put if over else store.create

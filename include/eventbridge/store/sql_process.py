@@ -19,7 +19,7 @@ from eventbridge.store import sql_messages
 
 #: The process ends after this time without a query.
 _IDLE_MILLISECONDS: Final = 60_000
-#: This process runs this much longer than its caller waits, if the caller does not end it.
+#: The process runs this much longer than its caller waits, if the caller does not end it.
 _GRACE_SECONDS: Final = 5.0
 
 

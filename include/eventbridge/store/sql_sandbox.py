@@ -67,7 +67,7 @@ class Database:
             raise SqlLimited(_DIED) from None
 
     def _response(self, seconds: float | None = None) -> bytes:
-        """Return the process's response to the last message; `seconds`: wait this long instead of the usual time."""
+        """Return the process's response to the last message; wait `seconds` for it instead of the usual time."""
         allowed = sql_messages.SECONDS if seconds is None else seconds
         ends_at = time.monotonic() + allowed
         try:

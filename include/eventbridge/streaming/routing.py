@@ -32,7 +32,7 @@ _JOB_SECONDS = 1.0
 class StreamingRouting:
     """Routes the events of one batch, except for rules whose pool is closed and targets that the close sends to.
 
-    `has_left`: some events wait for the close.
+    `has_left` is whether some events wait for the close.
     """
 
     def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, on_hold: Collection[str]) -> None:

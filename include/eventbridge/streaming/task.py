@@ -58,7 +58,7 @@ _LEFT_SECONDS = 5.0
 class StreamingSummary:
     """The result of a streaming task: batches committed and events read.
 
-    `backlog`: it ended because more events wait than it can deliver soon.
+    `backlog` is whether it ended because more events wait than it can deliver soon.
     """
 
     batches: int = 0

@@ -71,7 +71,7 @@ class BlockTarget(Target, Protocol):
         """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, response).
 
         The response applies to each payload before the index that had none yet. As in `deliver`, nothing is started
-        after `until`: payloads from the last index on were not sent. A null is an empty payload.
+        after `until`: payloads at or after the last index were not sent. A null is an empty payload.
         """
 
 

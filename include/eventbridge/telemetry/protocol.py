@@ -74,7 +74,7 @@ class AttemptMade:
 class DeliverySettled:
     """The result of one traced delivery in a committed batch; `traceparent` comes from its event.
 
-    `status`: delivered or dead_lettered; after retry_scheduled or unknown, another batch continues.
+    `status` is delivered or dead_lettered; after retry_scheduled or unknown, another batch continues.
     """
 
     batch_id: str

@@ -42,7 +42,7 @@ def index_events(run: RetentionRun) -> None:
 
 
 def _forget_lost(run: RetentionRun) -> None:
-    """Forget days with a missing file, and remove unrecorded files once their writers must have ended."""
+    """Drop days with a missing file, and remove unrecorded files once their writers must have ended."""
     ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
     recorded: set[str] = set()

@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Maintained:
-    """The data that a run removed, or would remove in a dry run; `finished`: no work is left for now.
+    """The data that a run removed, or would remove in a dry run; `finished` if no work is left for now.
 
     `batches` counts pruned batches by part; `kept`, by reason, batches that are past their retention and stay. Files
-    include those of no batch; `lost_files` are files without a ledger row. `store_bytes`: the size of the store, if it
-    has a quota and was measured.
+    include files of no batch; `lost_files` are files without a ledger row. `store_bytes` is the size of the store, if
+    it has a quota and was measured.
     """
 
     dry_run: bool = False

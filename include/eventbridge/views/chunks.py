@@ -61,8 +61,8 @@ class ChunkAttempt:
 class ChunkAccount:
     """A page of a chunk: some of its pieces, and some of the attempts of these.
 
-    `first`: how many pieces the pages before have shown. `has_more`: it has further attempts of the pieces of the
-    page before. `cursor`: None if this is the last page.
+    `first` is how many pieces the previous pages have shown. `has_more` is whether it has further attempts of the
+    pieces of the previous page. `cursor` is None if this is the last page.
     """
 
     batch: Batch
@@ -239,11 +239,12 @@ def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
 
 @dataclass(frozen=True)
 class ChunkStatus:
-    """One chunk. `source`: the bus that its batch took its events from, or `pending`; `targets`: `rule/target`.
+    """One chunk.
 
-    `seconds` is how long its last push worked on it, None before it ended; `succeeded` and `failed` count the
-    deliveries of this push; `error` is the exception that ended the push. `last_failure` is the last failed response of
-    a target; it is read only for failures.
+    `source` is the bus that its batch took its events from, or `pending`; `targets` are `rule/target`. `seconds` is how
+    long its last push worked on it, None before it ended; `succeeded` and `failed` count the deliveries of this push;
+    `error` is the exception that ended the push. `last_failure` is the last failed response of a target; it is read
+    only for failures.
     """
 
     batch_id: str

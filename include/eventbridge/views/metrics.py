@@ -46,7 +46,7 @@ _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 
 
 def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
-    """Return the metrics of an installation; `of_targets`: include counters for each target of each rule.
+    """Return the metrics of an installation; if `of_targets`, with counters for each target of each rule.
 
     All values from the ledger are of one moment; the ends of buses are read after it, so that no lag is too small.
     A bus that does not respond has no lag, and `eventbridge_bus_up` is 0.

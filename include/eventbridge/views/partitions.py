@@ -24,7 +24,7 @@ class PartitionStatus:
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled,
     where pulled is the end of the ranges of uncommitted batches. None if `gap` says why the offsets are not valid on
-    this log: it is not the one that they were committed on, so the difference has no meaning.
+    this log: they were committed on another log, so the difference has no meaning.
     """
 
     runner: str

@@ -22,7 +22,7 @@ _ALL = 10**9
 class RuleDay:
     """The cost of a rule on a day (UTC): `matched` counts its deliveries, `size` bytes of payloads.
 
-    `pending` counts each deferral. `mean_seconds`: from published to delivered, None without deliveries.
+    `pending` counts each deferral. `mean_seconds` is the time from published to delivered, None without deliveries.
     """
 
     day: datetime
@@ -62,7 +62,7 @@ class Stats:
 
 
 def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
-    """Return the stats of the last days, today included; `rule`: only of this rule. Raises NotFoundError."""
+    """Return the stats of the last days, today included, only of `rule` if it is set. Raises NotFoundError."""
     found, _ = stats_page(runtime, days, rule)
     return found
 

@@ -80,7 +80,7 @@ def target_standings(runtime: Runtime) -> list[TargetStanding]:
 
 
 def target_list(runtime: Runtime) -> list[TargetLine]:
-    """Return a line for each target of the current rules, and for each one of removed rules that is not ok."""
+    """Return a line for each target of the current rules, and for each target of removed rules that is not ok."""
     lines = _Lines(runtime)
     today = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
     return [lines.of(*key) for key in sorted(today | lines.not_ok())]

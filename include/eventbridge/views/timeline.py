@@ -26,7 +26,7 @@ _STEPS: dict[Span, tuple[int, timedelta]] = {"hour": (60, _MINUTE), "day": (48, 
 class Step:
     """One step of time, which begins at `at`; counts are per minute, times are seconds.
 
-    `p50_seconds` and `p99_seconds`: from published to delivered, None without deliveries.
+    `p50_seconds` and `p99_seconds` are times from published to delivered, None without deliveries.
     """
 
     at: datetime
@@ -67,7 +67,8 @@ class ReconciliationToday:
 
     Both sides of the deliveries are equal: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
     `pending` + `difference`. `pending_before` were pending at midnight, `again` were redriven or are copies for dead
-    letter queues. `difference`: deliveries since ever that are neither ended nor pending; not 0 is an error.
+    letter queues. `difference` counts all deliveries ever that are neither ended nor pending; any other value than 0 is
+    an error.
     """
 
     since: datetime

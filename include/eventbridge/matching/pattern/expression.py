@@ -96,7 +96,7 @@ _TOGETHER: Final = "and the other expressions of this pattern are too large toge
 
 
 def _compiled(expression: str, memory_bytes: int | None = None) -> Any:
-    """Return an expression of RE2; `memory_bytes`: what it may take, other than RE2's 8 MiB."""
+    """Return an expression of RE2; `memory_bytes` is its maximum memory, by default RE2's 8 MiB."""
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True

@@ -33,7 +33,7 @@ def find_errors(
 ) -> list[PatternError]:
     """Return all errors in a new pattern, whose regular expressions have tighter limits.
 
-    `expressions`: those of all patterns that are read together.
+    `expressions` are the expressions of all patterns that are read together.
     """
     return _read(source, ExpressionSizes() if expressions is None else expressions)[2]
 

@@ -143,7 +143,7 @@ def manifest_of(
 ) -> dict[str, Any]:
     """Return the manifest of a batch as JSON: what it took, from where, and its result.
 
-    `files`: those of the batch by kind, if they are known.
+    `files` are the files of the batch by kind, if they are known.
     """
     taken = runtime.ledger.pending.taken_by(batch.batch_id)
     taken_deferred_matches = runtime.ledger.deferred_matches.taken_by(batch.batch_id)

@@ -197,8 +197,7 @@ class Checking:
     def next_file(
         self, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
     ) -> CheckedFile:
-        """Return the next messages of a partition, as many as fit one file; `is_gap`: all up to `limit` are passed
-        over.
+        """Return the next messages of a partition, as many as fit one file; if `is_gap`, pass over all up to `limit`.
 
         An event with an identity in `seen` is a duplicate.
         """

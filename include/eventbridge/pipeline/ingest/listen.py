@@ -98,7 +98,8 @@ class Registered(NamedTuple):
 class Consumer(NamedTuple):
     """The rules that a runner delivers for in its next batch, and the offset to which it may take each partition.
 
-    A partition that is absent from `until` may be taken to its end. `transfers`: rules are moving between runners.
+    A partition that is absent from `until` may be taken to its end. `transfers` is whether rules are moving between
+    runners.
     """
 
     rules: RuleSet

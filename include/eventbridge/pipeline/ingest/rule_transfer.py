@@ -25,8 +25,8 @@ class Arrival(NamedTuple):
     """Rules that move from an old runner: the offsets up to which it delivers for them, and its last batch with them,
     if open.
 
-    `is_over`: it no longer delivers for them, because it has continued without them, or because its offsets count on
-    another log.
+    `is_over` if the old runner no longer delivers for them, because it has continued without them, or because its
+    offsets count on another log.
     """
 
     old: str

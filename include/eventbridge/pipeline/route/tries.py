@@ -88,8 +88,8 @@ def try_alone(
 ) -> SliceResult | str:
     """Return the result of a task, or the error once it has failed by itself often enough.
 
-    `before`: tries that an earlier batch counted. Raises SparkError if the canary fails as well, and StoreError if a
-    file of the task cannot be read.
+    `before` is the number of tries that an earlier batch counted. Raises SparkError if the canary fails as well, and
+    StoreError if a file of the task cannot be read.
     """
     several = isinstance(task, Slice) and not is_one_event(task)
     failures = 0

@@ -67,7 +67,7 @@ class _Range:
     last: pa.RecordBatch | None = None
 
     def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether a range is the rest of this one, from inside or right after the last block."""
+        """Return whether a range is the rest of this range, from inside or right after the last block."""
         if self.last is None or (self.partition, self.end) != (partition, end):
             return False
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)

@@ -220,7 +220,7 @@ class _StoppedRange:
     holds_until: float
 
     def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether a range is the rest of this one, from inside its last block or right after it."""
+        """Return whether a range is the rest of this range, from inside its last block or right after it."""
         return (
             (self.partition, self.end) == (partition, end)
             and self.last["offset"][0].as_py() <= start <= self.last["offset"][-1].as_py() + 1

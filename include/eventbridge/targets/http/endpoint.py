@@ -33,8 +33,8 @@ class Endpoint:
     """Settings that all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
 
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
-    the URL to remove from responses before these are stored. `whole_responses`: until the next request, keep the whole
-    body of a response as far as it was read, not only its stored part.
+    the URL to remove from responses before these are stored. If `whole_responses`, the whole body of a response as far
+    as it was read, and not only its stored part, is kept until the next request.
     """
 
     url: str = field(repr=False)

@@ -53,7 +53,7 @@ _HEAD_BYTES = 300 * 1024
 class Exchange:
     """An easy handle for one endpoint, with its current request and response.
 
-    `closed_ports`: local ports of connections that must not be reused.
+    `closed_ports` has the local ports of connections that must not be reused.
     """
 
     __slots__ = (

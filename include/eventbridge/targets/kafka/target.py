@@ -46,7 +46,7 @@ _WAIT_SECONDS: Final = 0.05
 
 @dataclass(slots=True)
 class _MessageInFlight:
-    """A message in flight; `alone`: in a separate batch."""
+    """A message in flight; `alone` if it is in a separate batch."""
 
     started_at: datetime
     request: Request

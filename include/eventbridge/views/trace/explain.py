@@ -74,9 +74,9 @@ def why(
 ) -> Why:
     """Return all records of the messages with an id, on one bus or all, in batches planned within a time.
 
-    `event_id`: the id of an event or, if no event has it, of a delivery, which targets get as `webhook-id`.
-    `max_unmatched`: the maximum number of rules that do not match. `rule`: only the result of this rule and its
-    deliveries.
+    `event_id` is the id of an event or, if no event has it, of a delivery, which targets get as `webhook-id`.
+    `max_unmatched` is the maximum number of rules that do not match. If `rule` is set, only the result of this rule and
+    its deliveries is returned.
     Raises NotFoundError, with the extent of the search, if there is none; PartlySearched if a file cannot be read.
     """
     if not event_id:

@@ -242,7 +242,7 @@ def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes:
 def _in_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPosition]:
-    """Yield the positions of messages with an id among the newest ones in a range of a partition."""
+    """Yield the positions of messages with an id among the newest messages in a range of a partition."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MOST)
     if first < start:
@@ -262,8 +262,9 @@ def _in_partition(
 class DeliverySearch:
     """The result of a search for a delivery.
 
-    `event_id`, `rule`, `target`: of the delivery, None if it was not found. `oldest`: when the oldest batch was planned
-    that was searched, None if there was none. `unreadable`: the errors of files that could not be read.
+    `event_id`, `rule` and `target` belong to the delivery, and are None if it was not found. `oldest` is when the
+    oldest batch was planned that was searched, None if there was none. `unreadable` has the errors of files that could
+    not be read.
     """
 
     event_id: str | None

@@ -1,4 +1,4 @@
-"""Pop mode: a broker delivers messages of a topic, and delivers messages again that are not acknowledged in time.
+"""Pop mode: a broker delivers messages of a topic, and redelivers messages that are not acknowledged in time.
 
 A redelivered message is in a retry topic of the group, whose name depends on the broker's version; its receipt has the
 name.
