@@ -86,7 +86,7 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
 
     Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
     on this host, or the caller is limited to owners, only this file is read: its rules may use the buses that the
-    caller sees. Paths of file targets are not checked, as any caller could send the text. Raises UserError for an
+    caller may see. Paths of file targets are not checked, as any caller could send the text. Raises UserError for an
     invalid name of a rule file, and for one that takes too much time or memory.
     """
     file = PurePosixPath(name)

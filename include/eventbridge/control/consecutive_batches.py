@@ -21,7 +21,7 @@ _RECHECK_SECONDS = 1.0
 
 
 class Plan(Protocol):
-    """The next batch, or the time to plan again; both None: no batch is left."""
+    """The next batch, or the time to plan again; both are None if no batch is left."""
 
     @property
     def batch_id(self) -> str | None:

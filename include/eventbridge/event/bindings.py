@@ -74,10 +74,10 @@ def form_of(headers: Headers) -> Form:
 def of_binary(headers: Headers, body: bytes | None) -> bytes:
     """Return the event with the headers `ce_...` as attributes and the body as data; without a body it has no data.
 
-    A header without a value counts as absent. Data is JSON if the header `content-type` says so. It is text if the
-    media type begins with `text/` and its charset is known. Otherwise it is bytes, also without a media type, and if
-    encoding the text again would give other bytes. Raises EventError for an attribute that occurs twice, for a header
-    that is not UTF-8, and for data that does not match its media type.
+    A header without a value counts as absent. Data is JSON if the header `content-type` is a JSON type. It is text if
+    the media type begins with `text/` and its charset is known. Otherwise it is bytes, also without a media type, and
+    if encoding the text again would give other bytes. Raises EventError for an attribute that occurs twice, for a
+    header that is not UTF-8, and for data that does not match its media type.
     """
     members: dict[str, str] = {}
     for header, value in headers:

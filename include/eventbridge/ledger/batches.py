@@ -57,8 +57,8 @@ NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED & batch.c.fo
 BUS_COMMIT_OUTSTANDING = (
     (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
 )
-# It prevents two listens of a runner from planning the same offsets. A following batch begins where the previous one
-# ends.
+# The first index prevents two listens of a runner from planning the same offsets. A following batch begins where the
+# previous batch ends.
 partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)

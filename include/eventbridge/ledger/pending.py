@@ -114,7 +114,7 @@ partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
 
 _IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
 partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.hold_reason)
-# It has all columns of its condition; otherwise SQLite, which has no count of these rows, reads the index of all
+# The index has all columns of its condition; otherwise SQLite, which has no count of these rows, reads the index of all
 # waiting rows.
 partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_by)
 # Without its condition SQLite would look up `taken_by IS NULL` here and read all rows that were never taken.
@@ -337,11 +337,11 @@ class Pending(Aggregate):
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
 
         `settlement`: the key of the first settlement of the batch, from which the rows are derived. Raises
-        SettledAgainError, and adds nothing, if the batch has another one now.
+        SettledAgainError, and adds nothing, if the batch has another settlement now.
 
         A row with `hold_reason` is added on hold, or due if `hold_reason` marks an operator's decision about it. Raises
-        ReconciliationError, and adds nothing, if a row has the name of another one (see PendingDeliveries) but other
-        files: one would be lost.
+        ReconciliationError, and adds nothing, if a row has the name of another row (see PendingDeliveries) but other
+        files: one row would be lost.
         """
         if not rows:
             return 0

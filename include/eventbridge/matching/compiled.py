@@ -105,7 +105,7 @@ _known: WeakKeyDictionary[nodes.Pattern, CompiledPattern] = WeakKeyDictionary()
 
 
 def compile_pattern(pattern: nodes.Pattern) -> CompiledPattern:
-    """Return the compiled form, made once for as long as the pattern lives."""
+    """Return the compiled form, made once for as long as the pattern exists."""
     compiled = _known.get(pattern)
     if compiled is None:
         unless = None if pattern.unless is None else compile_and(pattern.unless.pattern)

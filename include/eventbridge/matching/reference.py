@@ -74,8 +74,8 @@ class UnmetCondition:
     """One condition that an event does not meet.
 
     `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, `values` what the event
-    holds at that path, each as JSON text; `message` says it in a sentence. The text of a sub-pattern that has more than
-    MAX_CHARACTERS is cut, and ends in "...".
+    holds at that path, each as JSON text; `message` is the same in a sentence. The text of a sub-pattern that has more
+    than MAX_CHARACTERS is cut, and ends in "...".
     """
 
     path: str

@@ -45,7 +45,7 @@ class Batch:
     deadline_at: datetime | None = None
     replay_id: str = ""
     committed_at: datetime | None = None
-    bus_committed_at: datetime | None = None  # when the bus got its offsets; None = the next listen commits them
+    bus_committed_at: datetime | None = None  # when the bus got its offsets; None if the next listen commits them
     kept: Kept = "all"  # the records that are guaranteed to exist
     cleared: Kept = "all"  # the records that may still exist: more than `kept` while retention removes files
     is_full: bool = False  # it took all that it was allowed to: its bus held more

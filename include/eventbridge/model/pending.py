@@ -104,7 +104,7 @@ class WaitingTarget:
     target: str
     state: PendingState
     hold_reason: str
-    newest_on_hold_since: datetime | None  # when the last row was put on hold; None = they are not on hold
+    newest_on_hold_since: datetime | None  # when the last row was put on hold; None if they are not on hold
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PA
 EXPECTATION_HOLD = "expectation_failed"
 OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: The states that users see. `paused`: a target in the state `ok` asked for a pause (429), or its deliveries are on
-#: hold because of an operator or a pool without slots.
+#: The states that are shown to users. `paused` means that a target in the state `ok` asked for a pause (429), or its
+#: deliveries are on hold because of an operator or a pool without slots.
 ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 
@@ -35,7 +35,7 @@ class RulesInForce:
 
 @dataclass(frozen=True)
 class RuleChange:
-    """A rule that a rule set added, changed or removed; `version` "" = it was removed."""
+    """A rule that a rule set added, changed or removed; `version` is empty if it was removed."""
 
     rule: str
     version: str

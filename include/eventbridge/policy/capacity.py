@@ -19,7 +19,7 @@ class BusLoad:
     """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has none.
 
     `store` is the store's use of its quota; while the quota is used up, no runner takes events from the bus.
-    `owner_full` says by which quota of the bus's owner no runner takes events; it is empty if runners take them.
+    `owner_full` is why no runner takes events because of a quota of the bus's owner; it is empty if runners take them.
     """
 
     free_bytes: int | None

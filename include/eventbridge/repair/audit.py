@@ -40,9 +40,9 @@ _PRINTS = ("matched", "delivered", "pending", "dead")
 
 @dataclass(frozen=True)
 class Audit:
-    """The result of an audit: how much it read, the sums, and every difference (none = nothing is lost).
+    """The result of an audit: how much it read, the sums, and every difference; without a difference, nothing is lost.
 
-    `pruned`: batches whose files retention removed: the audit uses their manifests.
+    `pruned` counts batches whose files retention removed; the audit uses their manifests.
     """
 
     batches: int = 0

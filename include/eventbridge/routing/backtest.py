@@ -339,7 +339,7 @@ class NamedParts:
     def unsure(
         self, events: SliceEvents, numbers: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.bool_]:
-        """Return which pairs of event and target (an index in `routes`) have to be rendered to know of a failure."""
+        """Return which pairs of event and target (an index in `routes`) have to be rendered to find a failure."""
         found = np.zeros(len(numbers), np.bool_)
         unsure = np.flatnonzero(with_surrogates(events.texts)[numbers] | self._requires[targets])
         if not len(unsure):

@@ -18,7 +18,7 @@ WAIT_SECONDS: Final = 40.0
 #: The address space of the process, most of which it never uses: the compiler runs our own code only.
 _ADDRESS_BYTES: Final = 16 << 30
 _COMPILED: Final = b"C"
-#: These name the folder and the processor that compiled code is kept for; none of them is a secret.
+#: These variables name the folder and the processor that compiled code is kept for; none of them is a secret.
 _VARIABLES: Final = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 
 

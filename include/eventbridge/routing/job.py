@@ -37,11 +37,11 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     replay_id: str = ""
     #: Rules whose candidate events alone are recorded, budgeted or not: their shares are deferred.
     later: tuple[str, ...] = ()
-    #: A Spark worker that takes longer for one slice is ended; 0 = never.
+    #: A Spark worker that takes longer for one slice is ended; 0 for never.
     slice_seconds: float = 0.0
     #: Old work, such as a replay: it leaves half of Spark's task slots to other jobs.
     old: bool = False
-    #: A worker that has spent this much CPU time on shares starts no more shares; 0 = unlimited (TotalBudget).
+    #: A worker that has spent this much CPU time on shares starts no more shares; 0 for unlimited (TotalBudget).
     budgeted_seconds: float = 0.0
 
     def another_try(self) -> RouteJob:

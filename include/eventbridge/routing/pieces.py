@@ -148,7 +148,7 @@ def shards_of(keys: pa.Array) -> npt.NDArray[np.int16]:
 
 
 def by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, list[tuple[int, dict[str, Any]]]]:
-    """Group numbered delivery rows of a target by shard; the key None: the target is not ordered."""
+    """Group numbered delivery rows of a target by shard; the key is None if the target is not ordered."""
     shards: dict[int | None, list[tuple[int, dict[str, Any]]]] = {}
     for number, row in rows:
         key = row["order_key"]

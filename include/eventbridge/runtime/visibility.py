@@ -45,7 +45,7 @@ def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
 def visibility_of(runtime: Runtime) -> Visibility:
     """Return the visibility of a runtime's user.
 
-    Operational events are about everybody's rules: only the owner of the bus `eventbridge` sees them.
+    Operational events are about all owners' rules: they are visible only to the owner of the bus `eventbridge`.
     """
     if runtime.owners is None:
         return Visibility()

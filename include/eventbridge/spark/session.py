@@ -110,8 +110,8 @@ def _create(url: str) -> SparkSession:
     session: SparkSession = builder.channelBuilder(channel_builder(url)).create()
     # By default a client retries an unreachable server for ten minutes; this is 0.05 + 0.2 + 0.8 + 3.2 s.
     session.client.set_retry_policies([DefaultPolicy(max_retries=4)])
-    # This closes the channel and keeps the session for the next process. Otherwise an ending process makes one more
-    # call to the server, and waits half a minute if the server is gone.
+    # Closing the client closes the channel and keeps the session for the next process. Otherwise an ending process
+    # makes one more call to the server, and waits half a minute if the server is gone.
     atexit.register(session.client.close)
     return session
 

@@ -162,7 +162,7 @@ class Committer:
 
 def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM]
-    # It gets the whole environment: it opens ledger, store and telemetry as this process does.
+    # The process gets the whole environment: it opens ledger, store and telemetry as this process does.
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"

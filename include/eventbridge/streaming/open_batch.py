@@ -32,12 +32,13 @@ log = logging.getLogger(__name__)
 #: A batch is closed at this number of events; one without events is dropped after a minute, so that rules are read
 #: again.
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
-#: It is also closed at this total size of messages. While the previous batch is being closed, both limits are
+#: A batch is also closed at this total size of messages. While the previous batch is being closed, both limits are
 #: multiplied.
 _BATCH_BYTES, _GROWTH = 16 * 2**20, 5
-#: How long its close keeps sending events that were read; longer for a full batch while responses arrive at this rate.
+#: How long the close of a batch keeps sending events that were read; longer for a full batch while responses arrive at
+#: this rate.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How long its close waits before it checks again for responses.
+#: How long the close of a batch waits before it checks again for responses.
 _RESPONSES_SECONDS = 0.003
 #: How long recording the last responses is retried, and the pause between attempts.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2

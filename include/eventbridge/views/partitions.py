@@ -23,8 +23,8 @@ class PartitionStatus:
     """One partition for one runner; numbers are events.
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled,
-    where pulled is the end of the ranges of uncommitted batches. None if `gap` says why the offsets are not valid on
-    this log: they were committed on another log, so the difference has no meaning.
+    where pulled is the end of the ranges of uncommitted batches. They are None if `gap` is set, which is why the
+    offsets are not valid on this log: they were committed on another log, so the difference has no meaning.
     """
 
     runner: str

@@ -35,7 +35,8 @@ class SqliteEngine:
 
     spans_hosts = False
     migrates_when_opened = True
-    # It takes the lock at once: a transaction that began by reading could not get it without a restart.
+    # This statement takes the lock at once: a transaction that began by reading could not get the lock without a
+    # restart.
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
     bounds_readers = True

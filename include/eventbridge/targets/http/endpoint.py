@@ -134,7 +134,7 @@ def easy_handle(
         pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
         pycurl.SSL_VERIFYPEER: 1,
         pycurl.SSL_VERIFYHOST: 2,
-        pycurl.PROXY: "",  # not None: http_proxy and similar variables would apply
+        pycurl.PROXY: "",  # with None, http_proxy and similar variables would apply
         pycurl.TCP_KEEPALIVE: 1,
         pycurl.OPENSOCKETFUNCTION: socket_guard.open,
         pycurl.PREREQFUNCTION: before_request,

@@ -1,7 +1,7 @@
 """Limits searches for one text in another, so that a search that takes too long fails at run time instead.
 
-Spark compares the text that it looks for at each position of the other one: for two texts of an event of 1 MB that
-takes a minute, and Spark cannot stop it.
+Spark compares the text that it looks for at each position of the other text: for two texts of an event of 1 MB the
+search takes a minute, and Spark cannot stop it.
 """
 
 from __future__ import annotations
