@@ -346,7 +346,7 @@ def test_an_orphaned_replay_continues_once_ingestion_resumes(directed: RunningEn
     ledger.store_sizes.record_measured(QUOTA, ledger.now())
     ran(directed, "eventbridge_retry_deliveries")
     directed.until("ingestion has stopped", lambda: ledger.ingestion.current_stop() is not None)
-    waiting = (ledger.replays.get(replay_id).turn, ledger.replays.get(replay_id).state)
+    waiting = (ledger.replays.get(replay_id).sequence, ledger.replays.get(replay_id).state)
 
     ledger.store_sizes.record_measured(0, ledger.now())
     directed.until("it is done", lambda: ledger.replays.get(replay_id).state == "done")

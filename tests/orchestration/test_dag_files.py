@@ -287,11 +287,11 @@ def test_the_fallback_runs_rarely_while_the_watcher_is_alive(home: Path, dags: d
     home.mkdir(exist_ok=True)
     url = Settings(home=home).ledger_url
     with closing(Ledger.open(url)) as ledger:
-        ledger.watcher.record_look()
+        ledger.watcher.record_check()
 
     assert fallback_cron(url) == "*/10 * * * *"
     with closing(Ledger.open(url, lambda: datetime.now(UTC) - timedelta(seconds=61))) as ledger:
-        ledger.watcher.record_look()
+        ledger.watcher.record_check()
     assert fallback_cron(url) == "* * * * *"
     assert dags["eventbridge_start_waiting_runs"].timetable.expression == "* * * * *"  # type: ignore[attr-defined]
 
