@@ -165,7 +165,7 @@ def _filler(draw: random.Random) -> str:
     while len(text.encode()) < _FILLER_BYTES:
         step = {
             "at": f"2026-10-{draw.randrange(1, 31):02d}T{draw.randrange(24):02d}:15:00Z",
-            "installation": draw.choice(["Z\u00fcrich", "\u0141\u00f3d\u017a", "Graz", "Malm\u00f6", "Porto"]),
+            "place": draw.choice(["Z\u00fcrich", "\u0141\u00f3d\u017a", "Graz", "Malm\u00f6", "Porto"]),
             "note": "\n".join(draw.choices(["seen", 'put "there"', "taken\\over", "\u20ac 5 due"], k=3)),
             "position": [round(draw.uniform(-90, 90), 6), round(draw.uniform(-180, 180), 6)],
             "by": {"id": draw.randrange(10**9), "trusted": draw.random() < 0.5, "until": None},

@@ -41,8 +41,8 @@ def make_key_events(count: int, keys: int, *, seed: int = 1, block: int = 0) -> 
     numbers = pc.cast(pa.array(np.arange(count)), pa.string())
     members = [
         text
-        for installation in range(KEYS_AN_EVENT)
-        for text in (pick(names, drawn[:, installation]), pick(values, rng.integers(0, len(values), count)))
+        for position in range(KEYS_AN_EVENT)
+        for text in (pick(names, drawn[:, position]), pick(values, rng.integers(0, len(values), count)))
     ]
     head = '","source":"/keys","type":"key.set","data":{'
     texts = pc.binary_join_element_wise(
