@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ class OnLog(Runtime):
     """A runtime whose buses are all one log in memory."""
 
     def __init__(self, runtime: Runtime, log: InMemoryLog) -> None:
-        super().__init__(**vars(runtime))
+        super().__init__(**{each.name: getattr(runtime, each.name) for each in fields(Runtime)})
         object.__setattr__(self, "log", log)
 
     def open_source(self, bus: Any) -> Any:
