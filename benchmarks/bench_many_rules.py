@@ -104,16 +104,16 @@ def _measure(receiver: CompiledReceiver, options: argparse.Namespace) -> list[Ro
             found = _many(rules, target_of, options.deliveries, options.bytes)
             goal = CPU_GOALS[kind] if rules == max(options.rules) else None
             figure = found.cpu / options.deliveries
-            rows.append(_told(Row(kind, rules, options.deliveries, found, figure, goal)))
+            rows.append(_reported(Row(kind, rules, options.deliveries, found, figure, goal)))
     for what, most in ((f"http, {_FEW_TARGETS} of them", _FEW_TARGETS), ("http, in turns", options.few)):
         for rules in options.rules[:2]:
             found = _few(rules, min(rules, most), sorts["http"], options)
             goal = FEW_GOAL if rules != options.rules[0] and most == _FEW_TARGETS else None
-            rows.append(_told(Row(what, rules, options.few, found, found.wall, goal)))
+            rows.append(_reported(Row(what, rules, options.few, found, found.wall, goal)))
     return rows
 
 
-def _told(row: Row) -> Row:
+def _reported(row: Row) -> Row:
     """Say that a row is measured, as the next may take minutes."""
     found = row.found
     what = (

@@ -2,7 +2,7 @@
 
 Each pair routes and pushes two like batches to a file, one with traces to a local collector that takes everything, in
 turn which goes first; then commits them, where the spans of deliveries are made. Each is a process of its own, forked
-with the modules of OpenTelemetry imported: what that import costs a process that begins is told apart.
+with the modules of OpenTelemetry imported: what that import costs a new process is reported separately.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def main() -> int:
             order = (on, {}) if number % 2 else ({}, on)
             costs = [_batch(options.events, each) for each in order]
             found.append((costs[order.index({})], costs[order.index(on)]))
-    return 0 if _told(found, options.events) else 1
+    return 0 if _print_results(found, options.events) else 1
 
 
 @contextmanager
@@ -130,7 +130,7 @@ def _commit(installation: Site, batch_id: str, environ: dict[str, str]) -> bool:
         return commit(runtime, batch_id)
 
 
-def _told(found: list[tuple[dict[str, float], dict[str, float]]], events: int) -> bool:
+def _print_results(found: list[tuple[dict[str, float], dict[str, float]]], events: int) -> bool:
     table = Table(title=f"{len(found)} pairs of batches of {events:,} events, traces of 1 % of the deliveries")
     for title in ("stages", "CPU s off", "CPU s on", "more, median", "least", "most"):
         table.add_column(title, justify="left" if title == "stages" else "right")

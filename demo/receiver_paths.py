@@ -253,8 +253,8 @@ def _mirror(seen: SeenRequest) -> Reply:
 
 
 def _blame(seen: SeenRequest) -> Reply:
-    told = _mirror(seen).body.decode("latin-1")
-    results = [{"id": each, "status": 400, "error": told, "told": told} for each in seen.ids]
+    request = _mirror(seen).body.decode("latin-1")
+    results = [{"id": each, "status": 400, "error": request, "request": request} for each in seen.ids]
     return Reply(207, _JSON, json.dumps({"delivery_results": results}).encode(), item_statuses=[400] * len(results))
 
 

@@ -231,8 +231,8 @@ class S3Server:
             code = "InternalError"
         if code is not None:
             start_response(_REFUSALS[code], [("Content-Type", "application/xml")])
-            asker = escape(request.headers.get("HTTP_AUTHORIZATION", "nobody"))  # some servers tell whom they refuse
-            text = f"<Error><Code>{code}</Code><Message>The server was told to say so to {asker}.</Message></Error>"
+            asker = escape(request.headers.get("HTTP_AUTHORIZATION", "nobody"))  # as some servers do
+            text = f"<Error><Code>{code}</Code><Message>This test server refuses {asker} by request.</Message></Error>"
             return [] if request.method == "HEAD" else [f'<?xml version="1.0"?>{text}'.encode()]
         if request.method in ("GET", "HEAD"):
             return self._application(environ, start_response)  # type: ignore[no-any-return]

@@ -23,7 +23,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 
-#: Events a second, and what is said to each rate: so that one can be told from the other.
+#: Events a second, and the limit that the override sets: so different that the attempts show which one applies.
 _RATE: Final = 20.0
 _LIMIT: Final = 2
 _TARGET: Final = "target"

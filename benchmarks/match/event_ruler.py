@@ -48,11 +48,11 @@ def compile_sources(jars: list[Path], folder: Path) -> Path:
     """Compile the Java sources into `folder` and return a jar of what came out."""
     classpath = ":".join([*map(str, jars), str(spark_home() / "jars" / "*")])
     sources = [str(source) for source in _SOURCES.glob("*.java")]
-    told = subprocess.run(
+    compiled = subprocess.run(
         [_java("javac"), "-cp", classpath, "-d", str(folder), *sources], capture_output=True, text=True, check=False
     )
-    if told.returncode:
-        raise BenchError(f"The Java sources do not compile: {told.stderr.strip()} Use Java 17 or later.")
+    if compiled.returncode:
+        raise BenchError(f"The Java sources do not compile: {compiled.stderr.strip()} Use Java 17 or later.")
     with zipfile.ZipFile(folder / "bench-match.jar", "w") as jar:
         for file in sorted(folder.glob("*.class")):
             jar.write(file, file.name)

@@ -18,7 +18,7 @@ class Key(NamedTuple):
 
 
 PROFILED: Final = (1, 100, 10_000)
-"""Of these numbers of mixed rules it is told where the time goes."""
+"""The numbers of mixed rules for which the benchmark reports where the time goes."""
 
 
 def rule_sets(work: Workload) -> Iterator[tuple[str, int]]:

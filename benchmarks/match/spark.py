@@ -22,7 +22,7 @@ class SparkSubject:
 
     def __init__(self, jars: Sequence[Path], folder: Path) -> None:
         require_java()
-        # Spark tells its beginnings and every warning on standard error, where they would stand in the table.
+        # Spark logs its start and every warning on standard error, where they would be in the table.
         with (folder / "spark.log").open("wb") as log:
             os.dup2(log.fileno(), 2)
         os.environ.update(spark_environment(os.environ))

@@ -13,7 +13,7 @@ EventBridgeError
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
 │       └── PartlySearched    or perhaps does, in a file that cannot be read: exit code 1
 ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
-│   ├── LedgerLostError       the store knows a newer history than this ledger
+│   ├── LedgerLostError       the store has a newer history than this ledger
 │   ├── OffsetGapError        a committed offset does not count on the log that is there
 │   ├── RuleMovedError        a rule moved to a runner that is past events it has not seen
 │   └── ReconciliationError   a batch is not reconciled

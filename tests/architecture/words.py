@@ -47,6 +47,7 @@ WORDS: Mapping[str, str] = {
     "closer process": "committer",
     "costly": "budgeted or expensive",
     "heard of": "known, or reported",
+    "told": "reported, shown, distinguished, instructed or notified",
     "untold": "unreported",
     "of whom": "a sentence with a subject",
     "counted apart": "counted separately",

@@ -41,7 +41,7 @@ def show_audit(
     """Recompute the reconciliation of every committed batch from the store and print every difference; changes nothing.
 
     Without --batch it also follows every delivery that was ever pending to its current state, and checks that committed
-    offsets have no gap and that the store holds no batch that the ledger does not know.
+    offsets have no gap and that the store holds no batch that is missing from the ledger.
     Exit code 1 if there is a difference.
     """
     from eventbridge.repair.audit import audit, find_batch

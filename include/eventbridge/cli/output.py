@@ -26,7 +26,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 #: Exit code after a closed pipe (128 + SIGPIPE); 1 would look like a difference found.
 CLOSED_PIPE = 141
 
-#: An object or list that is no longer than this stands on one line.
+#: An object or list that is no longer than this is written on one line.
 _JSON_LINE_WIDTH = 60
 
 

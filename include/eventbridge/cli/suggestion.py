@@ -40,7 +40,7 @@ def suggestion(word: str, known: Collection[str], what: str) -> str:
 
 
 def misplaced_option(option: str, root: Any, words: Iterable[str]) -> str | None:
-    """Return where to write an option that stands before the command that has it; None if no command has it.
+    """Return where to write an option that was given before the command that has it; None if no command has it.
 
     `root` is the command `eventbridge`, `words` are its arguments.
     """

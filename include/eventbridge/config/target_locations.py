@@ -63,7 +63,7 @@ def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
         elif found := _FOLDER.fullmatch(uri):
             own.append(f"{os.path.realpath(unquote(found[1]))}/")
         elif found := _SQLITE.match(uri):
-            own.append(os.path.realpath(found[1]))  # without a slash: `-wal` and `-shm` stand beside it
+            own.append(os.path.realpath(found[1]))  # without a slash: `-wal` and `-shm` are beside it
     return tuple(own)
 
 

@@ -98,7 +98,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     first_numbers: dict[tuple[str, str], int] = {}
     for number, body in enumerate(bodies, 1):
         submission = read_submission(body, max_bytes=max_bytes)
-        if submission.error and not submission.too_large:  # one that is too large is not parsed to tell its id
+        if submission.error and not submission.too_large:  # one that is too large is not parsed to find its id
             with_id = _with_id(number, body, name)
             submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
         if not submission.error:

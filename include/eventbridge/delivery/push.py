@@ -70,7 +70,7 @@ def push(
     have been read already.
 
     Does nothing unless the batch is routed and before its deadline. While another push works on the chunk, it waits. A
-    push that lost its claim because its process stood still stops and records its requests in flight.
+    push that lost its claim because its process was suspended stops and records its requests in flight.
 
     Raises the first error that concerns no single delivery (a target that cannot be opened, the store, the ledger),
     after the other targets are served.

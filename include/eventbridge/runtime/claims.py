@@ -110,7 +110,7 @@ class OtherClaims:
 
     def __init__(self, runtime: Runtime, batch_id: str) -> None:
         self._runtime, self._batch_id = runtime, batch_id
-        self._seen: dict[LiveClaim, float] = {}  # since when a claim stands as it is, by this process's clock
+        self._seen: dict[LiveClaim, float] = {}  # since when a claim is unchanged, by this process's clock
 
     def live(self) -> list[LiveClaim]:
         """Return the claims of pushes that work, or may work."""
@@ -134,7 +134,7 @@ class OtherClaims:
         if found.worker == this_process():
             with _claiming:
                 return (self._batch_id, found.chunk_id, found.claim) not in _own
-        # where the clock of the ledger stands still, a claim that is not renewed runs out by this process's clock
+        # if the clock of the ledger stops, a claim that is not renewed runs out by this process's clock
         return is_gone(found.worker) or now - self._seen[found] > _CLAIM.total_seconds()
 
 

@@ -128,7 +128,7 @@ class BlockBuffers:
     """
 
     def __init__(self, rules: int, max_matches: int) -> None:
-        """Make room for `rules` rules, of which `judge` wants room for `max_matches` before it begins an event."""
+        """Make room for `rules` rules, of which `judge` needs room for `max_matches` before it begins an event."""
         self._count = rules
         self._max_matches = max_matches
         self._make()

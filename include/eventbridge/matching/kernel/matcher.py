@@ -72,7 +72,7 @@ class Matcher:
         self._tree = path_tree(program.paths)
         self._tree_tables = tree_tables(self._tree)
         self._regexes = program.regexes
-        # No event has more rules than there are bits of branches, and `judge` wants room for one word more.
+        # No event has more rules than there are bits of branches, and `judge` needs room for one word more.
         self._rooms = BlockBuffers(len(self._patterns), 64 * self._tables.number(t.WORDS) + 64)
         self._begin()
         self._lock = threading.Lock()

@@ -1,6 +1,6 @@
 """Wildcards and `contains`: one automaton a path finds the signs of all of them, each sign's conditions are checked.
 
-A text condition is a row of parts that must follow one another: `a*b*c` has the parts a, b, c, where the first stands
+A text condition is a row of parts that must follow one another: `a*b*c` has the parts a, b, c, where the first is
 at the beginning and the last at the end; `contains x` has the parts "", x, "". Some `SIGN_BYTES` bytes of a part, those
 that fewest other conditions of the path share, are the condition's sign. Aho and Corasick's automaton finds all signs
 in one walk over the text, a step a byte; only conditions whose sign was found are checked, each in linear time. So

@@ -18,12 +18,12 @@ def write_pattern(pattern: nodes.Pattern) -> Document:
 
 
 def write_clauses(where: nodes.And, below: nodes.Path = ()) -> Document:
-    """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands."""
+    """Return a sub-pattern as a document, its paths shortened by `below`, the object that contains it."""
     return join_clauses(((clause, _written(clause)) for clause in where.clauses), below)
 
 
 def join_clauses(clauses: Iterable[tuple[nodes.Clause, list[Any]]], below: nodes.Path = ()) -> Document:
-    """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands.
+    """Return a sub-pattern as a document, its paths shortened by `below`, the object that contains it.
 
     Each clause is paired with the list that it is written as: its conditions, or the alternatives of `$or`.
     """

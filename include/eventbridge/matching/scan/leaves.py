@@ -64,7 +64,7 @@ class Leaves(NamedTuple):
 
     `node` is the leaf's node in the path tree, -1 for one that a later duplicate key has replaced. A string's
     `position` and `length` are those of its content, without the quotes. `array` is FREE, DEEP or the number of the
-    array (per event) in whose `element` the leaf lies.
+    array (per event) whose `element` contains the leaf.
     """
 
     node: npt.NDArray[np.int32]
@@ -95,7 +95,7 @@ def scan(
     frames = frames_room.ctypes.data
     tokens_room = np.empty(0, np.int64)
     tokens = tokens_room.ctypes.data
-    # Per node: the object that last had a key leading there, and the first leaf behind it. Those of one key stand
+    # Per node: the object that last had a key leading there, and the first leaf behind it. Those of one key are
     # together, so a duplicate key costs no more than what it replaces.
     nodes = int32_at(tree.last, 0) + 1
     object_of, first_of = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)

@@ -60,7 +60,7 @@ def room_for_outline(length: int) -> int:
 
 @compiled
 def outline(text: int, begin: int, stop: int, into: int) -> Any:
-    """Write the positions of a text's tokens to `into`; return how many, and between which positions escapes may lie.
+    """Write the positions of a text's tokens to `into`; return how many, and between which positions escapes may be.
 
     The number is -1 if the text cannot be JSON. `into` is the address of room for `room_for_outline` integers of
     64 bits.

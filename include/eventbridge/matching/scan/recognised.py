@@ -51,7 +51,7 @@ _EXTENSIONS: Final = 16
 
 
 class RecognisedTexts(NamedTuple):
-    """Of text i: whether it is surely an event, and where its names lie in the buffer, by the columns ID, SOURCE, TYPE.
+    """Of text i: whether it is surely an event, and where its names are in the buffer, by the columns ID, SOURCE, TYPE.
 
     The names of a text that is not recognised have no length.
     """

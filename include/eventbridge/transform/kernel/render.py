@@ -132,7 +132,7 @@ class _KeptBuffers:
 def _arrivals(times: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
     """Return the text of every time, `ARRIVAL_ROOM` bytes each."""
     distinct, which = np.unique(times, return_inverse=True)
-    told = [arrival_text(_EPOCH + timedelta(microseconds=each)).encode() for each in distinct.tolist()]
-    texts = [each.ljust(ARRIVAL_ROOM) for each in told]
+    arrivals = [arrival_text(_EPOCH + timedelta(microseconds=each)).encode() for each in distinct.tolist()]
+    texts = [each.ljust(ARRIVAL_ROOM) for each in arrivals]
     table = np.frombuffer(b"".join(texts), np.uint8).reshape(len(texts), ARRIVAL_ROOM)
     return np.ascontiguousarray(table[which])
