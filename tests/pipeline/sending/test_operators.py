@@ -145,6 +145,27 @@ def test_a_push_in_progress_applies_another_rate(sending: Sending) -> None:
     assert paths(sending) == {"/healthy/crm": 100}
 
 
+def test_a_push_in_progress_sends_nothing_more_to_a_paused_target(sending: Sending) -> None:
+    """It ends at once, and what it has not sent is on hold."""
+    batch = sending.routed(100, crm="/healthy/crm")
+    operate(sending.runtime, "set rate", "orders", "crm", "2/s")
+    pushing = threading.Thread(target=sending.push, args=(batch,))
+    pushing.start()
+    while not paths(sending):
+        pushing.join(0.05)
+
+    operate(sending.runtime, "pause target", "orders", "crm")
+    pushing.join(15)
+    is_over = not pushing.is_alive()
+    pushing.join()
+    sending.settle(batch)
+
+    assert is_over
+    on_hold = sum(row.count for row in sending.runtime.ledger.pending.find(state="on_hold"))
+    assert paths(sending)["/healthy/crm"] + on_hold == 100
+    assert on_hold > 0
+
+
 def test_an_ordered_target_continues_in_order_after_a_pause(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:

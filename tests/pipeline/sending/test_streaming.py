@@ -11,6 +11,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipeline.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, segment_rows
@@ -26,7 +27,9 @@ from eventbridge.repair.audit import audit
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.runtime.stop import Stop
 from eventbridge.sources.embedded import bus
+from eventbridge.streaming import open_batch
 from eventbridge.streaming.lease import Bounds
+from eventbridge.streaming.open_batch import write_open_segment
 from eventbridge.streaming.task import deliver_streaming
 
 
@@ -284,6 +287,32 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
     assert sum(row.count for row in pending) == 10
     interrupted = [row for row in segment_rows(sending.runtime, batch.batch_id) if row["reason"] == "Interrupted"]
     assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True] * 3
+    assert audit(sending.runtime).differences == ()
+
+
+def test_responses_whose_segment_fails_once_are_recorded_and_not_sent_again(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next segment has them: without their outcomes, the deliveries would be sent twice."""
+    failed: list[int] = []
+
+    def write_once_broken(*given: Any) -> bool:
+        rows = given[4].num_rows
+        if rows and not failed:
+            failed.append(rows)
+            raise InfrastructureError("the store fails once")
+        return write_open_segment(*given)
+
+    monkeypatch.setattr(open_batch, "write_open_segment", write_once_broken)
+    sending.begin(settings={"segment_interval": 60}, crm="/healthy/crm")  # so the only segment is the last one
+    with a_streaming_task(sending):
+        sending.publish(5)
+        until(lambda: len(sending.requests()) == 5)
+    sending.site.clock.advance(60)
+    sending.deliver()
+
+    assert failed
+    assert set(ids(sending).values()) == {1}
     assert audit(sending.runtime).differences == ()
 
 
