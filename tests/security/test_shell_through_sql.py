@@ -349,7 +349,7 @@ def test_an_attack_is_refused_when_the_file_is_read(tmp_path: Path, text: str) -
     assert len(caught.value.errors) == 2
     for error in map(str, caught.value.errors):
         assert error.startswith(f"{tmp_path / 'r.yaml'}:1:")
-        assert ", line " in error or "10,000 are the most" in error
+        assert ", line " in error or "the maximum is 10,000" in error
         assert error.endswith((".", "?"))
 
 

@@ -72,7 +72,7 @@ def test_a_template_of_many_large_parts_fails(name: str) -> None:
         found.append(natively([(transform, "structured")], [body], SCOPE)[0])
 
     assert peak_of(render) < MEMORY
-    assert "8,388,608 are the most" in found[0]
+    assert "the maximum is 8,388,608" in found[0]
     assert found[1] is None  # handed back to the renderer
 
 
@@ -98,7 +98,7 @@ def test_constants_that_are_named_often_are_an_error_of_the_rule() -> None:
         found.extend(each.message for each in transform_errors(definition))
 
     assert peak_of(check) < MEMORY
-    assert found == ["every delivery would have 400,000,000 bytes or more, and 8,388,608 are the most"]
+    assert found == ["every delivery would have 400,000,000 bytes or more; the maximum is 8,388,608"]
 
 
 def test_a_constant_beyond_the_limit_is_an_error_of_the_rule() -> None:
@@ -130,7 +130,7 @@ def test_steps_that_multiply_the_event_fail(name: str) -> None:
     found: list[str] = []
 
     assert peak_of(lambda: found.append(fails(transform, body))) < MEMORY
-    assert "8,388,608 are the most" in found[0] or "nests deeper than" in found[0]
+    assert "the maximum is 8,388,608" in found[0] or "nests deeper than" in found[0]
 
 
 def test_a_part_of_a_large_event_fails_and_the_event_itself_does_not() -> None:
@@ -138,7 +138,7 @@ def test_a_part_of_a_large_event_fails_and_the_event_itself_does_not() -> None:
     body = body_of("x" * (MAXIMUM_BYTES + 1))
     whole = compile_transform(Transform()).render(event_of(body), SCOPE)
 
-    assert "are the most" in fails(Transform(form="JSONPATH", value="$.data"), body)
+    assert "the maximum is 8,388,608" in fails(Transform(form="JSONPATH", value="$.data"), body)
     assert natively([(Transform(form="JSONPATH", value="$.data"), "structured")], [body], SCOPE) == [None]
     assert whole.payload == body
 
@@ -149,7 +149,7 @@ def test_a_large_value_of_spark_fails() -> None:
     rule = rule_of({"form": "SQL", "value": "data:text::string"})
     (renderer,) = response.renderers(rule).values()
 
-    with pytest.raises(TransformFailed, match="8,388,608 are the most"):
+    with pytest.raises(TransformFailed, match="the maximum is 8,388,608"):
         renderer.render(event_of(body_of("")), SCOPE)
 
 

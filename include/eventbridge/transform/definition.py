@@ -144,7 +144,7 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _too_large(where: str, size: int) -> TransformError:
-    message = f"every delivery would have {size:,} bytes or more, and {MAXIMUM_BYTES:,} are the most"
+    message = f"every delivery would have {size:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}"
     return error_at(where, message, None, "Write less text, or fewer placeholders of long constants")
 
 

@@ -9,7 +9,7 @@ import enum
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, NoReturn
@@ -98,6 +98,17 @@ def parse_path(text: str, where: str = "$") -> Path:
         else:
             _refuse(text, position, where)
     return Path(text, _from_the_event(text, steps, where))
+
+
+def path_text(steps: Iterable[str | int]) -> str:
+    """Return the text of the path with these steps, in the shortest form that `parse_path` reads."""
+    parts = []
+    for step in steps:
+        if isinstance(step, str) and _NAME.fullmatch(step):
+            parts.append(f".{step}")
+        else:
+            parts.append(f"[{json.dumps(step, ensure_ascii=False)}]")
+    return "$" + "".join(parts)
 
 
 def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str | int, ...]:

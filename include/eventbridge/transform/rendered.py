@@ -14,7 +14,7 @@ MAXIMUM_BYTES: Final = 8 << 20
 
 def too_large(least: int) -> TransformFailed:
     """Return the failure of a payload of at least this size; it need not have been built."""
-    return TransformFailed(f"the payload has {least:,} bytes or more, and {MAXIMUM_BYTES:,} are the most")
+    return TransformFailed(f"the payload has {least:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}")
 
 
 class Scope(NamedTuple):

@@ -72,7 +72,7 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
         ({"form": "JSONATA", "value": "$match(a, /b(/)"}, "$.value", "the expression is wrong", "jsonata"),
         ({"form": "JSONATA", "value": "~]"}, "$.value", "the expression is wrong: it cannot be read", "jsonata"),
         ({"form": "JSONATA", "value": "(" * 5000 + "1" + ")" * 5000}, "$.value", "nested too deep", "variables"),
-        ({"form": "JSONATA", "value": "1+" * 60_000 + "1"}, "$.value", "100,000 are the most", "shorter"),
+        ({"form": "JSONATA", "value": "1+" * 60_000 + "1"}, "$.value", "the maximum is 100,000", "shorter"),
         ({"form": "Template"}, "$.form", "there is no form 'Template'", "Did you mean TEMPLATE?"),
         ({"form": "JSON_PATH"}, "$.form", "there is no form 'JSON_PATH'", "Did you mean JSONPATH?"),
         (

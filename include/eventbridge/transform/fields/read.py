@@ -11,7 +11,7 @@ from eventbridge.event.json_document import JsonValue, Number, type_name
 from eventbridge.transform.error import either, error_at, member, nearest, shown
 from eventbridge.transform.fields.changed import Change, Convert, Delete, IfPresent, Put, Rename, Step
 from eventbridge.transform.fields.operations import TYPES, Flatten, Hash, Mask
-from eventbridge.transform.jsonpath import KNOWN_NAMES, Path, parse_path, source
+from eventbridge.transform.jsonpath import KNOWN_NAMES, Path, parse_path, path_text, source
 
 Value = TypeVar("Value")
 
@@ -80,12 +80,13 @@ class Options:
         """Return a text that passes a check, which `what` describes; without a default it is required."""
         value = self._given.get(name)
         if value is None and default is None:
-            self.add(self._where, f"{self._operation} needs {name}", None, f"Write {name}: and {what}")
+            message = f"{self._operation} needs the option {name}"
+            self.add(self._where, message, None, f"Write {name}: followed by {what}")
         if value is None:
             return default or ""
         if not isinstance(value, str) or not check(value):
             remedy = f'Write {name}: "{default or "name"}"'
-            self.add(self.at(name), f"{name} is {shown(value)}, and must be {what}", value, remedy)
+            self.add(self.at(name), f"{name} is {shown(value)}, but must be {what}", value, remedy)
             return default or ""
         return value
 
@@ -97,7 +98,7 @@ class Options:
         text = value.text if isinstance(value, Number) else str(value) if type(value) is int else ""
         if re.fullmatch(r"\d{1,9}", text, re.ASCII) and low <= int(text) <= high:
             return int(text)
-        message = f"{name} is {shown(value)}, and must be a whole number from {low} to {high:,}"
+        message = f"{name} is {shown(value)}, but must be a whole number from {low} to {high:,}"
         self.add(self.at(name), message, value, f"Write {name}: {max(low, 4)}")
         return default
 
@@ -108,7 +109,7 @@ class Options:
             return default
         if isinstance(value, str) and value in choices:
             return value
-        message = f"{self._operation} needs {name}" if value is None else f"{name} cannot be {shown(value)}"
+        message = f"{self._operation} needs the option {name}" if value is None else f"{name} cannot be {shown(value)}"
         self.add(self.at(name), message, value, nearest(value, choices, f"Write {either(choices)}"))
         return default
 
@@ -147,7 +148,7 @@ def _step_problem(given: object, where: str) -> TransformError | None:
     if not isinstance(given, Mapping):
         return error_at(where, f"a step is a mapping, not {type_name(given)}", given, "Write - delete: $.data.name")
     if len(given) != 1:
-        message = f"a step has one operation, and this has {len(given) or 'none'}"
+        message = f"a step must have exactly one operation, but this one has {len(given) or 'none'}"
         return error_at(where, message, given, f"Write one of {either(OPERATIONS)}; begin each step with a hyphen")
     (operation,) = given
     if operation not in OPERATIONS:
@@ -190,12 +191,12 @@ def _delete(options: Options, missing_is_error: bool) -> list[Change]:
 def _rename(options: Options, missing_is_error: bool) -> list[Change]:
     path = options.path("path")
     _keep_required(options, path, "renamed")
-    name = options.text("to", None, bool, "a new name, or a path that begins with $")
+    name = options.text("to", None, bool, "a new name or a path that begins with $")
     if_present = cast("IfPresent", options.choice("if_present", "error", IF_PRESENT))
     keeps_position = not name.startswith("$")
     to = _renamed(options, path, name) if keeps_position else options.path("to")
     if name and to is not NO_PATH and path is not NO_PATH and to.steps == path.steps:
-        options.add(options.at("to"), f"{to.text} is where it is already", name, "Write another name")
+        options.add(options.at("to"), f"the value is already at {to.text}", name, "Write another name")
     return [Rename(path, to, keeps_position, if_present, missing_is_error)]
 
 
@@ -207,13 +208,15 @@ def _renamed(options: Options, path: Path, name: str) -> Path:
         return NO_PATH
     if len(path.steps) == 1 and name and not _ATTRIBUTE.fullmatch(name):
         remedy = f"Write to: $.data.{name} to move it there" if name.isidentifier() else "Write another name"
-        options.add(options.at("to"), f"no event has an attribute {name!r}: a-z and 0-9 only", name, remedy)
-    return Path(f"{name!r} beside {path.text}", (*path.steps[:-1], name))
+        message = f"{name!r} is not a valid attribute name: use only a-z and 0-9"
+        options.add(options.at("to"), message, name, remedy)
+    steps = (*path.steps[:-1], name)
+    return Path(path_text(steps), steps)
 
 
 def _keep_required(options: Options, path: Path, verb: str) -> None:
     if len(path.steps) == 1 and path.steps[0] in _REQUIRED and path is not NO_PATH:
-        message = f"every event has {path.text}, and it cannot be {verb}"
+        message = f"{path.text} is required in every event and cannot be {verb}"
         options.add(options.at("path"), message, path.text, "Remove the step, or use content_mode: data")
 
 
@@ -231,12 +234,12 @@ def _mask(options: Options, missing_is_error: bool) -> list[Change]:
 
 
 def _hash(options: Options, missing_is_error: bool) -> list[Change]:
-    salt = options.text("salt", "", lambda text: text.isprintable(), "a text")
+    salt = options.text("salt", "", lambda text: text.isprintable(), "a printable string")
     return _converted(options, Hash(salt), missing_is_error)
 
 
 def _flatten(options: Options, missing_is_error: bool) -> list[Change]:
-    delimiter = options.text("delimiter", ".", lambda text: text != "", "a text that is not empty")
+    delimiter = options.text("delimiter", ".", lambda text: text != "", "a nonempty string")
     flatten = Flatten(delimiter, options.whole("depth", None, 1, 100))
     paths = options.paths()
     for path in paths:

@@ -95,7 +95,7 @@ def _response(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
             return FAILED, b"the expression or its result is nested too deep"
         return FAILED, _error_message(error).encode("utf-8", "backslashreplace")
     if len(payload) > RESULT_BYTES:
-        return FAILED, f"the result has {len(payload):,} bytes, and {RESULT_BYTES:,} are the most".encode()
+        return FAILED, f"the result has {len(payload):,} bytes; the maximum is {RESULT_BYTES:,}".encode()
     return VALUE, payload
 
 

@@ -21,7 +21,7 @@ def expression_error(text: str, where: str) -> TransformError | None:
     if not text.strip():
         return error_at(where, "the expression is empty", text, "Write one, such as data.name")
     if len(text) > MAXIMUM_CHARACTERS:
-        message = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
+        message = f"the expression has {len(text):,} characters; the maximum is {MAXIMUM_CHARACTERS:,}"
         return error_at(where, message, text[:100], "Write a shorter one")
     try:
         parse_expression(text)

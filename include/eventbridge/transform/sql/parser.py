@@ -93,7 +93,7 @@ class Parser(Calls):
     def _compared(self, word: str, value: Node) -> tuple[str | Node, ...]:
         if word == "between":
             low = self._value()
-            self._expect("and", "BETWEEN needs AND")
+            self._expect("and", "BETWEEN is incomplete")
             return value, " BETWEEN ", low, " AND ", self._value()
         if word == "in":
             return value, " IN (", *between(self._bracketed("IN")), ")"
@@ -122,14 +122,17 @@ class Parser(Calls):
 
     def _bracketed(self, word: str) -> list[Node]:
         bracket = self._peek()
-        self._expect("(", f"{word} needs a list in brackets")
+        self._expect("(", f"{word} needs a list in parentheses")
         return self._list(bracket)
 
     def _like_text(self, pattern: Node) -> str:
         text = pattern.literal_text()
         if text is None or not like_limit(text):
             remedy = "Write it so, or use contains, startswith or endswith"
-            problem = f"a pattern of LIKE must be a text in quotes with at most {_MAX_WILDCARDS} % before its end"
+            problem = (
+                f"a LIKE pattern must be a quoted string with at most {_MAX_WILDCARDS} % wildcards, "
+                "not counting one at its end"
+            )
             self._refuse_node((pattern, problem, remedy))
         return text
 
@@ -205,12 +208,12 @@ class Parser(Calls):
         dot, name = self._next(), self._next()
         if node.kind == "column" and node.value != "extensions":
             remedy = f"Write data:{name.text} for a member of the data" if node.value == "data" else "Remove the member"
-            self._refuse(dot, f"{node.value} has no members that a . reaches", remedy)
+            self._refuse(dot, f"{node.value} has no members, so it cannot be followed by a dot", remedy)
         field = name.value if name.kind == "name" else name.text
         if name.kind not in ("word", "name") or not _FIELD.fullmatch(field):
-            self._refuse(name, "a name is missing after the .", "Write a name, or ['name'] of a map")
+            self._refuse(name, "a name is missing after the dot", "Write a name, or ['name'] of a map")
         if self._peek().text == "(":
-            self._refuse(name, "a function has a plain name, without a . before it", "Write the function's name alone")
+            self._refuse(name, "a function's name cannot follow a dot", "Write the function's name alone")
         return self._node("member", node.at, node, f".`{field}`", value=field)
 
     def _path(self, node: Node) -> Node:
@@ -219,7 +222,7 @@ class Parser(Calls):
             remedy = (
                 "Write extensions.name" if node.value == "extensions" else "Write data:name for a member of the data"
             )
-            self._refuse(colon, f"{node.value} is no JSON, and : reaches members of JSON alone", remedy)
+            self._refuse(colon, f"{node.value} is not JSON, so it cannot be followed by a colon", remedy)
         path = "$" + self._step(first=True)
         while self._peek().text in (".", "["):
             path += self._step(first=False)
@@ -235,18 +238,18 @@ class Parser(Calls):
             if token.kind == "number" and token.text.isdecimal() and len(token.text) < 10:
                 return f"[{token.text}]"
             if token.kind not in ("text", "raw"):
-                self._refuse(token, "a member of JSON is a number or a text in quotes", "Write [0] or ['name']")
+                self._refuse(token, "a JSON member in [] must be a number or a quoted string", "Write [0] or ['name']")
             name = token.value
         else:
             if not first:
-                self._expect(".", "a name is missing")
+                self._expect(".", "the path is incomplete")
             token = self._next()
             if token.kind not in ("word", "name"):
                 self._refuse(token, "a name is missing in the path", "Write data:name, or data:['a name']")
             name = token.value or token.text
         quote = '"' if "'" in name else "'"
         if quote in name or not name:
-            self._refuse(token, "a name in a path may not be empty or hold both kinds of quotes", "Use another name")
+            self._refuse(token, "a name in a path must not be empty or have both kinds of quotes", "Use another name")
         return f"[{quote}{name}{quote}]"
 
     def _refuse_node(self, problem: tuple[Node, str, str]) -> NoReturn:
@@ -257,7 +260,7 @@ class Parser(Calls):
 def parse_sql(text: str) -> Node:
     """Return the tree of an expression; raises SqlError with the position of anything that is not allowed."""
     if len(text) > MAXIMUM_CHARACTERS:
-        problem = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
+        problem = f"the expression has {len(text):,} characters; the maximum is {MAXIMUM_CHARACTERS:,}"
         raise SqlError(problem, "Shorten it")
     return Parser(text).whole()
 

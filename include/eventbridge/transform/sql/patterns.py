@@ -49,7 +49,7 @@ class _Pattern:
     def _read(self, pattern: str) -> str | None:
         """Take every piece; returns the first problem."""
         if len(pattern) > MAXIMUM_PATTERN:
-            return f"it has {len(pattern):,} characters, and {MAXIMUM_PATTERN:,} are the most"
+            return f"it has {len(pattern):,} characters; the maximum is {MAXIMUM_PATTERN:,}"
         at = 0
         while at < len(pattern):
             found = _PIECE.match(pattern, at)
@@ -108,10 +108,10 @@ class _Pattern:
         if len(self._groups) > 1:
             return "it does not close a group"
         if self._unbounded > MAXIMUM_UNBOUNDED:
-            return f"it repeats {self._unbounded} parts without an upper bound, and {MAXIMUM_UNBOUNDED} are the most"
+            return f"it repeats {self._unbounded} parts without an upper bound; the maximum is {MAXIMUM_UNBOUNDED}"
         self.ways *= self._groups[0].branches
         if self.ways > MAXIMUM_WAYS:
-            return f"its ?, {{m,n}} and | can be combined in {self.ways:,} ways, and {MAXIMUM_WAYS:,} are the most"
+            return f"its ?, {{m,n}} and | can be combined in {self.ways:,} ways; the maximum is {MAXIMUM_WAYS:,}"
         return None
 
 
