@@ -53,13 +53,13 @@ def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, r
     try:
         kind, content = _response(message)
     except ChildLate:
-        raise TimeSpent(f"this takes more than {CLOCK_SECONDS:g} s. {remedy}") from None
+        raise TimeSpent(f"checking the input took more than {CLOCK_SECONDS:g} s. {remedy}") from None
     except _Ended as ended:
         if ended.code == -signal.SIGPROF:
-            raise TimeSpent(f"this takes more than {seconds:g} s of processor time. {remedy}") from None
-        raise UserError(f"this crashes the process that checks it, or takes too much memory. {remedy}") from None
+            raise TimeSpent(f"checking the input took more than {seconds:g} s of processor time. {remedy}") from None
+        raise UserError(f"checking the input crashed its process, or used too much memory. {remedy}") from None
     if kind == _MEMORY:
-        raise UserError(f"this takes more than {MEMORY_BYTES >> 20:,} MiB of memory. {remedy}")
+        raise UserError(f"checking the input used more than {MEMORY_BYTES >> 20:,} MiB of memory. {remedy}")
     if kind == _FAILED:
         raise RuntimeError(content.decode())
     result = pickle.loads(content)  # the process runs only EventBridge's code

@@ -96,7 +96,9 @@ def decide(
     due_at = first_opening(window, due_at)
     too_old = expired(policy, arrived_at, on_hold_seconds, due_at)
     if too_old is not None:
-        return DeadLettered(too_old.reason, f"{_describe(response)}, and {too_old.detail} when the next attempt is due")
+        maximum = f"{policy.maximum_event_age_seconds:.0f} s"
+        detail = f"{_describe(response)}; at the next attempt, the event would exceed its maximum age of {maximum}"
+        return DeadLettered(too_old.reason, detail)
     return RetryAt(due_at, _name(response))
 
 
@@ -124,7 +126,7 @@ def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, n
     if age_seconds < policy.maximum_event_age_seconds:
         return None
     maximum = policy.maximum_event_age_seconds
-    return DeadLettered("maximum_event_age", f"the event is {age_seconds:.0f} s old, the maximum is {maximum:.0f} s")
+    return DeadLettered("maximum_event_age", f"the event is {age_seconds:.0f} s old; the maximum is {maximum:.0f} s")
 
 
 def while_paused(

@@ -80,14 +80,14 @@ def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:
-            raise NotFoundError("no hour was checked yet: `eventbridge quality check` checks one.")
+            raise NotFoundError("no hour has been checked yet. Run `eventbridge quality check`.")
         return read_record(runtime, latest)
     hour = hour_of(read_time(text))
     check = runtime.ledger.quality.checks_of_hours([hour]).get(hour)
     if check is None:
         raise NotFoundError(
             f"the hour from {hour.isoformat()} to {(hour + HOUR).isoformat()} was not checked. "
-            f"`eventbridge quality check --hour {hour:%Y-%m-%dT%H:00}` checks it."
+            f"Run `eventbridge quality check --hour {hour:%Y-%m-%dT%H:00}`."
         )
     return read_record(runtime, check)
 

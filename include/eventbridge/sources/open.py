@@ -52,7 +52,7 @@ def open_log(
         return source
     source.close()
     raise UserError(
-        f"The bus {bus.name!r} is of the type {bus.source.type}, a queue, and cannot be read by offset. "
+        f"The bus {bus.name!r} has type {bus.source.type}, which is a queue, so it cannot be read by offset. "
         "Name a bus that is a log."
     )
 
@@ -66,7 +66,7 @@ def open_queue(
     if source.kind == "queue":
         return source
     source.close()
-    raise UserError(f"The bus {bus.name!r} is of the type {bus.source.type}, a log, not a queue.")
+    raise UserError(f"The bus {bus.name!r} has type {bus.source.type}, which is a log, not a queue.")
 
 
 def open_publisher(
@@ -78,7 +78,7 @@ def open_publisher(
         return source
     source.close()
     raise UserError(
-        f"The bus {bus.name!r} is of the type {bus.source.type}, which EventBridge only reads. "
+        f"The bus {bus.name!r} has type {bus.source.type}, which EventBridge only reads. "
         "Publish with the broker's own tools."
     )
 

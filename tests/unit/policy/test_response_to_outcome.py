@@ -129,8 +129,9 @@ def test_a_retry_due_beyond_the_age_ends_now() -> None:
 
     assert decided(response(503), policy, arrived_at=young) == RetryAt(NOW + timedelta(seconds=1), "HTTP 503")
     ended = decided(response(503), policy, arrived_at=old)
-    assert isinstance(ended, DeadLettered)
-    assert ended.reason == "maximum_event_age"
+    assert ended == DeadLettered(
+        "maximum_event_age", "HTTP 503; at the next attempt, the event would exceed its maximum age of 100 s"
+    )
 
 
 def test_time_held_is_no_age() -> None:
@@ -141,7 +142,7 @@ def test_time_held_is_no_age() -> None:
     assert expired(policy, arrived_at, 401.0, NOW) is None
     assert isinstance(decided(response(503), policy, arrived_at=arrived_at, on_hold_seconds=402.0), RetryAt)
     ended = expired(policy, arrived_at, 400.0, NOW)
-    assert ended == DeadLettered("maximum_event_age", "the event is 100 s old, the maximum is 100 s")
+    assert ended == DeadLettered("maximum_event_age", "the event is 100 s old; the maximum is 100 s")
 
 
 def test_exponential_delays_double_to_512_seconds() -> None:
@@ -239,7 +240,7 @@ def test_a_paused_delivery_waits_no_longer_than_its_age() -> None:
     assert while_paused(EXPONENTIAL, NOW, 0.0, until, NOW) == RetryAt(until, TARGET_PAUSED)
     assert while_paused(policy, NOW, 600.0, until, NOW) == RetryAt(NOW + timedelta(minutes=70), TARGET_PAUSED)
     ended = while_paused(policy, NOW - timedelta(hours=1), 0.0, until, NOW)
-    assert ended == DeadLettered("maximum_event_age", "the event is 3600 s old, the maximum is 3600 s")
+    assert ended == DeadLettered("maximum_event_age", "the event is 3600 s old; the maximum is 3600 s")
 
 
 def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:

@@ -129,13 +129,13 @@ def test_a_queue_is_no_log(tmp_path: Path) -> None:
 
     with closing(open_source(*bus)) as source:  # type: ignore[arg-type]
         assert source.kind == "queue"
-    with pytest.raises(UserError, match="bus 'b' is of the type pond, a queue, and cannot be read by offset"):
+    with pytest.raises(UserError, match="bus 'b' has type pond, which is a queue, so it cannot be read by offset"):
         open_log(*bus)  # type: ignore[arg-type]
 
 
 def test_a_bus_that_is_only_read_from_is_not_published_to(tmp_path: Path) -> None:
     """A publisher gets an error that says how."""
-    with pytest.raises(UserError, match=r"the type canal, which EventBridge only reads\. Publish with the broker"):
+    with pytest.raises(UserError, match=r"has type canal, which EventBridge only reads\. Publish with the broker"):
         open_publisher(*opening(tmp_path, {"type": "canal", "depth": 2}))  # type: ignore[arg-type]
 
 
