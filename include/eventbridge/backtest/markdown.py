@@ -19,7 +19,7 @@ def _backtest(report: BacktestReport) -> Iterator[str]:
     yield f"# Backtest of {report.candidate}"
     yield ""
     yield from _head(report)
-    columns = ["rule/target", "matched", "fails", "a second", "largest minute", "in it", "left out"]
+    columns = ["rule/target", "matched", "failed", "per second", "largest minute", "matched in that minute", "left out"]
     rows = [
         [
             f"{rule.rule}/{target.target}",
@@ -51,7 +51,7 @@ def _rule(rule: RuleReport) -> Iterator[str]:
     for target in rule.targets:
         if target.failures:
             yield ""
-            yield f"### What fails for {target.target}"
+            yield f"### Failures for {target.target}"
             yield ""
             rows = [[each.text or "(others)", each.count, ", ".join(each.event_ids)] for each in target.failures]
             yield from _table(["why", "events", "first ones"], rows)
@@ -83,7 +83,7 @@ def _diff(report: DiffReport) -> Iterator[str]:
     for side, names in (("A", report.only_in_a), ("B", report.only_in_b)):
         if names:
             yield ""
-            yield f"Only {side} has these, and they are not compared: {', '.join(names)}."
+            yield f"Rules only in {side}, not compared: {', '.join(names)}."
     for pair in report.pairs:
         yield from _pair(pair)
 
@@ -112,8 +112,8 @@ def _pair(pair: PairReport) -> Iterator[str]:
 
 def _change(change: Change) -> Iterator[str]:
     yield from _event(change.of)
-    yield from _output("By A", change.a)
-    yield from _output("By B", change.b)
+    yield from _output("Output of A", change.a)
+    yield from _output("Output of B", change.b)
 
 
 def _output_sample(sample: OutputSample) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _event(sample: EventSample) -> Iterator[str]:
 def _output(title: str, output: Output) -> Iterator[str]:
     yield ""
     if output.failure is not None:
-        yield f"{title} fails: {_line(output.failure)}"
+        yield f"{title} failed: {_line(output.failure)}"
         return
     headers = f", headers {_code(output.headers)}" if output.headers else ""
     kind = ", as base64" if output.is_base64 else ""
@@ -149,7 +149,7 @@ def _block(text: str, *, cut: bool) -> Iterator[str]:
     yield fence
     if cut:
         yield ""
-        yield "(cut: there is more of it)"
+        yield "(truncated)"
 
 
 def _head(report: BacktestReport | DiffReport) -> Iterator[str]:

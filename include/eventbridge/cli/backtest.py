@@ -135,7 +135,7 @@ def _show_backtest(report: BacktestReport) -> None:
     print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
     show_table(
         "Would be delivered, times in UTC",
-        ["rule/target", "matched", "failed", "a second", "largest minute", "in it", "left out"],
+        ["rule/target", "matched", "failed", "per second", "largest minute", "matched in that minute", "left out"],
         [
             [
                 f"{rule.rule}/{target.target}",
@@ -163,7 +163,7 @@ def _show_rule(rule: RuleReport) -> None:
     for target in rule.targets:
         if target.failures:
             show_table(
-                f"{rule.rule}/{target.target} fails",
+                f"{rule.rule}/{target.target} failed",
                 ["error", "events", "first ones"],
                 [[each.text or "(others)", each.count, ", ".join(each.event_ids)] for each in target.failures],
             )
@@ -194,7 +194,7 @@ def _show_diff(report: DiffReport) -> None:
     )
     for side, names in (("A", report.only_in_a), ("B", report.only_in_b)):
         if names:
-            note(f"only {side} has these, and they are not compared: {', '.join(names)}")
+            note(f"rules only in {side}, not compared: {', '.join(names)}")
     for pair in report.pairs:
         if pair.left_out:
             note(f"{pair.left_out:,} events of {pair.a} were left out: {pair.left_out_why}")
@@ -203,8 +203,8 @@ def _show_diff(report: DiffReport) -> None:
         for target in pair.targets:
             for change in target.samples:
                 what = f"{pair.b}/{target.target} of event {change.of.event_id}"
-                _show_output(f"{what}, by A", change.a)
-                _show_output(f"{what}, by B", change.b)
+                _show_output(f"{what}, output of A", change.a)
+                _show_output(f"{what}, output of B", change.b)
 
 
 def _show_events(title: str, samples: tuple[EventSample, ...]) -> None:
@@ -214,7 +214,7 @@ def _show_events(title: str, samples: tuple[EventSample, ...]) -> None:
 
 def _show_output(title: str, output: Output) -> None:
     if output.failure is not None:
-        show_text(f"{title} fails", output.failure)
+        show_text(f"{title} failed", output.failure)
         return
     kind = "base64 of " if output.is_base64 else ""
     headers = f", headers {output.headers}" if output.headers else ""
