@@ -31,22 +31,26 @@ BODY_SECONDS = 30.0
 
 
 class Result(BaseModel):
-    """The result of one event: its position, or the error because of which it was not published."""
+    """The result of one event: its position, or the error that prevented its publication."""
 
     id: str | None = Field(None, description="The event's id; generated if it had none.")
     topic: str | None = None
     broker: str | None = Field(None, description="Only if the bus has brokers.")
     partition: int | None = None
     offset: int | None = None
-    error: str | None = Field(None, description="Why the event was not published, and where it is wrong.")
-    status: int | None = Field(None, description="413 if the event is too large, in general or for its topic.")
+    error: str | None = Field(None, description="Why the event was not published, and which part is invalid.")
+    status: int | None = Field(
+        None, description="413 if the event exceeds the general limit or the limit of its topic."
+    )
 
 
 class PublishResponse(BaseModel):
     """The result of a call: one result for each event, in order."""
 
     published: int = Field(description="Number of events that are durable on the bus.")
-    failed: int = Field(description="Number of events that were not published. They would fail again unchanged.")
+    failed: int = Field(
+        description="Number of events that were not published. Resending them unchanged would fail again."
+    )
     results: list[Result]
 
 
@@ -67,11 +71,13 @@ _STATUSES = {
     403: "The token has no scope for this bus.",
     404: "No rule file names this bus or topic.",
     408: "The body did not arrive within 30 seconds. Nothing was published.",
-    413: "More than 1,000 events, or 8 MiB decompressed; or every event is too large, in general or for its topic.",
+    413: "More than 1,000 events, or 8 MiB decompressed; or every event exceeds the general limit or the limit of its "
+    "topic.",
     409: "A call with this Idempotency-Key is in progress.",
     415: "The content type belongs to no CloudEvents mode, or the content coding is neither gzip nor deflate.",
     422: "The Idempotency-Key was used for another call.",
-    429: "The bus takes no events: disk, store, backlog, or a quota of its owner. Send them again after Retry-After.",
+    429: "The bus accepts no events now because of disk space, store size, backlog or an owner's quota. "
+    "Resend the events after Retry-After.",
     503: "The bus or the ledger fails, and the events may or may not be on the bus; or the server is at a limit, and "
     "nothing was published. Send them again after Retry-After.",
 }
@@ -100,7 +106,7 @@ async def publish(
     topic: Annotated[str | None, Query(description="A topic of the bus; default: its first topic.")] = None,
     idempotency_key: Annotated[
         str | None,
-        Header(description="For a day, a call that is repeated with the same key gets the first response."),
+        Header(description="Repeating a call with the same key within a day returns the first response."),
     ] = None,
 ) -> Response:
     """Publish CloudEvents in batched, structured or binary mode, at most 1,000 events or 8 MiB a call.
@@ -108,7 +114,8 @@ async def publish(
     A body with `Content-Encoding: gzip` or `deflate` is decompressed; the limit applies to the decompressed size.
 
     The response comes once all valid events are durable on the bus, and has one result for each event.
-    An event without `id` gets one. Events with the same `partitionkey`, else the same `subject`, keep their order.
+    An event without `id` gets one. Events with the same `partitionkey` (or, without one, the same `subject`) keep their
+    order.
     """
     check_scope(token, PUBLISH, bus)
     runtime: Runtime = request.app.state.runtime

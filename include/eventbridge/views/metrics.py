@@ -38,9 +38,9 @@ _PENDING_STATES = ("scheduled", "on_hold", "taken")
 _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 _TEXTS = {
     "pending": "Pending deliveries of the rules of an owner, if it has a quota for them.",
-    "pending_max": "From this number of pending deliveries on, new matches of the owner's rules are deferred.",
+    "pending_max": "Number of pending deliveries at which new matches of the owner's rules are deferred.",
     "stored": "Bytes in the store from the buses of an owner, if it has a quota for them.",
-    "stored_bytes": "From this number of bytes in the store on, no events are taken from the owner's buses.",
+    "stored_bytes": "Stored bytes at which EventBridge stops reading events from the owner's buses.",
 }
 _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 

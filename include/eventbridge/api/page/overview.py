@@ -55,7 +55,7 @@ def overview_values(runtime: Runtime, request: Request, span: Span) -> dict[str,
     recent = timeline(runtime, span)
     charts = [
         counts_chart(recent, "counts", "Events and deliveries"),
-        latency_chart(recent, "times", "Latency, published to delivered"),
+        latency_chart(recent, "times", "Publish-to-delivery latency"),
     ]
     return values | {"reconciliation": reconciliation_today(runtime), "charts": charts}
 
@@ -104,7 +104,7 @@ def _caught_up_text(found: Status, runner: str, bus: str) -> str:
         return "growing"
     known = [each.drains_in_seconds for each in flows if each.drains_in_seconds is not None]
     if len(known) < len(flows) or not known:
-        return "unknown yet"
+        return "not known yet"
     longest = max(known)
     return f"in {longest:,.0f} s" if longest else "no lag"
 

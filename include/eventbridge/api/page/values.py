@@ -133,7 +133,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
     recent = rule_timeline(runtime, rule, span)[name]
     charts = [
         counts_chart(recent, "rate", "Deliveries", events=False),
-        latency_chart(recent, "times", "Latency, published to delivered"),
+        latency_chart(recent, "times", "Publish-to-delivery latency"),
         success_chart(recent, "success", "Success rate"),
     ]
     shown = can_see_payloads(request)
