@@ -61,7 +61,7 @@ class ChunkAttempt:
 class ChunkAccount:
     """A page of a chunk: some of its pieces, and some of the attempts of these.
 
-    `first` is how many pieces the previous pages have shown. `has_more` is whether it has further attempts of the
+    `first` is how many pieces the previous pages have shown. `continues` is whether it has further attempts of the
     pieces of the previous page. `cursor` is None if this is the last page.
     """
 
@@ -70,7 +70,7 @@ class ChunkAccount:
     pieces: tuple[Piece, ...]
     attempts: tuple[ChunkAttempt, ...]
     first: int
-    has_more: bool
+    continues: bool
     cursor: str | None
     unreadable: tuple[str, ...]
 
@@ -186,8 +186,8 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
         cursor = _cursor(first, following)
     elif first + len(pieces) < len(chunk.pieces):
         cursor = _cursor(first + len(pieces), _Position())
-    has_more = position != _Position()
-    return ChunkAccount(found, chunk, pieces, attempts, first, has_more, cursor, tuple(reader.unreadable))
+    continues = position != _Position()
+    return ChunkAccount(found, chunk, pieces, attempts, first, continues, cursor, tuple(reader.unreadable))
 
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:

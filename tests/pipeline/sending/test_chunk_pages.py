@@ -56,4 +56,4 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
     assert len({each.delivery_id for each in reported}) == len(reported) == 12
     outcomes = [each.row["outcome"] == "delivered" for each in reported]
     assert outcomes == sorted(outcomes)
-    assert [page.has_more for page in pages] == [False, *[True] * (len(pages) - 1)]
+    assert [page.continues for page in pages] == [False, *[True] * (len(pages) - 1)]
