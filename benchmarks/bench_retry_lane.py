@@ -81,11 +81,7 @@ def _costs(pending: int) -> bool:
         table.add_column(title, justify="right")
     queries, looks, plans = [], [], []
     with site() as installation:
-        installation.write_rules(
-            {f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)}
-        )
-        installation.publish(1, 256)
-        batch_id, _ = measured(installation.routed).result
+        batch_id = installation.routed_once(_TARGETS)
         with closing(installation.open()) as runtime:
             watch = Watch(runtime)
             (sample, *_) = _settled(runtime, batch_id)
@@ -94,7 +90,7 @@ def _costs(pending: int) -> bool:
                 _add_pending_far(runtime, sample, there, count)
                 there = count
                 queries.append(_median_ms(lambda: runtime.ledger.due.targets(runtime.clock())))
-                looks.append(_median_ms(watch.look))
+                looks.append(_median_ms(watch.check))
                 plans.append(_median_ms(lambda: plan_retries(runtime, RUNNER)))
                 table.add_row(f"{count:,}", *(f"{each[-1]:.2f}" for each in (queries, looks, plans)))
     kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks, plans))

@@ -143,6 +143,13 @@ class Site:
             buffer(work, batch_id)
             return batch_id, route(work, batch_id, InProcessRouter(work.store))
 
+    def routed_once(self, rules: int) -> str:
+        """Route one event by so many rules, each with a file target, and return its batch; nothing is pushed."""
+        target = {"type": "file", "path": "/nowhere"}
+        self.write_rules({f"rule-{number}": {"target": target} for number in range(rules)})
+        self.publish(1, 256)
+        return measured(self.routed).result[0]
+
 
 def event(number: int, size: int, kind: str = "bench") -> bytes:
     """Return the n-th event, of `size` bytes where that is possible."""

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from benchmarks.bench_site import measured, site
+from benchmarks.bench_site import site
 from rich.console import Console
 from rich.table import Table
 
@@ -65,11 +65,7 @@ def main() -> int:
 def _measure(case: str, counts: list[int], table: Table) -> bool:
     costs = _Costs()
     with site() as installation:
-        installation.write_rules(
-            {f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)}
-        )
-        installation.publish(1, 256)
-        batch_id, _ = measured(installation.routed).result
+        batch_id = installation.routed_once(_TARGETS)
         with closing(installation.open()) as runtime:
             watch = Watch(runtime)
             write_dead_letters(runtime, batch_id)
@@ -79,7 +75,7 @@ def _measure(case: str, counts: list[int], table: Table) -> bool:
                 if case == "dead":
                     _open_breaker(runtime)
                 now = runtime.ledger.now()
-                costs.looks.append(_median_ms(watch.look))
+                costs.looks.append(_median_ms(watch.check))
                 costs.queries.append(_median_ms(lambda at=now: runtime.ledger.due.targets(at)))
                 pairs = [(f"{each[-1]:.2f}", f"{each[-1] / each[0]:.2f}") for each in costs.columns()]
                 table.add_row(case, f"{count:,}", *(text for pair in pairs for text in pair))

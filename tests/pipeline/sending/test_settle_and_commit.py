@@ -49,6 +49,7 @@ def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site
     assert manifest["fingerprints"]["dead"]["orders/bad"][0] == 20
     with site.bus() as bus:
         assert bus.committed(RUNNER) == runtime.ledger.offsets.committed(RUNNER)
+    assert runtime.ledger.settlement.bus_commits_outstanding(RUNNER) == []
     assert audit(runtime).differences == ()
 
 
