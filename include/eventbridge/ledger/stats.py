@@ -152,8 +152,7 @@ def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     return found.order_by(*by)
 
 
-#: Events that normal batches moved offsets over, of those committed at or after a time, and planned at or after
-#: `planned`.
+#: Events that normal batches planned since `planned`, and committed since `since`, moved offsets over.
 MOVED_SINCE = (
     sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)
