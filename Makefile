@@ -32,6 +32,11 @@ WAITING ?= 3
 COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
   $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/matching/test_*.py)) \
   tests/unit/policy tests/unit/matching/pattern tests/unit/transform/test_native_transforms.py
+# Unit tests that another version of Python does not run: they prove SQL, files, servers of the demo, decisions.
+OF_ANY_PYTHON := $(addprefix tests/unit/,ledger store demo policy delivery)
+# Nor these, of how long large rule files take: an eighth of all unit tests' CPU time.
+OF_ANY_SIZE := tests/unit/matching/pattern/test_expression_sizes.py tests/unit/rules/test_many_errors.py \
+  tests/unit/matching/test_kernel_matcher.py::test_expressions_that_are_too_large_together_are_split
 
 .PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
@@ -121,11 +126,12 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	cat "$$TMPDIR/computing.txt"
 	exit $$failed
 
-# What can differ between versions of Python: how its libraries parse and word things, and what is compiled.
-test-python: setup ## the unit tests and the README's tour, for another version: make test-python VENV=.venv-other PYTHON=python3.13
+# What can differ between versions of Python: how its libraries parse and word things, and what is compiled. SQL, files
+# of the store and decisions do not; the tour uses ledger and store once.
+test-python: setup ## the unit tests of what versions parse and compile, and the README's tour, for another version: make test-python VENV=.venv-other PYTHON=python3.13
 	@$(BIN)/python --version
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit
-	$(BIN)/pytest -q tests/docs/test_pages.py -k "test_the_commands_of_a_page_do_what_it_says and README"
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit $(addprefix --ignore ,$(OF_ANY_PYTHON)) $(addprefix --deselect ,$(OF_ANY_SIZE))
+	$(BIN)/pytest -q tests/docs/tour_of_readme.py
 
 services: setup ## fetch the real servers that tests start, into .services and .s3proxy; tests fetch what they need themselves
 	@PYTHONPATH=tests:. exec $(BIN)/python -m services.fill
@@ -133,7 +139,7 @@ services: setup ## fetch the real servers that tests start, into .services and .
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on each of two S3 servers that are fetched, one built by Go: 10 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, handovers, a backlog of a streaming runner, the demo on Kafka and RocketMQ, spark-submit part by part, every benchmark at a small size, the stages in both modes
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, the commands of docs/install.md, the demo's rules on every service of docker-compose.yaml, handovers, a backlog of a streaming runner, the demo on Kafka and RocketMQ, spark-submit part by part, every benchmark at a small size, the stages in both modes
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -146,6 +152,7 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
 	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_streaming_handover.py tests/end_to_end/deep_backlog.py \
 	  tests/end_to_end/deep_idle_runs.py tests/end_to_end/deep_demo_on_brokers.py \
+	  tests/end_to_end/deep_production_shape.py tests/end_to_end/deep_install_page.py \
 	  tests/spark/deep_spark_connect.py tests/spark/deep_spark_submit.py tests/benchmarks/deep_small_benchmarks.py
 	for mode in batch streaming; do
 	  EVENTBRIDGE_TEST_MODE=$$mode $(BIN)/pytest -q tests/pipeline

@@ -20,7 +20,6 @@ _LINES = (
     (
         "tests/end_to_end/test_operators_use_airflow.py",
         "tests/end_to_end/test_operators_trigger_dags.py",
-        "tests/end_to_end/test_production_shape.py",
     ),
     (
         "tests/spark/test_spark_connect.py",

@@ -1,4 +1,4 @@
-"""The benchmarks that start brokers, Airflow or several processes, at a small size."""
+"""The benchmarks that start brokers, Airflow or several processes, or make an archive first, at a small size."""
 
 from __future__ import annotations
 
@@ -37,6 +37,38 @@ _SMALL = {
     "bench_streaming": (
         ["--rates", "20", "--targets", "http", "--modes", "streaming", "batch", "--seconds", "2", "--slow", "1"],
         ["streaming", "batch", "idle", "goal: streaming, http, 20/s: p99 ms at most 50", "differences of the audit"],
+    ),
+    "bench_why": (
+        ["--days", "2", "--events", "40", "--batches", "4", "--rounds", "1"],
+        ["80", "index B/event", "unknown id", "goal: each at most 2 s"],
+    ),
+    "bench_page": (
+        [
+            *["--days", "1", "--events", "40", "--batches", "4", "--delivered", "16"],
+            "--rules=16",
+            "--rounds=1",
+        ],
+        ["/dead-letters/LETTER", "/event?id=OLD", "40 events in 4 batches, 16 rules", "find by id at most 1,000 ms"],
+    ),
+    "bench_replay": (
+        [
+            *["--events", "300", "--beside", "200", "--capacity", "200"],
+            "--rounds=1",
+            "--warm=2",
+            "--seconds=2",
+            "--router=process",
+        ],
+        [
+            "beside a replay at full speed",
+            "300 archived events",
+            "throughput",
+            "p99, at most",
+            "0 listed, 0 read: met",
+        ],
+    ),
+    "bench_backtest": (
+        ["--events", "2000", "--rounds", "1", "--rules", "20"],
+        ["2,000 archived events", "read and match", "backtest", "goal: CPU of a backtest, at most 1.5 times"],
     ),
 }
 

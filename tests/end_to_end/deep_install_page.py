@@ -1,4 +1,7 @@
-"""Runs the commands of docs/install.md in a separate Airflow with the wheel and without the checkout."""
+"""Runs the commands of docs/install.md in a separate Airflow with the wheel and without the checkout.
+
+Part of `make test-deep`; `tests/orchestration/test_installed_wheel.py` runs the wheel's commands and parses its DAGs.
+"""
 
 from __future__ import annotations
 

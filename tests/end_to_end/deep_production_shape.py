@@ -1,6 +1,6 @@
-"""Every service of docker-compose.yaml, one of each, delivers by the demo's rules.
+"""Every service of docker-compose.yaml, one of each, delivers by the demo's rules; part of `make test-deep`.
 
-`make test-deep` runs several of each, delivers ten times as many flights, and kills workers and Spark's master.
+That also runs several of each, delivers ten times as many flights, and kills workers and Spark's master.
 """
 
 from __future__ import annotations
