@@ -1,4 +1,4 @@
-"""`make demo` on Kafka in both modes, and on RocketMQ; part of `make test-deep`, like its rules in the production shape.
+"""`make demo` on Kafka in both modes, and on RocketMQ; part of `make test-deep`, like the production shape.
 
 On RocketMQ the store is in a bucket, and the ledger in PostgreSQL.
 """
