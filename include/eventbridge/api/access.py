@@ -29,7 +29,7 @@ _SCHEME = HTTPBearer(
 
 
 class Access:
-    """Looks tokens up in the ledger, and caches a valid one for two seconds."""
+    """Looks tokens up in the ledger, and caches valid ones for two seconds."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -55,7 +55,7 @@ async def credentials_of(request: Request) -> HTTPAuthorizationCredentials | Non
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_SCHEME)]
 ) -> ApiToken:
-    """Return the token of a call; raises CallRefused if it has no valid one."""
+    """Return the token of a call; raises CallRefused if the call has no valid token."""
     if credentials is None:
         raise _unauthorized("The call has no token. Send it as Authorization: Bearer ebt_...")
     access: Access = request.app.state.access
@@ -112,7 +112,8 @@ def _unauthorized(detail: str) -> CallRefused:
 
 _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"
-#: Routes that leave out everything of other owners. All other routes cover every owner, and are refused.
+#: Routes that leave out everything of other owners. All other routes cover every owner, and are refused to callers that
+#: are limited to owners.
 OWNER_ROUTES = frozenset(
     {
         *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}"),
@@ -151,11 +152,11 @@ def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
     if owners is None:
         return runtime
     if getattr(request.scope.get("route"), "path", "") not in OWNER_ROUTES:
-        named = ", ".join(sorted(owners)) or "nobody"
+        named = ", ".join(sorted(owners)) or "none"
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"This covers the rules of every owner, and you may only see those of {named}. Use a token without owners "
-            "or, in Airflow, ask for the right to see all rules",
+            f"This call covers the rules of every owner, but you may see only the rules of these owners: {named}. "
+            "Use a token without owners or, in Airflow, ask for the right to see all rules",
         )
     return runtime.seen_by(owners)
 
@@ -163,8 +164,9 @@ def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
 def check_publishes(token: ApiToken, name: str, rules: RuleSet) -> None:
     """Raise CallRefused if a token that is limited to owners may not publish to a bus.
 
-    It may publish to buses of its owners and, if its scope names the bus, to buses without an owner. Raises
-    NotFoundError if there is no such bus, and for a bus of others from which no rule of its owners takes events.
+    The token may publish to buses of its owners and, if one of its scopes names the bus, to a bus without an owner.
+    Raises NotFoundError if the bus does not exist, or if it belongs to another owner and no rule of the token's owners
+    takes events from it.
     """
     if token.owners is None:
         return

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 PAGE_ROUTERS: Final = tuple(
     part.router for part in (pages, page_operations, backtests, batches, redrives, page_replays)
 )
-#: The routes of every application; a server that mounts it has its own login and health check.
+#: The routers of every application; a server that mounts the application has its own login and health check.
 _ROUTERS: Final = (
     *(part.router for part in (metrics, lists, documents, operations, replays)),
     *PAGE_ROUTERS,
@@ -48,7 +48,7 @@ _own_router = APIRouter()
 
 
 def create_app(runtime: Runtime) -> FastAPI:
-    """Return the application that serves an installation; the caller closes `runtime` after the server ended."""
+    """Return the application that serves an installation; the caller closes `runtime` after the server has ended."""
 
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
@@ -136,7 +136,7 @@ _State = Literal["ok", "failing"]
 
 
 class Health(BaseModel):
-    """The state of everything that the API needs, `ok` or `failing`; the log of the server has the reason."""
+    """The state of everything that the API needs, `ok` or `failing`; the server's log has the reason."""
 
     status: _State
     ledger: _State
@@ -145,7 +145,7 @@ class Health(BaseModel):
 
 @_own_router.get("/health", summary="Get the health of the server", responses={503: {"model": Health}})
 async def health(request: Request, response: Response) -> Health:
-    """Check the ledger and the rules. It needs no token, and returns 503 if one of them fails."""
+    """Check the ledger and the rules. The call needs no token, and returns 503 if either check fails."""
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
     ledger = await _check("ledger", asyncio.to_thread(lambda: runtime.ledger.id))
@@ -166,7 +166,7 @@ async def _check(what: str, asked: Awaitable[object]) -> _State:
 
 
 async def description(request: Request) -> dict[str, Any]:
-    """Return the OpenAPI description; it needs a valid token, because it lists all that an attacker could try."""
+    """Return the OpenAPI description; it needs a valid token, because it lists all calls that an attacker could try."""
     found: dict[str, Any] = request.app.openapi()
     return found
 

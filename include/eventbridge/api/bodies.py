@@ -22,13 +22,13 @@ from eventbridge.event.bindings import kind_of, of_binary
 BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"
 
-#: Events and bytes of one call at most.
+#: The maximum number of events, and of bytes, of one call.
 MAX_EVENTS: Final = 1_000
 MAX_BYTES: Final = 8 * 1024 * 1024
 
 _PREFIX: Final = "ce-"
-# The first elements of an array, one more than a call may have. The parser checks and skips all others: as a list, four
-# million elements would take 300 MB, and block every other thread for a second.
+# The fields of the first elements of an array, one more than a call may have. The parser checks and skips all others:
+# as a list, four million elements would take 300 MB, and block every other thread for a second.
 _ARRAY_FIELDS: Final = tuple(f"event_{number}" for number in range(MAX_EVENTS + 1))
 _ARRAY: Final = msgspec.json.Decoder(
     msgspec.defstruct(
@@ -42,18 +42,18 @@ _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 _GZIP: Final = b"\x1f\x8b"
 _WHITE_SPACE: Final = b" \t\r\n"
 
-#: Names (in lower case) and values of a request's headers; a header that was sent twice is in it twice.
+#: Names (in lower case) and values of a request's headers; a header that was sent twice appears twice.
 RequestHeaders = Sequence[tuple[str, str]]
 
 
 def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
-    """Return the events of a request as JSON texts, byte for byte; they are not validated.
+    """Return the events of a request as JSON texts, not validated; only an event in binary mode is serialized again.
 
     Raises CallRefused if the request is in none of the three modes, or has too many events.
     """
     media_types = [value for name, value in headers if name == "content-type"]
     if len(media_types) > 1:
-        raise CallRefused(HTTPStatus.BAD_REQUEST, "The request has the header Content-Type twice. Send it once")
+        raise CallRefused(HTTPStatus.BAD_REQUEST, "The request has more than one header Content-Type. Send it once")
     media_type = kind_of(media_types[0]) if media_types else ""
     if media_type in (BATCHED, STRUCTURED) and content.startswith(_GZIP):
         raise CallRefused(
@@ -115,18 +115,18 @@ def _from_binary(headers: RequestHeaders, content: bytes) -> bytes:
 
 def _attribute(value: str) -> bytes:
     """Return the value of a header: unquoted, then percent-decoded, once each (HTTP binding, section 3.1.3.2)."""
-    raw = value.encode("latin-1")  # the server decoded it so
+    raw = value.encode("latin-1")  # the server decoded it as Latin-1
     quoted = _QUOTED.fullmatch(raw)
     return unquote_to_bytes(_ESCAPED.sub(rb"\1", quoted[1]) if quoted else raw)
 
 
-#: zlib's numbers of the formats (RFC 9110, 8.4.1); `deflate` is the format of zlib, RFC 1950.
+#: The parameter `wbits` of zlib for each coding (RFC 9110, 8.4.1); `deflate` is the zlib format, RFC 1950.
 _FORMATS: Final = {"gzip": 31, "x-gzip": 31, "deflate": 15}
 _ACCEPTED: Final = "gzip, deflate"
 
-#: Size of the pieces to decompress: zlib copies the rest of a piece after each gzip member.
+#: The size of the pieces to decompress; they are small because zlib copies the rest of a piece after each gzip member.
 _PIECE_BYTES: Final = 64 << 10
-#: Members of a gzip file at most; each costs a decompressor, and an empty one has only 20 bytes.
+#: The maximum number of members of a gzip body: each needs a new decompressor, and an empty one has only 20 bytes.
 _MAX_MEMBERS: Final = 1_000
 
 

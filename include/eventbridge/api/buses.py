@@ -1,4 +1,4 @@
-"""The buses that the API publishes to: one writer thread each, their pressure, and the quotas of their owners."""
+"""The buses that the API publishes to: a writer thread for each, its load, and the quotas of its owner."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _OpenBus:
     bus: Bus
     writer: BusWriter
     watch: BusWatch
-    #: Its own thread, because a check waits for the servers of the bus.
+    #: A separate thread for checks of the load, which wait for the servers of the bus.
     thread: ThreadPoolExecutor
     polling: asyncio.Lock = field(default_factory=asyncio.Lock)
     polled_at: float = -PRESSURE_CACHED_SECONDS
@@ -57,7 +57,7 @@ class _OpenBus:
 
 
 class Buses:
-    """Finds buses by name and publishes to each of them from a thread of its own. Use it from one event loop."""
+    """Finds buses by name, and publishes to each from a separate thread. Use it from one event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -93,7 +93,8 @@ class Buses:
     async def publish(self, bus: Bus, topic: str, records: Sequence[tuple[bytes, str | None]]) -> Positions:
         """Publish records and return their positions once all of them are durable.
 
-        A record that is too large for the topic is not published; its position is an int, the largest size in bytes.
+        A record that is too large for the topic is not published; its result is an int, the topic's maximum size in
+        bytes.
 
         Raises BusError if some records may not be on the bus, NotFoundError if the bus or the topic was removed from
         the rule files since it was found.
@@ -104,7 +105,7 @@ class Buses:
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
-        """Raise CallRefused (429) if the bus accepts no events now: disk or store full, or its backlog too large."""
+        """Raise CallRefused (429) if disk, store or storage quota is full, or the backlog of the bus is too large."""
         bus = find_bus(await self.rules(), bus.name)
         opened = self._opened(bus)
         async with opened.polling:
@@ -146,7 +147,7 @@ class Buses:
         return Watermarks(settings.disk_min_free_size, settings.disk_resume_free_size)
 
     def _opened(self, bus: Bus) -> _OpenBus:
-        """Return a bus of the current rules, opened; without an await, so that the bus cannot be closed meanwhile."""
+        """Return a bus of the current rules, opened; does not await, so that the bus cannot be closed meanwhile."""
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
             return known
@@ -190,7 +191,7 @@ class PublishRates:
     async def wait_seconds(self, owner: str, per_second: float, events: int) -> float:
         """Count the events and return 0, or return the seconds after which the owner may publish again.
 
-        Raises LedgerError.
+        Raises LedgerError if the ledger fails.
         """
         known = self._known.get(owner)
         if known is None or known.per_second != per_second:
@@ -210,14 +211,14 @@ class PublishRates:
             return 0.0
 
 
-#: No more calls are joined once they have this many events: later calls would wait longer.
+#: The number of events from which no more calls are joined: later calls would wait longer.
 MAX_JOINED = 5_000
-#: The maximum size of the events that wait for one bus, so that a slow bus leaves memory for the calls of others.
+#: The maximum size of the events that wait for one bus, so that a slow bus leaves memory for calls to other buses.
 MAX_QUEUED_BYTES = 128 * 1024 * 1024
 
-#: Body and key.
+#: The body and the key of an event.
 Record = tuple[bytes, str | None]
-#: The position of a record; an int if its topic takes at most this many bytes of body and key.
+#: The partition and offset of a record or, if it is too large, the maximum bytes of body and key that its topic takes.
 Position = tuple[Partition, int] | int
 Positions = list[Position]
 
@@ -230,7 +231,7 @@ class _Call:
 
 
 class BusWriter:
-    """Publishes calls in order of arrival, from one thread; waiting calls are published in one transaction.
+    """Publishes the records of calls in order of arrival, from one thread; calls that wait share a transaction.
 
     After a failure it reopens the bus for the next call. It is thread-safe.
     """
@@ -260,8 +261,8 @@ class BusWriter:
             if self._queued_bytes + size > MAX_QUEUED_BYTES:
                 raise CallRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"The bus {self._name!r} takes events more slowly than they arrive, and {MAX_QUEUED_BYTES:,} bytes "
-                    "wait for it. Send the call again after Retry-After. Nothing was published",
+                    f"The bus {self._name!r} takes events more slowly than they arrive, and its queue of "
+                    f"{MAX_QUEUED_BYTES:,} bytes is full. Send the call again after Retry-After. Nothing was published",
                     {"retry-after": "1"},
                 )
             self._queued_bytes += size

@@ -1,14 +1,14 @@
-"""Threads of their own for calls that may take long, so that all other calls get a response meanwhile.
+"""Separate thread pools for calls that may take long, so that all other calls get a response meanwhile.
 
-Such calls are those whose cost the caller chooses (SQL, rule files, tests of rules, redrives), those that read files of
-the store, those that wait for a target, and those that ask the servers of buses. They are cancelled when the caller
-disconnects and when the server stops; expensive ones and reads of the store also when they take CLOCK_SECONDS. Readers
-of the store check that for each file and row group; work of unknown duration runs in a child process, which is ended.
-Bodies that are large or compressed are read in pools too, because a call of 3 KB may decompress to 8 MiB. A body that
-is being read is not cancelled: it takes a few seconds at most.
+These are calls whose cost the caller chooses (SQL, rule files, tests of rules, replays, redrives), and calls that read
+files of the store, wait for a target, or query the servers of buses. A call is cancelled when its caller disconnects
+and when the server stops; an expensive call and a read of the store also when it has taken CLOCK_SECONDS. Readers of
+the store check for this at each file and row group; work of unknown duration runs in a child process, which is killed.
+Bodies that are large or compressed are read in pools too, because a body of 3 KB may decompress to 8 MiB. A body that
+is being read is not cancelled: that takes a few seconds at most.
 
-The pools of asyncio and of the framework are for calls that wait for the ledger only: they check tokens and health, and
-publish. Where another web server mounts the application, it uses them too.
+The pools of asyncio and of the framework are for calls that wait for nothing but the ledger: checks of tokens and
+health, and publishing. A web server that mounts the application uses these pools too.
 """
 
 from __future__ import annotations
@@ -32,24 +32,26 @@ from eventbridge.processes import Cancelled, cancelled, time_limit
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 
-#: Expensive calls that run at a time, and calls that may wait for one of them to end.
+#: The maximum number of expensive calls that run at a time, and of calls that wait for one of them to end.
 MAX_RUNNING: Final = 2
 MAX_WAITING: Final = 16
 #: How long a call waits before it is refused.
 WAIT_SECONDS: Final = 5.0
-#: Calls that read the store at a time, as each takes memory, and calls that may wait for one of them to end.
+#: The maximum number of calls that read the store at a time, because each takes memory, and of calls that wait for one
+#: of them to end.
 MAX_STORE_READS: Final = 4
 MAX_WAITING_STORE_READS: Final = 32
-#: Calls that wait for a target at a time: each may wait for as long as the target's timeout.
+#: The maximum number of calls that wait for a target at a time: each may wait for as long as the target's timeout.
 MAX_AT_TARGETS: Final = 8
-#: Calls that ask the servers of buses at a time, and calls that may wait for one of them to end.
+#: The maximum number of calls that query the servers of buses at a time, and of calls that wait for one of them to end.
 MAX_AT_BUSES: Final = 16
 MAX_WAITING_FOR_BUSES: Final = 128
-#: Bodies that are read at a time, and calls that may wait for one of them; more than two threads would only wait for
-#: Python's lock.
+#: The maximum number of bodies that are read at a time, and of calls that wait for one of them to end. More than two
+#: threads would only wait for Python's global lock.
 MAX_BODY_READS: Final = 2
 MAX_WAITING_BODY_READS: Final = 256
-#: Larger bodies take too long to read among the calls that wait for the ledger only.
+#: The maximum size of a body that is read in the pool of asyncio; a larger one would delay calls that wait for the
+#: ledger only.
 SMALL_BYTES: Final = 256 * 1024
 
 _AGAIN: Final = "Send the call again after Retry-After"
@@ -66,7 +68,7 @@ class CallKind:
     described: str
     #: The effect of a call that was cancelled because the server stops.
     stopped: str = "Nothing was changed"
-    #: The maximum elapsed time of a call; None: no limit while it waits for others.
+    #: The maximum duration of a call; None: unlimited, because other servers determine it.
     seconds: float | None = None
 
 
@@ -83,9 +85,9 @@ STORE_READS: Final = CallKind(
 AT_TARGETS: Final = CallKind(
     "targets", MAX_AT_TARGETS, MAX_WAITING, "that wait for targets", "The target may have received the event"
 )
-AT_BUSES: Final = CallKind("buses", MAX_AT_BUSES, MAX_WAITING_FOR_BUSES, "that ask the servers of buses")
+AT_BUSES: Final = CallKind("buses", MAX_AT_BUSES, MAX_WAITING_FOR_BUSES, "that query the servers of buses")
 BODIES: Final = CallKind("bodies", MAX_BODY_READS, MAX_WAITING_BODY_READS, "with large or compressed bodies")
-#: Apart from BODIES, because their callers have no token.
+#: Separate from BODIES, because callers of webhooks have no token.
 WEBHOOKS: Final = CallKind(
     "webhooks", MAX_BODY_READS, MAX_WAITING_BODY_READS, "of webhooks with large or compressed bodies"
 )
@@ -105,8 +107,8 @@ class CallPool:
     async def run(self, request: Request, call: Callable[[], _T]) -> _T:
         """Run `call` in a thread and return its result, or raise its exception.
 
-        Raises CallRefused if too many calls run or wait, or if the call was cancelled: the caller has left, or the
-        server stops.
+        Raises CallRefused if too many calls run or wait, or if the call was cancelled because the caller disconnected
+        or the server is stopping. Raises TimeSpent if the call took longer than its kind allows.
         """
         await self._enter()
         stop = threading.Event()
@@ -206,17 +208,17 @@ async def run_at_target(request: Request, call: Callable[[], _T]) -> _T:
 
 
 async def run_at_buses(request: Request, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that asks the servers of buses; see `CallPool.run`."""
+    """Return the result of a call that queries the servers of buses; see `CallPool.run`."""
     return await _pools(request).at_buses.run(request, call)
 
 
 async def run_on_body(request: Request, content: bytes, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that reads the body of a request; see `CallPool.run` for a large one."""
+    """Return the result of a call that reads the body of a request; for a large body, see `CallPool.run`."""
     return await _run_on_body(_pools(request).bodies, request, content, call)
 
 
 async def run_on_webhook(request: Request, content: bytes, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that reads the body of a webhook; see `CallPool.run` for a large one."""
+    """Return the result of a call that reads the body of a webhook; for a large body, see `CallPool.run`."""
     return await _run_on_body(_pools(request).webhooks, request, content, call)
 
 
@@ -226,12 +228,12 @@ async def _run_on_body(pool: CallPool, request: Request, content: bytes, call: C
 
 
 def asks_buses(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
-    """Run an endpoint, which has a parameter `request`, among the calls that ask the servers of buses."""
+    """Run an endpoint, which has a parameter `request`, in the pool of calls that query the servers of buses."""
     return _within(run_at_buses, endpoint)
 
 
 def reads_store(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
-    """Run an endpoint, which has a parameter `request`, among the calls that read files of the store."""
+    """Run an endpoint, which has a parameter `request`, in the pool of calls that read files of the store."""
     return _within(run_store_read, endpoint)
 
 

@@ -1,4 +1,4 @@
-"""The connections of the API server, limited so that callers that let the server wait block no others."""
+"""The connections of the API server, limited so that callers that keep the server waiting do not block others."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: With more open connections, those on which the server waits are closed.
+#: The maximum number of open connections; for a further one, the one on which the server has waited longest is closed.
 MAX_CONNECTIONS: Final = 256
 #: How long the head of a request, its request line and headers, may take to arrive.
 HEAD_SECONDS: Final = 10.0
-#: The maximum size of a head, and of trailers. One more read of the socket may be in memory.
+#: The maximum size of a head, and of trailers. One more read of the socket may be in memory as well.
 MAX_HEAD_BYTES: Final = 64 * 1024
 
 
@@ -22,7 +22,7 @@ class Connection(HttpToolsProtocol):
     for more of a body, or until the caller reads the response. uvicorn itself waits for these without a limit.
     """
 
-    #: The time at which the server began to wait for the caller, if it does.
+    #: The time at which the server last began to wait for the caller.
     _waits_since = 0.0
     _head_timer: asyncio.TimerHandle | None = None
     #: Received bytes since the last complete head and the last part of a body.
@@ -78,7 +78,7 @@ class Connection(HttpToolsProtocol):
         waiting = [each for each in self.connections if isinstance(each, Connection) and each._waits()]
         if waiting:
             longest = min(waiting, key=lambda each: each._waits_since)
-            self.connections.discard(longest)  # now: it ends in a later pass of the event loop
+            self.connections.discard(longest)  # now, because it ends in a later pass of the event loop
             longest.transport.abort()  # not `close`, which would wait until the caller has read the response
 
     def _waits(self) -> bool:

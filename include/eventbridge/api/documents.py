@@ -52,17 +52,17 @@ from eventbridge.views.status import status as status_of
 from eventbridge.views.status import status_fields
 from eventbridge.views.trace.explain import why_between
 
-#: Dead letters that one call returns at most.
+#: The maximum number of dead letters that one call returns.
 MAX_DEAD_LETTERS = 500
-#: Dead letters that one call returns whole at most: events may be large.
+#: The maximum number of dead letters that one call returns with event, request and attempts: events may be large.
 MAX_WHOLE = 20
-#: Batches that one call audits at most.
+#: The maximum number of batches that one call audits.
 MAX_AUDITED = 1_000
 
 _STATUSES = {
     400: "A value is malformed.",
     401: "The token is missing, unknown, revoked or expired.",
-    403: "The token has no scope `read`.",
+    403: "The token has no scope `read`, or its owners or scopes do not allow this call.",
     404: "Not found.",
     422: "A value is out of range.",
     503: "The ledger, the store or the rule files fail. Try again after Retry-After.",
@@ -85,7 +85,7 @@ Time = Annotated[str | None, Query(description="ISO 8601 (UTC without an offset)
 @router.get("/status", summary="Get the status of every runner")
 @asks_buses
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
-    """Return lag, in flight, available and flow of each partition, the newest batches, and everything unhealthy."""
+    """Return lag, in-flight and available events and flow of each partition, newest batches, and what is unhealthy."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         current = status_of(runtime, batches=batches)
@@ -105,7 +105,7 @@ def rule(request: Request, rule: Annotated[str, Path(description="The name of a 
 @router.get("/rules/{rule}/versions", summary="List the versions of a rule")
 @reads_store
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Return its newest versions, at most 10: since when each was in force, and its diff to the one before."""
+    """Return a rule's newest versions, at most 10: when each came into force, and its diff to the previous one."""
     return document_response(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
 
 
@@ -114,7 +114,7 @@ Cursor = Annotated[str | None, Query(description="The cursor of the previous pag
 
 @dataclass(frozen=True)
 class DeadLetterQuery:
-    """The filters of dead letters; a dead letter has to meet all that are given."""
+    """The filters of dead letters; a dead letter must meet all filters that are given."""
 
     rule: Annotated[str | None, Query(description="Only dead letters of this rule.")] = None
     target: Annotated[str | None, Query(description="Only dead letters of targets of this name.")] = None
@@ -126,15 +126,15 @@ class DeadLetterQuery:
     ] = None
     since: Time = None
     until: Time = None
-    limit: Annotated[int, Query(ge=1, le=MAX_DEAD_LETTERS, description="Items to return at most.")] = 50
+    limit: Annotated[int, Query(ge=1, le=MAX_DEAD_LETTERS, description="The maximum number of items.")] = 50
     cursor: Cursor = None
 
     def dead_letters(
         self, request: Request, runtime: Runtime, most: int = MAX_DEAD_LETTERS
     ) -> tuple[DeadLetterPage, Damaged]:
-        """Return the matching dead letters without their long columns, `most` at most, and the unreadable files.
+        """Return at most `most` matching dead letters without their long columns, and the unreadable files.
 
-        An unreadable file hides no other one. `error` searches only text that the caller may see.
+        An unreadable file does not hide the others. `error` searches only text that the caller may see.
         """
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
@@ -150,12 +150,12 @@ def dead_letters(
     request: Request,
     query: Annotated[DeadLetterQuery, Depends()],
     whole: Annotated[
-        bool, Query(description=f"Include event, request and every attempt; at most {MAX_WHOLE} items a call.")
+        bool, Query(description=f"Include event, request and every attempt; at most {MAX_WHOLE} items per call.")
     ] = False,
 ) -> Response:
     """Return dead letters, those of the newest batch first. Send `cursor` of the response to get the next page.
 
-    One call reads at most 100 files: it may return few items, or none, with a cursor. `unreadable` lists the files
+    One call reads at most 100 files, so it may return a cursor with few items, or none. `unreadable` lists the files
     that could not be read. Without the scope `payloads`, event, request and responses are hidden, and so are details
     that may quote the event.
     """
@@ -196,9 +196,9 @@ def dead_letter(
     request: Request,
     name: Annotated[str, Path(description="A name from the list, a delivery id, or the position of an event.")],
 ) -> Response:
-    """Return a dead letter: the event, the transformed request, and every attempt.
+    """Return a dead letter with its event, transformed request and every attempt.
 
-    A delivery id or a position names the newest of its dead letters.
+    A delivery id, or the position of an event, stands for the newest of its dead letters.
 
     Without the scope `payloads`, event, request and responses are hidden, and so are details that may quote the event.
     """
@@ -255,13 +255,13 @@ def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
 
 
 def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for a malformed name."""
+    """Return the newest dead letter of a name, complete; raises NotFoundError, UserError for a malformed name."""
     letter = dead_letter_named(runtime, name)
     return read_dead_letter(runtime, letter.file, letter.row)
 
 
 def dead_letter_named(runtime: Runtime, name: str) -> DeadLetterName:
-    """Return the file and row of the newest dead letter of a name; raises NotFoundError, and UserError if malformed."""
+    """Return file and row of the newest dead letter of a name; raises NotFoundError, UserError for a malformed name."""
     damaged: Damaged = {}
     try:
         newest, *_ = find_dead_letters(runtime, name, damaged)
@@ -272,20 +272,20 @@ def dead_letter_named(runtime: Runtime, name: str) -> DeadLetterName:
 
 
 def with_name(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a dead letter with its name, its delivery id as text."""
+    """Return a dead letter with its name, and with its delivery id as text."""
     delivery = record.get("delivery_id")
     text = None if delivery is None else delivery_id_text(delivery)
     return {"name": name_of(record)} | record | {"delivery_id": text}
 
 
 def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
-    """Return the result of `find` on the installation, restricted to the documents that the caller may see.
+    """Return the result of `find` on the installation, restricted to what the caller may see.
 
     Raises CallRefused if a value of the call is wrong, or if the caller's limit to owners forbids this call.
     """
     if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases reject it
         raise CallRefused(
-            HTTPStatus.BAD_REQUEST, "The URL contains the character NUL, which no name and no id has. Remove it"
+            HTTPStatus.BAD_REQUEST, "The URL contains the character NUL, which no name or id contains. Remove it"
         )
     state = request.app.state
     runtime = visible_to_caller(request, state.reader if request.method in ("GET", "HEAD") else state.operator)

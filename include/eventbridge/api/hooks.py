@@ -34,13 +34,14 @@ _REJECTED = (
     "The call is rejected: no webhook of this name accepts this signature. Check the name, the secret and the clock; "
     "the log of the server has the reason"
 )
-#: A rejection comes a multiple of this after the end of the body, so its timing does not reveal which check failed.
+#: A rejection is sent a multiple of this time after the end of the body, so its timing does not reveal which check
+#: failed.
 _REJECTED_SECONDS = 0.1
-#: How often the body of a rejected call is hashed: once for each secret of a webhook that is changing its secret. Many
-#: large bodies at a time show the work, as they wait for each other.
+#: The number of times that the body of a rejected call is hashed: as for a webhook with an old and a new secret. With
+#: fewer, many large bodies sent at the same time would reveal by their delay that a webhook does not exist.
 _HASHED_TIMES = 2
 _OTHER = {
-    403: "No rule file names this webhook, or the signature matches none of its secrets, or is too old.",
+    403: "No rule file defines this webhook, or the signature matches none of its secrets, or is too old.",
     415: "The content coding is neither gzip nor deflate.",
 }
 _RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -65,7 +66,8 @@ async def take(
 ) -> Response:
     """Check the signature of a webhook call, publish its event, and respond once the event is durable on the bus.
 
-    It needs no token: the signature identifies the sender. A repeated call has the same event id, by the sender's id.
+    The call needs no token: the signature identifies the sender. A repeated call has the same event id, which comes
+    from the sender.
     """
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
@@ -79,7 +81,7 @@ async def take(
             request, content, lambda: _verified(runtime, (rules, name), headers, content)
         )
     except _CallRejected as rejected:
-        log.warning("a call to the webhook %.100r is rejected: %s", name, rejected)
+        log.warning("a call to the webhook %.100r was rejected: %s", name, rejected)
         passed = asyncio.get_running_loop().time() - whole_at
         await asyncio.sleep(_REJECTED_SECONDS - passed % _REJECTED_SECONDS)
         raise CallRefused(HTTPStatus.FORBIDDEN, _REJECTED) from None
@@ -107,8 +109,8 @@ def _verified(
 ) -> tuple[Bus, Webhook, datetime]:
     """Return the bus and the webhook of a name, and the time of the call.
 
-    Raises _CallRejected if there is no such webhook, or if the signature is wrong or cannot be checked: always after
-    the same work, so that nobody learns the names by how long it takes.
+    Raises _CallRejected if the webhook does not exist, or if the signature is wrong or cannot be checked. Either takes
+    the same work, so that the response time does not reveal which webhooks exist.
     """
     rules, name = named
     now = runtime.clock()
@@ -126,11 +128,11 @@ def _verified(
         return bus, checked, now
     for _ in range(_HASHED_TIMES - len(keys)):
         hash_once(content)
-    raise _CallRejected(problem if bus is not None else "no rule file names it")
+    raise _CallRejected(problem if bus is not None else "no rule file defines it")
 
 
 def _any_webhook(rules: RuleSet) -> Webhook | None:
-    """Return some webhook: for an unknown name its connection is read, which may come from a database."""
+    """Return any webhook. For an unknown name its connection is read instead, as that may need a database query."""
     return next((each for bus in rules.buses.values() for each in bus.webhooks.values()), None)
 
 
@@ -153,13 +155,13 @@ _FORM = "application/x-www-form-urlencoded"
 def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes, now: datetime) -> bytes:
     """Return the event: attributes from the mapping, else from the sender's known headers, and the JSON as data.
 
-    `headers` have names in lower case, `now` is an aware time. Raises EventError if the body is not JSON, and if a path
+    `headers` have names in lower case, `now` is an aware time. Raises EventError if the body is not JSON, or if a path
     of the mapping leads to nothing, an object or an array. The values of attributes are not validated.
     """
     if kind_of(headers.get("content-type", "")) == _FORM and not content.lstrip().startswith((b"{", b"[")):
         raise EventError(
             f"data: the body is a form ({_FORM}), and a webhook takes JSON. Set the content type of the webhook to "
-            "application/json where it is sent from: at GitHub among the webhook's settings"
+            "application/json in the service that sends it, for example in GitHub's settings of the webhook"
         )
     return of_plain(
         {"source": f"/hooks/{name}", **_known(webhook, headers), **webhook.mapping}, content, MessageOrigin("", now)

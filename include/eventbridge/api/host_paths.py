@@ -28,11 +28,11 @@ _OF_RULES: Final = frozenset(
 )
 
 
-#: What a page shows in order to be sent again stays as its author wrote it.
+#: The text of a form field, which the browser sends again, stays as its author wrote it.
 _FORM_TEXT: Final = re.compile(r"(<textarea[^>]*>.*?</textarea>)", re.DOTALL)
-#: Responses that hold only our own words.
+#: Content types of responses that hold only EventBridge's own text.
 _STATIC: Final = ("text/css", "text/javascript")
-#: A larger body is searched in a thread.
+#: A body with more bytes is searched in a thread.
 _LARGE: Final = 64 * 1024
 
 
@@ -40,7 +40,7 @@ class HostPaths:
     """Replaces the paths of the installation's folders in every response, whatever its route, method or status.
 
     Rule files are named relative to their folder, other files by the setting of their folder. The text of rules, and
-    what a form holds, stay unchanged.
+    the text fields of forms, stay unchanged.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -48,7 +48,7 @@ class HostPaths:
         self._known: tuple[Settings, _Paths] | None = None
 
     def _paths(self, settings: Settings) -> _Paths:
-        """Return the replacement for an installation; resolving its folders costs more than a small call."""
+        """Return the replacement for an installation, cached: resolving its folders costs more than a small call."""
         if self._known is None or self._known[0] is not settings:
             self._known = settings, _Paths.of(settings)
         return self._known[1]
@@ -109,7 +109,7 @@ class _Paths:
         return cls({found: name for path, name in folders for found in _written(path)})
 
     def hidden(self, body: bytes, *, is_page: bool) -> bytes:
-        """Return a body with the folders replaced, in a page except for the text of its forms."""
+        """Return a body with the folders replaced; the text fields of a page's forms stay unchanged."""
         if not any(each in body for each in self._bytes):
             return body
         text = body.decode("utf-8", "surrogateescape")
@@ -123,7 +123,7 @@ class _Paths:
 
 
 def _written(path: str) -> Iterator[str]:
-    """Yield a path as text, JSON, HTML and addresses hold it."""
+    """Yield the forms in which text, JSON, HTML and URLs contain a path."""
     yield path
     yield json.dumps(path)[1:-1]
     yield json.dumps(path, ensure_ascii=False)[1:-1]

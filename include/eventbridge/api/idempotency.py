@@ -1,4 +1,4 @@
-"""The header `Idempotency-Key`: a repeated call gets the first response, and publishes nothing twice."""
+"""The header `Idempotency-Key`: a repeated call gets the first response, and has no second effect."""
 
 from __future__ import annotations
 
@@ -36,9 +36,10 @@ class Idempotency:
     async def once(
         self, caller: str, key: str | None, call_hash: str, call: Callable[[], Awaitable[Response]]
     ) -> Response:
-        """Return the stored response of a caller's key, else make the call and store its response; None: make the call.
+        """Return the stored response of a caller's key or, without one, make the call and store its response.
 
-        A response of 400 or above is not stored: nothing was done, so a corrected call may use the same key.
+        If `key` is None, only make the call. A response of 400 or above is not stored, so that the call, repeated or
+        corrected, may use the same key.
         Raises CallRefused if the key was used for another call (422), or a call with it is in progress (409).
         """
         if key is None:

@@ -33,7 +33,7 @@ from eventbridge.views.stats import stats_page
 from eventbridge.views.status import status, status_fields
 from eventbridge.views.target_status import target_list
 
-#: Items of one page at most, or by default where a caller may ask for more.
+#: The maximum number of items on one page; where a caller may request more, the default.
 MOST = 500
 
 _Item = TypeVar("_Item")
@@ -46,9 +46,9 @@ router = APIRouter(
 )
 
 _LinkLimit = Annotated[
-    int, Query(ge=1, le=10_000, description="Items to return at most; the header Link has the next page.")
+    int, Query(ge=1, le=10_000, description="The maximum number of items; the header Link has the next page.")
 ]
-_CursorLimit = Annotated[int, Query(ge=1, le=MOST, description="Items to return at most.")]
+_CursorLimit = Annotated[int, Query(ge=1, le=MOST, description="The maximum number of items.")]
 
 
 @router.get("/batches", summary="List batches")
@@ -81,13 +81,13 @@ def replays(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -
 @router.get("/replays/{replay}", summary="Get a replay")
 @reads_store
 def replay(request: Request, replay: Annotated[str, Path(description="The id, or the beginning of it.")]) -> Response:
-    """Return the request, its progress, and the outcomes of its deliveries."""
+    """Return a replay: its request, its progress, and the outcomes of its deliveries."""
     return document_response(request, lambda runtime: visible_selection(request, replay_document(runtime, replay)))
 
 
 @dataclass(frozen=True)
 class SearchQuery:
-    """The filters of an event search; an event has to meet all that are given."""
+    """The filters of an event search; an event must meet all filters that are given."""
 
     bus: Annotated[str | None, Query(description="Only events on this bus.")] = None
     type: Annotated[str | None, Query(description="Only events of this type.")] = None
@@ -121,7 +121,7 @@ class SearchQuery:
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return valid events of the archive, the last landed first. Send `cursor` of the response to get the next page.
 
-    One call reads at most 50 files, and stops after 100,000 events: it may return few events, or none, with a cursor.
+    One call reads at most 50 files, and stops after 100,000 events, so it may return a cursor with few events, or none.
     """
     return document_response(request, query.page)
 
@@ -129,7 +129,7 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 @router.get("/buses", summary="List buses")
 @asks_buses
 def buses(request: Request) -> Response:
-    """Return each bus of the rules in force: its source, and lag, in flight, available and flow of each partition."""
+    """Return each bus: its source, and the lag, in-flight and available events and flow of each partition."""
 
     def found(runtime: Runtime) -> list[dict[str, Any]]:
         fields = status_fields(status(runtime, batches=0))
@@ -141,7 +141,7 @@ def buses(request: Request) -> Response:
 @router.get("/buses/{bus}", summary="Get a bus")
 @asks_buses
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
-    """Return its source, and lag, in flight, available and flow of each partition and runner."""
+    """Return a bus: its source, and the lag, in-flight and available events and flow of each partition and runner."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         find_bus(runtime.rule_set(), bus)
@@ -152,7 +152,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 
 @router.get("/actions", summary="List the actions of operators")
 def actions(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
-    """Return every change that was requested by API, page or command line, and by whom, the newest first."""
+    """Return every change that was requested by API, page or command line, and who requested it, the newest first."""
     return document_response(request, lambda runtime: visible_actions(request, action_page(runtime, limit, cursor)))
 
 
@@ -234,7 +234,7 @@ def rules(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> 
 
 @router.get("/targets", summary="List targets")
 def targets(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
-    """Return each target of the rules in force: its state, since when and why, and its number of pending deliveries."""
+    """Return state, reason and pending count of each target, also of unhealthy targets of removed rules."""
     return page_response(
         request, lambda runtime: page_of(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
     )
@@ -260,7 +260,7 @@ def rule_changes(
     limit: _LinkLimit = MOST,
     cursor: Cursor = None,
 ) -> Response:
-    """Return when rules were added, changed and removed, the newest first; a new batch records the changes."""
+    """Return when rules were added, changed and removed, the newest first; planning a batch records the changes."""
     return page_response(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
 
 
@@ -298,14 +298,14 @@ def page_of(
 ) -> tuple[Sequence[_Item], str | None]:
     """Return the items after the one that the cursor names, and the cursor of the next page (None: this is the last).
 
-    Raises UserError if the cursor is invalid, or if its item does not exist any more.
+    Raises UserError if the cursor is invalid, or if its item no longer exists.
     """
     first = 0
     if cursor:
         behind = read_name_cursor(cursor, len(name(items[0])) if items else 1)
         first = next((number for number, each in enumerate(items, 1) if tuple(name(each)) == behind), -1)
         if first < 0:
-            raise UserError("the item of the cursor does not exist any more. Start again without a cursor")
+            raise UserError("the item that the cursor names no longer exists. Start again without a cursor")
     last = first + limit
     return items[first:last], write_name_cursor(*name(items[last - 1])) if last < len(items) else None
 

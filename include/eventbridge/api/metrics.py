@@ -63,7 +63,7 @@ async def metrics(
 
 
 def exposition(families: Sequence[Family], accept: str) -> tuple[bytes, str]:
-    """Return families in the format that a scraper accepts, with its content type."""
+    """Return metric families in the format that the scraper accepts, and its content type."""
     encode, content_type = choose_encoder(accept)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(families))

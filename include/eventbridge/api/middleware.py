@@ -1,4 +1,4 @@
-"""Middleware of every call: the limits of a request body, HEAD, and the headers of every response."""
+"""Middleware for every call: the limits of a request body, HEAD as GET, and the headers of every response."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventbridge.api.bodies import MAX_BYTES
 
-#: Larger and longer than the limits of a publishing call, which refuses its body with a better message.
+#: The limits of any body: larger and longer than those of a publishing call, which refuses its body with a better
+#: message.
 MAX_BODY_BYTES = MAX_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
-#: The maximum size of all bodies in progress, for webhooks and for other calls: callers of webhooks have no token.
+#: The maximum total size of all bodies in progress, counted separately for webhooks, whose callers have no token, and
+#: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
-#: In the state of a request: a function that counts more bytes of its call.
+#: The key in the state of a request for the function that counts more bytes of its call.
 _HOLD = "hold"
 
 
 class _Body:
-    """The body of a call in progress: how many bytes of it are held, and whether more may come."""
+    """The body of a call in progress: how many bytes of it are held, and whether more may arrive."""
 
     def __init__(self) -> None:
         self.count = 0
         self.began_at = 0.0
         self.is_complete = False
         self.is_refused = False
-        #: While the call waits for more of the body.
+        #: The limit of the current wait for more of the body; None while the call does not wait.
         self.timeout: asyncio.Timeout | None = None
 
     def cost(self, now: float) -> float:
@@ -40,7 +42,7 @@ class _Body:
         return self.count * (now - self.began_at)
 
     def refuse(self) -> None:
-        """Let the call end now, without its body."""
+        """Refuse the body, and end the call's wait for the rest of it."""
         self.is_refused = True
         if self.timeout is not None and not self.timeout.expired():
             self.timeout.reschedule(asyncio.get_running_loop().time())
@@ -60,10 +62,10 @@ class _Bodies:
         return body
 
     def add(self, body: _Body, count: int) -> None:
-        """Count bytes of a body; refuses bodies until all others fit, perhaps this one.
+        """Count bytes of a body; refuses bodies, perhaps this one, until the others fit.
 
-        It refuses the incomplete body that has cost most. So a body that stalls makes room for later ones, which arrive
-        in time. Without incomplete bodies it refuses the given one.
+        The incomplete body with the highest cost is refused first, so that a body that stalls makes room for later
+        ones, which arrive in time. If no body is incomplete, the given one is refused.
         """
         body.count += count
         self._count += count
@@ -87,9 +89,9 @@ class _Bodies:
 class BodyLimit:
     """Refuses a body that is larger than 9 MiB or takes longer than 40 seconds, whatever its headers say.
 
-    While all bodies take MAX_HELD_BYTES, it refuses those that have cost most, see `_Bodies`. Webhooks are counted
-    separately, so that they cannot block other calls.
-    The framework reads the body of a call before it checks the token, so this limit also applies to unknown callers.
+    When all bodies together exceed MAX_HELD_BYTES, those with the highest cost are refused, see `_Bodies`. Webhooks are
+    counted separately, so that they cannot block other calls. The framework reads the body of a call before it checks
+    the token, so this limit also applies to unknown callers.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -140,8 +142,8 @@ def _limited(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
 def hold(request: Request, count: int) -> None:
     """Count bytes that were made from the body of a call, such as a decompressed body, until the call ends.
 
-    At the limit it refuses incomplete bodies of other calls, else it raises HTTPException (503).
-    Use it in the event loop, after the body was read.
+    At the limit, incomplete bodies of other calls are refused; without any, raises HTTPException (503). Call this in
+    the event loop, after the body was read.
     """
     request.scope["state"][_HOLD](count)
 

@@ -1,4 +1,4 @@
-"""Calls that change or test rules and targets, and redrive dead letters, with the functions of the command line."""
+"""Calls that change or test rules and targets, or redrive dead letters, with the functions of the command line."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class RedriveCall(BaseModel):
     until: str = ""
     names: list[str] = Field([], max_length=1_000, description="Delivery ids, or positions of events.")
     everything: bool = Field(False, description="Deliver all dead letters again; required without a filter.")
-    rate: float | None = Field(None, description="Deliveries a second at most, 0.1 or more.")
+    rate: float | None = Field(None, description="The maximum number of deliveries per second, 0.1 or more.")
     retransform: bool = Field(False, description="Route the events through the rules in force, under new delivery ids.")
     again: bool = Field(False, description="Include dead letters that were redriven before.")
-    dry_run: bool = Field(False, description="Only report what would be delivered again, and what not.")
+    dry_run: bool = Field(False, description="Only report what would be delivered again, and what would be skipped.")
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
         """Return the selection of dead letters; raises UserError."""
@@ -73,9 +73,9 @@ class RedriveCall(BaseModel):
         return found
 
 
-@router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
+@router.post("/operate", summary="Set or clear an override of a rule or a target")
 async def set_override(request: Request, token: Operator, call: OverrideCall) -> Response:
-    """Apply an action in the name of the token, and return its result."""
+    """Carry out an action for the caller, and return its result."""
     by = caller_name(request, token)
 
     def done(runtime: Runtime) -> Any:
@@ -118,7 +118,7 @@ async def cancel(
 
 
 _Rule = Annotated[str, Path(description="The name of a rule.")]
-_Target = Annotated[str, Path(description="The name of a target of it.")]
+_Target = Annotated[str, Path(description="The name of a target of the rule.")]
 
 
 class EventCall(BaseModel):
@@ -137,7 +137,7 @@ class TestCall(EventCall):
 
 
 class CheckCall(BaseModel):
-    """A rule file."""
+    """A rule file to check."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -146,11 +146,13 @@ class CheckCall(BaseModel):
 
 
 class ReleaseCall(BaseModel):
-    """The deliveries of a rule to release."""
+    """Whether to release a rule, or only to skip one of its deliveries on hold."""
 
     model_config = ConfigDict(extra="forbid")
 
-    skip: str = Field("", description="Dead-letter this delivery; its id, or the beginning of it.")
+    skip: str = Field(
+        "", description="Instead of releasing the rule, dead-letter this delivery: its id, or the beginning of it."
+    )
 
 
 @router.post("/rules/{rule}/test", summary="Test a pattern on an event", dependencies=[Depends(reader)])
@@ -168,7 +170,7 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
 
 @router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
 async def check_file(request: Request, call: CheckCall) -> Response:
-    """Return what `rules check` reports if this file, new or existing, had this content. Nothing is written."""
+    """Return what `rules check` would report if this file, new or existing, had this content. Nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
 
     def checked(runtime: Runtime) -> Any:
@@ -204,7 +206,7 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
 
 @router.get("/targets/{rule}/{target}", summary="Get a target", dependencies=[Depends(reader)])
 def target(request: Request, rule: _Rule, target: _Target) -> Response:
-    """Return its state, since when and why, and its number of pending deliveries."""
+    """Return a target's state, its reason and start, and the number of pending deliveries."""
 
     def found(runtime: Runtime) -> Any:
         find_target(runtime.rule_set(), rule, target)
@@ -226,7 +228,7 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
 
 @router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
-    """Send the transformed event to the target once, and return its response. It does not count as a delivery.
+    """Send the transformed event to the target once, and return its response. This does not count as a delivery.
 
     The beginning of the response needs the scope `payloads`: a target may repeat the payload.
     """
@@ -247,7 +249,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
 
 @router.post("/targets/{rule}/{target}/enable", summary="Enable a target")
 async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
-    """Enable a target that is disabled, degraded or paused by its response; its deliveries are scheduled now."""
+    """Enable a target that is disabled, degraded or paused by its response; its pending deliveries become due."""
 
     def enabled(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, target)
@@ -264,5 +266,5 @@ def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str
     require_payloads(request)
     body = body_of_event(runtime, call.event_id)
     if body is None:
-        raise NotFoundError(f"the event {call.event_id} is not in the archive any more, or cannot be read")
+        raise NotFoundError(f"the event {call.event_id} is no longer in the archive, or cannot be read")
     return body.encode("utf-8", "surrogatepass")

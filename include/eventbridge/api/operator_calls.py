@@ -1,4 +1,4 @@
-"""Runs a call that changes something: once for each `Idempotency-Key`, in a thread, recorded as an action."""
+"""Runs calls that change something: once for each `Idempotency-Key`, in a thread, recorded as an action."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def respond_once(
 ) -> Response:
     """Run `do` and return its result as JSON; a repeated call with the same key gets the first response.
 
-    `within` runs it in a thread, such as `run_expensive`.
+    `within` is the function that runs `do` in a thread, such as `run_expensive`.
     """
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
@@ -75,7 +75,7 @@ async def respond_once(
 async def start_once(
     request: Request, token: ApiToken, kind: RequestKind, do: Callable[[Runtime], Any], *, within: Pool = run_briefly
 ) -> Response:
-    """Record a redrive or replay once, and start its delivery if another server that mounts this one can.
+    """Record a redrive or replay once, and start its delivery if a server mounts this one and can start it.
 
     Raises CallRefused if the delivery cannot be started; the record stays.
     """
@@ -91,7 +91,7 @@ async def start_once(
 
 
 async def record_name(request: Request, token: ApiToken) -> str:
-    """Return the name under which a call records a redrive or replay; a repeated call with a key has the same name.
+    """Return the name under which a call records a redrive or replay; a repeated call with a key gets the same name.
 
     Therefore two servers, or a server that died before it stored the response, record it only once.
     """
@@ -103,7 +103,7 @@ async def record_name(request: Request, token: ApiToken) -> str:
 def document_of(content: bytes) -> dict[str, Any]:
     """Return the JSON object in the body of a call, with numbers as written; raises CallRefused if it is not one.
 
-    It is stricter than the framework, which also accepts NaN and encodings other than UTF-8.
+    This is stricter than the framework, which also accepts NaN and encodings other than UTF-8.
     """
     try:
         return dict(parse_document(content))

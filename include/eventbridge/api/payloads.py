@@ -27,13 +27,13 @@ NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
 #: Shown in place of a payload.
 HIDDEN = f"hidden: needs {NEEDED}"
 
-#: Fields of queries, bodies and forms with a condition on payloads. No list shows the subject of an event.
+#: Fields of queries, bodies and forms with a condition on payloads; the subject is one, because no list shows it.
 CONDITIONS: Final = ("sql", "pattern", "subject")
 #: The routes that test a pattern only on an event that the caller sends along.
 OWN_EVENT_ROUTES: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
 
 _DEAD_LETTER_PAYLOADS = ("event", "request", "request_headers")
-#: Finds recorded actions with a condition on payloads, or with text to find in them.
+#: Finds recorded actions with a condition on payloads, or with a text to search for in errors.
 _PAYLOAD_CONDITION = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
 
 
@@ -73,9 +73,9 @@ def visible_response_head(request: Request, head: str) -> str:
 
 
 def visible_dead_letter(request: Request, dead_letter: dict[str, Any]) -> dict[str, Any]:
-    """Return a dead letter, whole or not, as the caller may see it.
+    """Return a dead letter, with or without its long columns, as the caller may see it.
 
-    Without the right to see payloads, event, request, responses, and details that may quote the event are hidden.
+    Without the right to see payloads, the event, request, responses, and details that may quote the event are hidden.
     """
     if can_see_payloads(request):
         return dead_letter
@@ -104,7 +104,7 @@ def visible_error(request: Request, reason: str | None, error: str | None) -> st
 
 
 def visible_trace(request: Request, found: Why) -> Why:
-    """Return the trace of an event as the caller may see it: without field values and responses, or whole."""
+    """Return the trace of an event as the caller may see it: complete, or without field values and responses."""
     return found if can_see_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
 
 
@@ -143,7 +143,7 @@ def visible_rule_on_hold(request: Request, rule_on_hold: RuleOnHold) -> RuleOnHo
 
 
 def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:
-    """Return the quality check of an hour as the caller may see it: without values of events, or whole."""
+    """Return the quality check of an hour as the caller may see it: complete, or without values of events."""
     if can_see_payloads(request):
         return record
 
@@ -164,7 +164,7 @@ def visible_selection(request: Request, document: dict[str, Any]) -> dict[str, A
 
 
 def visible_actions(request: Request, page: ActionPage) -> ActionPage:
-    """Return recorded actions as the caller may see them: without conditions on payloads, or whole."""
+    """Return recorded actions as the caller may see them: complete, or without conditions on payloads."""
     if can_see_payloads(request):
         return page
     hidden = (replace(each, asked=HIDDEN) if _PAYLOAD_CONDITION.search(each.asked) else each for each in page.actions)

@@ -26,7 +26,7 @@ from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(route_class=TokenFirst)
 
-#: How long a body may take to arrive; a slower client would occupy one of the server's connections.
+#: How long a body may take to arrive; a slower caller would occupy one of the server's connections.
 BODY_SECONDS = 30.0
 
 
@@ -60,7 +60,7 @@ _CONTENT = {
     STRUCTURED: {"schema": _EVENT},
     "application/json": {"schema": {}},
 }
-#: The headers of binary mode; an extension is a header `ce-<name>` too.
+#: The headers of binary mode; an extension attribute is also sent as a header `ce-<name>`.
 _ATTRIBUTES = [
     {"name": f"ce-{name}", "in": "header", "description": f"Binary mode: the {name}.", "schema": {"type": "string"}}
     for name in ("specversion", "id", "source", "type", "subject", "time")
@@ -68,8 +68,8 @@ _ATTRIBUTES = [
 _STATUSES = {
     400: "No event of the call is valid, or the body cannot be read. Nothing was published.",
     401: "The token is missing, unknown, revoked or expired.",
-    403: "The token has no scope for this bus.",
-    404: "No rule file names this bus or topic.",
+    403: "The token has no scope for this bus or does not belong to its owner, or the bus is reserved.",
+    404: "No rule file defines this bus or topic.",
     408: "The body did not arrive within 30 seconds. Nothing was published.",
     413: "More than 1,000 events, or 8 MiB decompressed; or every event exceeds the general limit or the limit of its "
     "topic.",
@@ -106,16 +106,18 @@ async def publish(
     topic: Annotated[str | None, Query(description="A topic of the bus; default: its first topic.")] = None,
     idempotency_key: Annotated[
         str | None,
-        Header(description="Repeating a call with the same key within a day returns the first response."),
+        Header(
+            description="Repeating a call with the same key returns the first response, for a day or the server's "
+            "EVENTBRIDGE_IDEMPOTENCY_RETENTION."
+        ),
     ] = None,
 ) -> Response:
-    """Publish CloudEvents in batched, structured or binary mode, at most 1,000 events or 8 MiB a call.
+    """Publish CloudEvents in batched, structured or binary mode, at most 1,000 events and 8 MiB per call.
 
     A body with `Content-Encoding: gzip` or `deflate` is decompressed; the limit applies to the decompressed size.
 
-    The response comes once all valid events are durable on the bus, and has one result for each event.
-    An event without `id` gets one. Events with the same `partitionkey` (or, without one, the same `subject`) keep their
-    order.
+    The response is sent once all valid events are durable on the bus, and has one result for each event. An event
+    without `id` gets one. Events with the same `partitionkey` (or, without one, the same `subject`) keep their order.
     """
     check_scope(token, PUBLISH, bus)
     runtime: Runtime = request.app.state.runtime
@@ -133,9 +135,9 @@ async def publish(
 
     async def call() -> Response:
         await buses.check_pressure(found)
-        # The same call gets the same event ids, so that repeating a call that died before its response was stored
-        # publishes no other events. The name includes the hash, because another call may reuse the key of a call that
-        # failed, or whose response has expired.
+        # The same call gets the same event ids, so that repeating a call whose server died before it stored the
+        # response publishes no other events. The name includes the hash, because another call may reuse the key of a
+        # call that failed, or whose response has expired.
         name = "" if key is None else f"{token.name} {key} {call_hash}"
         submissions = await run_on_body(request, content, lambda: read(name))
         hold_inflated(request, submissions)
@@ -151,7 +153,7 @@ async def publish(
 def hold_inflated(request: Request, submissions: Sequence[Submission]) -> None:
     """Count the events of a compressed body among the bytes of all bodies, until the call ends.
 
-    Raises HTTPException (503) at the limit. Only the few bodies that are being read at a time are not counted yet.
+    Raises HTTPException (503) at the limit. The few bodies that are being read at the moment are not counted yet.
     """
     if "content-encoding" in request.headers:
         hold(request, sum(len(each.body) for each in submissions))

@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 MEDIA_TYPE = "application/problem+json"
 
-#: When a caller may try again after a disk, a database or a bus failed.
+#: How many seconds a caller should wait before it tries again, after a disk, a database or a bus failed.
 RETRY_SECONDS = 5
 
-#: Shown to callers that are not authenticated, who must not learn files, connections and addresses.
+#: The detail for callers that are not authenticated, who must not learn names of files, connections and addresses.
 _WITHHELD = (
     "The server cannot serve this call now. Send it again after Retry-After. If it fails again, ask the administrator "
     "of the server: its log has the reason. Nothing was published"
@@ -43,7 +43,7 @@ PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": Problem.model_json
 
 
 class CallRefused(Exception):
-    """A refused call; its response is a problem."""
+    """A refused call; its response is a problem document."""
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -53,7 +53,7 @@ class CallRefused(Exception):
 
 
 def mark_authenticated(request: Request) -> None:
-    """Record that the caller is authenticated, and may see errors of the installation."""
+    """Record that the caller is authenticated, and therefore may see errors of the installation."""
     request.state.is_authenticated = True
 
 

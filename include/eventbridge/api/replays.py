@@ -37,14 +37,14 @@ class ReplayCall(BaseModel):
         "current", description="Use the rules in force, or the rules that routed the events."
     )
     same_ids: bool = Field(False, description="Keep the delivery ids of the original deliveries.")
-    skip_delivered: bool = Field(False, description="Skip what was delivered before.")
-    rate: float | None = Field(None, description="Deliveries a second at most.")
+    skip_delivered: bool = Field(False, description="Skip deliveries that succeeded before.")
+    rate: float | None = Field(None, description="The maximum number of deliveries per second.")
     dry_run: bool = Field(
         False, description="Only report what would be delivered, from at most 50 files of the archive."
     )
 
     def written(self) -> WrittenReplayRequest:
-        """Return the request in the form that the command line takes."""
+        """Return the request as the command line takes it."""
         return WrittenReplayRequest(
             self.bus,
             since=self.since,

@@ -1,4 +1,4 @@
-"""Kinds of routes: a route that checks the token before it reads the body, and one that takes a JSON object."""
+"""Two kinds of routes: one checks the token before it reads the body, the other also takes a JSON object."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TokenFirst(APIRoute):
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of a call."""
+        """Return the function that handles a call."""
         handle = super().get_route_handler()
 
         async def handle_with_token(request: Request) -> Response:
@@ -36,20 +36,21 @@ class TokenFirst(APIRoute):
         return handle_with_token
 
 
-#: How much larger than the largest event a body may be: it may also hold a pattern or a rule file, escaped.
+#: The maximum number of bytes by which a body may exceed the largest event: it may also hold a pattern or a rule file,
+#: escaped.
 MAX_CALL_BYTES: Final = 2 * 1_048_576
 _SHOWN_MEMBERS: Final = 5
 _SHOWN_CHARACTERS: Final = 50
 
 
 class JsonCall(TokenFirst):
-    """A route whose body is a small JSON object, read in a thread, with few unknown members.
+    """A route whose body is a small JSON object, read in a thread; only a few unknown members are passed on.
 
     The framework validates in the event loop, and creates an error for each member that the model does not have.
     """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler of a call."""
+        """Return the function that handles a call."""
         handle = super().get_route_handler()
         known = self._members()
 
@@ -59,7 +60,7 @@ class JsonCall(TokenFirst):
         return handle_json
 
     def _members(self) -> tuple[str, ...] | None:
-        """Return the members of the body's model, None for a route without a model."""
+        """Return the names of the members of the body's model; None for a route without a model."""
         model: Any = None if self.body_field is None else self.body_field.field_info.annotation
         return tuple(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else None
 
@@ -88,7 +89,7 @@ class _JsonRequest(Request):
     async def json(self) -> Any:
         """Return the JSON of the body, with only the first few of the members that the model does not have.
 
-        The framework refuses these once it has checked that the caller may make this call.
+        The framework refuses the unknown members once it has checked that the caller may make this call.
         """
         content = await self.body()
         found = await run_on_body(self, content, lambda: json.loads(content))

@@ -1,4 +1,4 @@
-"""Runs the API server; at its end, calls in progress get a response and queued events are published."""
+"""Runs the API server; on shutdown, calls in progress get a response and queued events are published."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from eventbridge.runtime.runtime import Runtime
 #: How long a shutdown waits for calls in progress.
 GRACE_SECONDS = 30
 
-#: With more calls in progress, those of closed connections included, a new call gets 503. A call may end some time
-#: after its connection was closed to make room, so there may be more calls than connections.
+#: The maximum number of calls in progress, including those whose connection was closed; further calls get 503. A call
+#: may end some time after its connection was closed to make room, so there may be more calls than connections.
 MAX_CALLS = 2 * MAX_CONNECTIONS
 
 
 class _Server(uvicorn.Server):
-    """Reports when it listens, and cancels calls that may take long when it is asked to stop."""
+    """A server that reports when it listens and, on a signal to stop, cancels calls that may take long."""
 
     def __init__(self, config: uvicorn.Config, started: Callable[[], object], pools: CallPools) -> None:
         super().__init__(config)
@@ -37,7 +37,7 @@ class _Server(uvicorn.Server):
         self._pools = pools
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Handle a signal: finish calls in progress, except those of `CallPools`, whose duration is unknown."""
+        """Handle a signal: cancel the calls of `CallPools`, whose duration is unknown, and let all others finish."""
         self._pools.end()
         super().handle_exit(sig, frame)
 
@@ -51,7 +51,7 @@ class _Server(uvicorn.Server):
 def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], object]) -> None:
     """Serve until SIGTERM or SIGINT, then shut down gracefully; `listening` is called with the URL.
 
-    `port` 0: a free port. Raises UserError if the server cannot listen on the address.
+    If `port` is 0, a free port is used. Raises UserError if the server cannot listen on the address.
     """
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
@@ -90,7 +90,7 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-#: CPU time of a full collection that is worth avoiding; without large rule sets, a collection takes less.
+#: The minimum CPU time of a full collection that is worth avoiding; without large rule sets, a collection takes less.
 _LONG_SECONDS = 0.1
 
 
@@ -100,7 +100,7 @@ def long_lived_set_aside(long_seconds: float = _LONG_SECONDS) -> Iterator[None]:
 
     A full collection visits every object, which takes half a second for two sets of 10,000 rules, and delays the call
     during which it happens. Excluded objects are still freed by reference counting, but not if they form a cycle.
-    Therefore only a collection of at least `long_seconds` excludes them, about once for each set of rules.
+    Therefore objects are excluded only after a collection of at least `long_seconds`, about once for each set of rules.
     """
     began = 0.0
 

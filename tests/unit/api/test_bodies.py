@@ -45,7 +45,7 @@ def test_an_attribute_is_unquoted_and_then_percent_decoded(written: str, meant: 
     [
         ([*BINARY, ("ce-subject", "a"), ("ce-subject", "b")], b"", "the attribute subject occurs twice"),
         ([*BINARY, ("ce-id", "7")], b"", "the attribute id occurs twice"),
-        ([*BINARY, *STRUCTURED, *STRUCTURED], b"{}", "has the header Content-Type twice"),
+        ([*BINARY, *STRUCTURED, *STRUCTURED], b"{}", "has more than one header Content-Type"),
         ([*BINARY, ("ce-subject", "%ff")], b"", "header ce-subject: it is not UTF-8"),
         (STRUCTURED, b" \n[{}]", "Send an array as application/cloudevents-batch"),
         (BATCHED, b" {}", "Send one event as application/cloudevents"),

@@ -1,4 +1,4 @@
-"""Reports of backtests, and the form that starts one where Airflow mounts the page."""
+"""Reports of backtests, and the form that starts a backtest if Airflow mounts the page."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
 
 @router.post("/rules/{name}/backtest")
 async def begin(request: Request, submitted: OperatorForm, name: str) -> Response:
-    """Have Airflow run a rule over the archive, or compare it with a changed rule from the form."""
+    """Have Airflow run a rule over the archive, or compare it with a changed version from the form."""
     if not submitted.viewer.can_backtest:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"{submitted.viewer.name} may not backtest: it needs Airflow, and the permission to trigger "
+            f"{submitted.viewer.name} may not start backtests: that needs Airflow, and the permission to trigger "
             "eventbridge_backtest_rules. Use `eventbridge rules backtest` instead",
         )
     require_payloads(request)
@@ -82,7 +82,7 @@ def _conf(runtime: Runtime, submitted: SubmittedForm, name: str) -> dict[str, st
         return {"candidate": name} | times
     text = submitted["candidate"]
     if not text.startswith(("rules:", "buses:", "#")):  # any other text could name a file on the host
-        raise UserError("the changed rule has to be a rule file, which begins with rules: or buses:")
+        raise UserError("the changed rule must be a rule file, which begins with rules: or buses:")
     try:
         read_candidate(runtime, text)
     except RuleFileError as error:

@@ -25,7 +25,7 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 100
-#: The largest chunk number; databases reject numbers that are much larger.
+#: The maximum chunk number: databases reject numbers that are much larger.
 _MOST = 2**31 - 1
 _Number = Annotated[int, Path(ge=0, le=_MOST)]
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from eventbridge.views.timeline import Timeline
 
-#: Units of the drawing; as wide as a phone, so that its texts are readable there too.
+#: The size of the drawing in its own units: as wide as a phone's screen, so that labels are readable there too.
 WIDTH, HEIGHT = 360, 100
 _ROUND = (1, 2, 5, 10)
-#: The colour of a line in the style sheet: on every chart, failed is red and delivered green.
+#: The number of each line's colour in the style sheet: on every chart, failed is red and delivered is green.
 _COLOURS = {"events in": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: its name, its values (None: no value), and the paths of its segments and single dots."""
+    """One line of a chart: its name, its values (None: no value), and the SVG paths of its segments and single dots."""
 
     name: str
     values: tuple[float | None, ...]
@@ -44,7 +44,7 @@ class Chart:
 
 
 def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = True) -> Chart:
-    """Return the chart of events in (or of deferred deliveries), delivered and failed, per minute."""
+    """Return the chart of events in (or deferred deliveries), delivered and failed deliveries, per minute."""
     lines: list[tuple[str, Sequence[float | None]]] = [
         ("delivered", [each.delivered for each in timeline.steps]),
         ("failed", [each.failed for each in timeline.steps]),
@@ -66,7 +66,7 @@ def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
 
 
 def success_chart(timeline: Timeline, key: str, title: str) -> Chart:
-    """Return the chart of the success rate: delivered of delivered, dead-lettered and pending, in percent."""
+    """Return the chart of the success rate: percent delivered of all delivered, dead-lettered and deferred."""
     counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in timeline.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
     return _chart(timeline, key, title, "%", [("delivered", shares)], top=100.0)

@@ -1,4 +1,4 @@
-"""Forms of the page that change something: checks of their origin and of the user's rights."""
+"""Checks of the forms that the page receives: their origin, their size, and the user's rights."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from eventbridge.control.actions import note_action
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.trace.explain import body_of_event
 
-#: A pasted event may be as large as a published one.
+#: The maximum size of a form, which may contain a pasted event.
 MAX_FORM_BYTES = 2 * 1_048_576
-#: No form of the page has nearly as many.
+#: The maximum number of fields; no form of the page has nearly as many.
 _MAX_FIELDS = 100
 
 
 @dataclass(frozen=True)
 class SubmittedForm:
-    """A form that was sent, by the names of its fields; a missing field is ""."""
+    """A submitted form: its user, and its fields by name; a missing field is ""."""
 
     viewer: Viewer
     fields: dict[str, str]
@@ -58,7 +58,7 @@ def run_form(
 
 
 async def submitted_form(request: Request) -> SubmittedForm:
-    """Return a form of the page; raises CallRefused unless it demonstrably comes from the page and from this login."""
+    """Return a form of the page; raises CallRefused unless it provably comes from the page and from this login."""
     check_origin(request, proven=True)
     found = await viewer(request)
     fields = await read_form(request, MAX_FORM_BYTES)
@@ -72,7 +72,7 @@ async def submitted_form(request: Request) -> SubmittedForm:
 
 
 async def operator_form(request: Request) -> AsyncIterator[SubmittedForm]:
-    """Yield a form of a user who may make changes, and record its result as an action; raises CallRefused."""
+    """Yield the form of a user who may make changes, and record its result as an action; raises CallRefused."""
     submitted = await submitted_form(request)
     if not submitted.viewer.can_operate:
         raise CallRefused(

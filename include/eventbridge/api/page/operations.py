@@ -37,7 +37,7 @@ from eventbridge.views.trace.explain import newest_body, why
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-#: Events of the bus that the test of a rule offers.
+#: The number of the bus's newest events that the test of a rule offers.
 _NEWEST_EVENTS = 8
 
 
@@ -81,7 +81,7 @@ def request_of_delivery(
     event_id: Annotated[str, Query(alias="id")],
     delivery: str = "",
 ) -> Response:
-    """Return the request that a target was sent for an event, and the one by the current rule as a curl command."""
+    """Return the request that was sent to a target for an event, and the current rule's request as a curl command."""
 
     def written(runtime: Runtime) -> dict[str, Any]:
         require_payloads(request)
@@ -90,13 +90,13 @@ def request_of_delivery(
         body = newest_body(runtime, trace)
         try:
             if body is None:
-                raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
+                raise NotFoundError(f"the event {event_id} is no longer in the archive, or cannot be read")
             made = curl_call(runtime, rule, target, body.encode("utf-8", "replace"), delivery)
         except (UserError, TransformFailed) as error:
             if then is not None:
                 return {"then": then, "made": None, "message": str(error)}
             if isinstance(error, TransformFailed):
-                raise UserError(f"The request cannot be made: {error}") from None
+                raise UserError(f"The request cannot be rendered: {error}") from None
             raise
         return {"then": then, "made": made}
 
@@ -132,7 +132,7 @@ async def tested(request: Request, submitted: Annotated[SubmittedForm, Depends(s
         except UserError as error:
             return values | {"message": str(error)}
 
-    # rendered in that thread too, because a large pattern makes a large page
+    # rendered in the same thread, because a large pattern makes a large page
     return await run_expensive(
         request, lambda: _test(request, submitted.viewer, name, written | run_for_caller(request, tried))
     )

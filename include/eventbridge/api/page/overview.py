@@ -17,15 +17,15 @@ from eventbridge.views.status import Status, status
 from eventbridge.views.timeline import Span, reconciliation_today, timeline
 
 _NEWEST_BATCHES = 10
-#: Unhealthy targets, and groups of pending deliveries, on the overview.
+#: The maximum number of unhealthy targets, and of groups of pending deliveries, on the overview.
 _OVERVIEW_ROWS = 20
-#: Dead letters that the overview counts by reason, and the files that it reads for them.
+#: The maximum number of dead letters that the overview counts by reason, and of files that it reads for this.
 _NEWEST_DEAD_LETTERS, _DEAD_LETTER_FILES = 200, 10
 
 
 @dataclass(frozen=True)
 class RunnerLag:
-    """The lag of a runner on its bus, in events; None if its offsets do not apply to the log."""
+    """The lag of a runner on its bus, in events; None if its offsets do not apply to the log, and `gap` says why."""
 
     runner: str
     bus: str
@@ -61,7 +61,7 @@ def overview_values(runtime: Runtime, request: Request, span: Span) -> dict[str,
 
 
 def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
-    """Return the numbers of the newest dead letters by reason, the most frequent first."""
+    """Return how many of the newest dead letters have each reason, the most frequent reason first."""
     newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, max_files=_DEAD_LETTER_FILES)
     return Counter(str(each.record["reason"]) for each in newest.dead_letters).most_common()
 
@@ -98,7 +98,7 @@ def _runner_lags(found: Status) -> list[RunnerLag]:
 
 
 def _caught_up_text(found: Status, runner: str, bus: str) -> str:
-    """Return when the lag of a runner is zero, as text: the time of its slowest partition."""
+    """Return, as text, when the lag of a runner will be zero, which depends on its slowest partition."""
     flows = [each.flow for each in found.flows if (each.runner, each.bus) == (runner, bus)]
     if any(each.grows for each in flows):
         return "growing"

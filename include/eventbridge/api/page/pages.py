@@ -1,4 +1,4 @@
-"""Pages that only show: overview, event, rules, targets, dead letters, actions, event types; and the login."""
+"""Read-only pages: overview, event, rules, targets, dead letters, actions, event types; and the login."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> 
 @router.get("/rules/{name}")
 @reads_store
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
-    """Return one rule."""
+    """Return the page of one rule."""
     return _shown(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, name, span)))
 
 
@@ -108,7 +108,7 @@ def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQu
 @router.get("/dead-letters/{name:path}")
 @reads_store
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
-    """Return one dead letter."""
+    """Return the page of one dead letter."""
     return _shown(
         request,
         token,
@@ -120,7 +120,7 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
 @router.get("/events")
 @reads_store
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Return archived events by bus, type, source, subject or time."""
+    """Return the search form, and the archived events found by bus, type, source, subject or time."""
     return _shown(request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, query)))
 
 
@@ -132,7 +132,7 @@ def login(request: Request) -> Response:
 
 @own_login.post("/login")
 async def log_in(request: Request) -> Response:
-    """Set the cookie with the token, if the token has the scope `read`."""
+    """Set the cookie with the token; raises NotLoggedIn unless the token has the scope `read`."""
     check_origin(request)
     secret = (await read_form(request, _MAX_FORM_BYTES)).get("token", "").strip()
     await token_of(request, secret)
@@ -196,7 +196,7 @@ def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor:
 
 @router.get("/schemas")
 def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
-    """Return a page of the event types of one bus, or of all."""
+    """Return a page of the event types of one bus, or of all buses."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         visibility = visibility_of(runtime)

@@ -31,7 +31,7 @@ _LISTED = 50
 
 @dataclass(frozen=True)
 class RedriveForm:
-    """The form of a redrive: which dead letters, and how they are delivered again; "": not filled in."""
+    """The form of a redrive: which dead letters to deliver again, and how; a field that is not filled in is ""."""
 
     rule: str = ""
     target: str = ""
@@ -56,7 +56,7 @@ class RedriveForm:
         return found
 
     def per_second(self) -> float | None:
-        """Return the rate, None: unlimited; raises UserError."""
+        """Return the rate, None if it is unlimited; raises UserError if it is not a number."""
         try:
             return float(self.rate) if self.rate else None
         except ValueError:
@@ -86,7 +86,7 @@ def _preview(runtime: Runtime, request: Request, chosen: RedriveForm) -> dict[st
 
 @router.post("/redrive")
 async def begin(request: Request, submitted: OperatorForm) -> Response:
-    """Record a redrive and, where Airflow mounts the page, have Airflow deliver it."""
+    """Record a redrive and, if Airflow mounts the page, have Airflow deliver it."""
     chosen = RedriveForm(**{each.name: submitted[each.name] for each in fields(RedriveForm)})
     gate: Gate = request.app.state.gate
 

@@ -1,4 +1,4 @@
-"""Renders the templates of the page, with headers that keep other sites and scripts out."""
+"""Renders the templates of the page, with headers that keep out other sites and foreign scripts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ def login_response(request: Request, error: Exception) -> Response:
 
 
 def refusal_response(request: Request, error: Exception) -> Response:
-    """Return a refused request of the page as a page, a form with a wrong value as its own page; else a problem."""
+    """Return the response to a refused request: below the page's root a page, else a problem document.
+
+    A form with a wrong value is shown again, with the reason.
+    """
     if not f"{request.url.path}/".startswith(f"{root(request)}/"):
         return problem_response(request, error)
     refusal = refusal_of(request, error)
@@ -107,7 +110,7 @@ def _cell(value: object) -> str:
 
 
 def _ago(value: datetime) -> str:
-    """Return the distance of a time from now, by the clock of this host."""
+    """Return how far a time is from now, by the clock of this host."""
     return distance(value, datetime.now(UTC))
 
 
@@ -119,7 +122,7 @@ def _when(value: datetime | None) -> Markup:
 
 
 def _short(value: float) -> str:
-    """Return a number as a label of an axis."""
+    """Return a number as the label of an axis."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:g}"
 
 
@@ -139,12 +142,12 @@ def _compact(text: str) -> str:
         return text
 
 
-#: Seconds of each unit.
+#: The units of `distance` with their seconds, the largest first.
 _UNITS: Final = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def distance(at: datetime, now: datetime) -> str:
-    """Return the distance of a time from now in its largest unit: 47 hours ago are `1 d ago`."""
+    """Return how far a time is from now, in whole units of the largest that fits: 47 hours ago is `1 d ago`."""
     seconds = int((now - at).total_seconds())
     for size, unit in _UNITS:
         if count := abs(seconds) // size:

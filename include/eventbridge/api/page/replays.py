@@ -37,7 +37,10 @@ _LISTED = 100
 
 @dataclass(frozen=True)
 class ReplayForm:
-    """The form of a replay; "": not filled in. `rules` and `targets`: names, separated by commas or blanks."""
+    """The form of a replay; a field that is not filled in is "".
+
+    `rules` and `targets` are names, separated by commas or blanks.
+    """
 
     bus: str = ""
     since: str = ""
@@ -103,7 +106,7 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
 
 @router.post("/replay")
 async def begin(request: Request, submitted: OperatorForm) -> Response:
-    """Record a replay and, where Airflow mounts the page, have Airflow deliver it."""
+    """Record a replay and, if Airflow mounts the page, have Airflow deliver it."""
     _check(submitted)
     form = ReplayForm.of(submitted)
     gate: Gate = request.app.state.gate
@@ -163,7 +166,7 @@ def _check(submitted: SubmittedForm) -> None:
     if not submitted.viewer.can_replay:
         raise CallRefused(
             HTTPStatus.FORBIDDEN,
-            f"{submitted.viewer.name} may not replay: it needs the permission to trigger eventbridge_replay_events. "
+            f"{submitted.viewer.name} may not replay: that needs the permission to trigger eventbridge_replay_events. "
             "Nothing was changed",
         )
 

@@ -21,7 +21,7 @@ from eventbridge.model.redelivery import RECORDED
 COOKIE = "eventbridge_token"
 #: A request that is recorded first and then delivered batch by batch.
 RequestKind = Literal["redrive", "replay"]
-#: How long a browser keeps the token, unless it is revoked before.
+#: How long a browser keeps the cookie with the token.
 KEPT_SECONDS = 12 * 3600
 
 
@@ -36,11 +36,11 @@ class NotLoggedIn(Exception):
 
 @dataclass(frozen=True)
 class Viewer:
-    """A user of the page; `form_key` is in each form, and unknown to other sites.
+    """A user of the page; each form contains `form_key`, which other sites do not know.
 
-    `can_replay`: may start replays, `can_backtest`: may start backtests. `can_log_out`: the page keeps the login, and
-    has a button to log out. `owners`: whose rules and buses are shown, `acts_for`: whose may be changed; None: all.
-    `can_see_payloads`: may see events, requests and responses.
+    `can_replay` and `can_backtest` are the rights to start replays and backtests, `can_see_payloads` is the right to
+    see events, requests and responses. If `can_log_out`, the page keeps the login, and has a button to log out.
+    `owners` are the owners whose rules and buses are shown, `acts_for` those whose may be changed; None: all.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Gate(Protocol):
     """Authenticates users of the page, and connects it to the server that mounts it."""
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
-        """Return the DAG runs of a batch, the first one first; none if Airflow does not mount the page."""
+        """Return the DAG runs of a batch, the earliest first; none if Airflow does not mount the page."""
         ...
 
     def batch_of(self, run: AirflowRun) -> str | None:
@@ -75,22 +75,22 @@ class Gate(Protocol):
 
     @property
     def recorded(self) -> str:
-        """Return the prefix of the names of redrives and replays that are recorded here."""
+        """Return the prefix of the names under which this server records redrives and replays."""
         ...
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return the user; raises NotLoggedIn, CallRefused for a user who may not see the page."""
+        """Return the user; raises NotLoggedIn, or CallRefused for a user who may not see the page."""
         ...
 
     async def user(self, request: Request) -> ApiToken | None:
         """Return the rights of a bearer token of the server that mounts this one; None: there is no such server.
 
-        Raises CallRefused, HTTPException for an invalid token.
+        Raises CallRefused or HTTPException for an invalid token.
         """
         ...
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
-        """Start a backtest of a candidate, or of `a` and `b` compared; return the error, or ""."""
+        """Start a backtest of a `candidate`, or a comparison of `a` and `b`; return the error, or ""."""
         ...
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
@@ -132,12 +132,12 @@ class TokenGate:
         return "This server has no Spark. Use `eventbridge rules backtest`"
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
-        """Do nothing: this server never delivers, and the page shows the command that does."""
+        """Do nothing: this server never delivers events, and the page shows the command that does."""
         return ""
 
 
 async def viewer(request: Request) -> Viewer:
-    """Return the user of the page; raises NotLoggedIn, CallRefused."""
+    """Return the user of the page; raises NotLoggedIn, or CallRefused for a user who may not see it."""
     gate: Gate = request.app.state.gate
     found = await gate.viewer(request)
     mark_authenticated(request)
@@ -160,7 +160,7 @@ async def token_of(request: Request, secret: str) -> ApiToken:
 
 
 def check_origin(request: Request, *, proven: bool = False) -> None:
-    """Raise CallRefused for a form that another site sent, by the headers in which browsers name the origin.
+    """Raise CallRefused for a form that another site sent, judged by the headers that name a form's origin.
 
     `proven`: also refuse a form without such a header.
     """
@@ -171,7 +171,7 @@ def check_origin(request: Request, *, proven: bool = False) -> None:
 
 
 def _is_own(request: Request) -> bool:
-    """Return whether `Origin` names this server, or is missing: only a program that is no browser leaves it out."""
+    """Return whether `Origin` names this server, or is missing: only programs other than browsers leave it out."""
     origin = request.headers.get("origin")
     try:
         return origin is None or urlsplit(origin).netloc == request.headers.get("host")
@@ -180,7 +180,7 @@ def _is_own(request: Request) -> bool:
 
 
 def keep(response: Response, request: Request, secret: str) -> None:
-    """Set the cookie with the token: for the page only, hidden from scripts, not sent with requests of other sites."""
+    """Set the cookie with the token: for the page only, hidden from scripts, not sent by other sites."""
     response.set_cookie(
         COOKIE,
         secret,

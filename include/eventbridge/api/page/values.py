@@ -43,9 +43,9 @@ _COST_DAYS = 7
 
 
 def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
-    """Return the trace of every message with an id; `error` if there is none.
+    """Return the trace of every message with an event id; only `error` if there is none.
 
-    `every_rule`: include all rules that do not match, instead of only some.
+    If `every_rule`, it includes all rules that do not match, otherwise only some.
     """
     try:
         found = visible_trace(request, why(runtime, event_id, max_unmatched=None if every_rule else _LISTED_RULES))
@@ -80,7 +80,7 @@ def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> 
 
 
 def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
-    """Return a page of the rules in force with `find` in their names, after the name `after`; and rules on hold."""
+    """Return a page of rules in force whose names contain `find` and follow `after`, and the rules on hold."""
     found = runtime.rule_set()
     names = sorted(name for name in found.rules if name > after and find in name)
     shown = [found.rules[name] for name in names[:_LISTED_RULES]]
@@ -96,7 +96,7 @@ def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
 
 
 def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
-    """Return one rule, the state of its targets, its throughput, cost and versions."""
+    """Return a rule, the state of its targets, and its throughput, cost and versions."""
     document = rule_document(runtime, name)
     today = runtime.rule_set()
     lines = target_lines(runtime, name)
@@ -151,7 +151,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
 
 
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
-    """Return a page of targets, of rules with `find` in their names, after the rule `after`; and the unhealthy ones."""
+    """Return a page of targets of rules whose names contain `find` and follow `after`, and unhealthy targets."""
     return vars(target_page(runtime, after, find)) | {"find": find, "first": not after}
 
 
