@@ -66,7 +66,7 @@ def test_a_recreated_bus_stops_the_runner_though_it_holds_more(
         listen(site.runtime, "orders")
 
     reported = str(stopped.value)
-    assert f"'orders' is at offset 2 of placed/0 of the bus 'orders' whose identity is {was}" in reported
+    assert f"'orders' is at offset 2 of placed/0 of the bus 'orders' with the identity {was}" in reported
     assert f"{(site.folder / 'bus' / 'orders.sqlite').as_uri()} has the identity {identity(site)}" in reported
     assert re.search(r"Put the right log back.*Or.*a runner with a new name", reported)
     assert (site.runtime.ledger.offsets.find(), site.runtime.ledger.batches.find()) == (offsets, batches)

@@ -1,5 +1,4 @@
-"""Decides what may be sent to a target now, by the target's status, the run's breaker, the rate and the target's
-pause."""
+"""Decides what may be sent to a target now, from its status, the run's breaker, its rate limit and its pause."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ from eventbridge.runtime.runtime import Runtime
 def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
     """Return which deliveries a push may send to a target until its budget ends at `until`.
 
-    New deliveries are never probes: they wait in the slow lane. If several pushes could probe, one of them does.
+    Deliveries of a normal batch are never probes: they are left to the slow lane. If several pushes could probe, only
+    one does.
     """
     found = admits(status, runtime.ledger.now())
     if found in ("all", "none") or status is None:
@@ -49,8 +49,8 @@ def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until
 def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> bool:
     """Return whether a running push must stop sending to a target with this status.
 
-    A push that probes finds out by itself, and an ordered target has no breaker: these stop only if the target is
-    disabled.
+    Without `follows_others`, it stops only if the target is disabled: a push that probes sees the target's state
+    itself, and an ordered target has no breaker.
     """
     if not follows_others:
         return status.state == "disabled"
@@ -58,27 +58,28 @@ def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> b
 
 
 def must_wind_down(status: TargetStatus, batch: Batch, now: datetime) -> bool:
-    """Return whether a running push must start no more requests to a target that another push found to be slow."""
+    """Return whether a running push must stop starting requests, because another push found the target to be slow."""
     return batch.kind == "normal" and admits(status, now) == "apart"
 
 
-#: Maximum failed deliveries that one run retries at a time while the target's window is good. Without it, a target that
-#: rejects everything once was limited to a few at a time: the demo took 64 s to deliver everything, now 47 s.
+#: The maximum number of failed deliveries that one run has open for a retry while the target's recent attempts are
+#: good. With only a few, a target that rejects every first attempt is slowed down: the demo took 64 s instead of 47 s.
 _OPEN_AT_ONCE = 200
 
 
 class RunBreaker:
-    """Counts the attempts of one run; it opens on its own, before any failure is in the ledger.
+    """Counts the attempts of one run, and opens when they fail, before any failure is in the ledger.
 
-    A delivery that this push retries is counted when that is done, with all its attempts: a target that accepts
-    everything at the second attempt is not down. While such retries are open and the target looks bad, nothing new is
-    sent. If the attempts counted so far are good, enough may be open that the target is not limited to a few at a time.
+    The attempts of a delivery that this push retries are counted once its retries are over: a target that accepts
+    everything at the second attempt is not down. While the retries still open would trip the breaker if they failed, no
+    new delivery is sent. If the attempts counted so far are good, up to `_OPEN_AT_ONCE` retries may be open.
 
-    If `opens` is False, the breaker never opens, and only the time for which the target has been failing is counted. If
-    `probing`, deliveries go one at a time, until enough succeed or one fails. If `judges_speed`, other targets wait for
-    this run, so a request without a response, or many slow responses, end it.
+    If `opens` is False, failures end the run but do not open the target's breaker in the ledger, which then only
+    records how long the target has been failing. While `probing`, deliveries go one at a time, until enough succeed or
+    one fails. If `judges_speed`, other targets wait for this run, so one request without a response, or many slow
+    responses, make it `too_slow`, which ends it.
 
-    Written by the run's thread; one other thread at a time may call `take`.
+    The run's thread writes to it; one other thread at a time may call `take`.
     """
 
     def __init__(
@@ -100,13 +101,13 @@ class RunBreaker:
         self._good = probed.good if probed is not None else 0
         self.probing = probed is not None
         self.tripped = False
-        # By second since 1970: attempts, and how many failed. Plain numbers: this is counted for every response.
+        # Attempts, failures and slow responses by second since 1970: plain numbers, because every response is counted.
         self._attempts: dict[int, int] = {}
         self._failed: dict[int, int] = {}
         self._slow: dict[int, int] = {}
         self._no_response = self._reported_no_response = 0
         self._counts_from = 0
-        self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts whose delivery is retried
+        self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts, by delivery to retry
         self._probes: list[bool] = []
         self._reported: dict[int, Count] = {}
         self._reported_probes = 0
@@ -119,7 +120,7 @@ class RunBreaker:
         return not (self._asked or self.probing or self.tripped)
 
     def capacity(self, now: datetime) -> int | None:
-        """Return how many deliveries that this push has not tried may be sent now; None if any number."""
+        """Return how many deliveries that this push has not tried may be sent now; None for any number."""
         if self.tripped:
             return 0
         if self.probing:
@@ -167,19 +168,19 @@ class RunBreaker:
         self._paused_until = until
 
     def end_run(self, now: datetime) -> None:
-        """Count deliveries that were to be retried and will not be: the run is over."""
+        """Count the failed attempts of all deliveries that were to be retried, because the run is over."""
         for delivery_id in list(self._asked):
             self.record_abandoned(delivery_id, now)
 
     def record_abandoned(self, delivery_id: bytes, now: datetime) -> None:
-        """Count a delivery that was to be retried and will not be."""
+        """Count the failed attempts of a delivery that will not be retried after all."""
         if delivery_id in self._asked:
             self._judge(delivery_id)
             if self.probing:
                 self._probed(int(now.timestamp()), good=False)
 
     def take(self, ended: Ended | None = None) -> Tally | None:
-        """Return the attempts that were not reported to the ledger, or None."""
+        """Return the attempts that have not been taken for the ledger yet; None if there are none."""
         attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
         counts = {
             second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
@@ -237,7 +238,7 @@ class RunBreaker:
         )
 
 
-#: How long leased tokens are valid: unused tokens of a slow target would cause a burst later.
+#: How long leased tokens are valid. Without a limit, the unused tokens of a slow target would cause a burst later.
 _LEASE = timedelta(seconds=1)
 
 
@@ -256,20 +257,21 @@ class Pause:
         until = self._until
         if until is None or now < until:
             return until
-        self._until = None  # a pause that is set at the same time is read from the ledger within a second
+        self._until = None  # if another thread sets a pause just now, it is read from the ledger within a second
         return None
 
     @property
     def last(self) -> datetime | None:
-        """When the pause ends, or ended a moment ago."""
+        """When the pause ends, or ended, if `at` has not been called since."""
         return self._until
 
 
 class Pace:
-    """Decides whether one more delivery may be sent now; used by the run's thread only, except for `pause`.
+    """Decides whether one more delivery may be sent now; only the run's thread uses it, except `pause` and `set_rate`.
 
-    Without a rate, ramp or pause, always. `lease` takes (deliveries a second, wanted tokens) from the ledger.
-    `redrive_pace` is a further pace whose tokens are needed too: that of a redrive, for example.
+    Without a rate and a pause, it always may, except in the period after a target's recovery in which its rate rises,
+    until `ramp_until`. `lease`, called with (deliveries per second, wanted tokens), leases tokens from the ledger.
+    `redrive_pace` is a second pace whose tokens are needed as well: that of a redrive or replay.
     """
 
     def __init__(
@@ -280,11 +282,11 @@ class Pace:
         self._ramp_until = ramp_until
         self._held = 0
         self._held_until: datetime | None = None
-        self._token_at: datetime | None = None  # when tokens may be available again, None if they may be now
+        self._token_at: datetime | None = None  # when tokens may be available again; None if now
         self._refused_at: datetime | None = None
-        self._short = 0  # this many tokens were requested, and none is left
+        self._short = 0  # the number of tokens to lease, because none is left
         self.pause = Pause()
-        #: Whether it leases tokens in `fetch` and not in `take`, because the caller cannot wait for the ledger.
+        #: Whether `fetch` leases the tokens instead of `take`, because the caller cannot wait for the ledger.
         self.defers = False
         self.redrive_pace: Pace | None = None
 
@@ -296,7 +298,7 @@ class Pace:
 
     @property
     def next_at(self) -> datetime | None:
-        """When something may be sent again; None if that may be now."""
+        """When a delivery may be sent again; None if one may be sent now."""
         redrive_pace = self.redrive_pace.next_at if self.redrive_pace is not None else None
         return max(filter(None, (self._token_at, self.pause.last, redrive_pace)), default=None)
 
@@ -316,12 +318,12 @@ class Pace:
                 limit._fetch(now)
 
     def set_rate(self, rate: float | None) -> None:
-        """Change the rate, because an operator did; any thread may call it."""
+        """Apply a rate that an operator has changed; any thread may call it."""
         if rate != self._rate:
             self._rate, self._token_at = rate, None
 
     def ramp(self, now: datetime) -> None:
-        """Begin a ramp: the target has just recovered."""
+        """Let the rate rise gradually from now on, because the target has just recovered."""
         self._ramp_until = now + RAMP
 
     def may_ask(self, now: datetime) -> bool:
@@ -331,7 +333,7 @@ class Pace:
         return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
 
     def take(self, now: datetime, wanted: int) -> bool:
-        """Take one token of `wanted`, leasing some if none is left; return False if there is none before `next_at`."""
+        """Take one token, leasing up to `wanted` if none is left; return False if there is none before `next_at`."""
         limits = self._limits
         if self.pause.at(now) is not None or not all(limit._has_token(now, wanted, self.defers) for limit in limits):
             self._refused_at = self._refused_at if self.is_short else now
@@ -375,9 +377,9 @@ class Pace:
 def defer_paused(
     items: Iterable[Item], until: datetime, now: datetime, policy: RetryPolicy, rows: OutcomeRows
 ) -> list[Item]:
-    """Defer until `until` the `items` that this push has not tried, and return the others; dead-letter expired ones.
+    """Defer the `items` that this push has not tried until `until`, and return the others; dead-letter expired ones.
 
-    A row of schema OUTCOME for each, which is not an attempt, goes to `rows`.
+    For each deferred or dead-lettered item, a row of schema OUTCOME that is not an attempt goes to `rows`.
     """
     tried: list[Item] = []
     untried: list[Item] = []

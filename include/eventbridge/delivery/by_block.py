@@ -1,6 +1,6 @@
-"""Deliveries that go to their target in blocks, if the target takes blocks and no delivery needs separate handling.
+"""Sends deliveries to a target in blocks, if the target takes blocks and no delivery needs separate handling.
 
-A block is adjacent deliveries of a piece; a target takes thousands of them at once.
+A block holds adjacent deliveries of a piece; a target takes thousands of deliveries in one block.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from eventbridge.model.outcome import Response
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
-#: Fewer rows are cheaper one by one: a table costs as much as some fifty rows.
+#: The minimum number of rows to put as a table: creating one costs as much as about fifty single rows.
 _FEW = 50
 
 
 class BlockDeliveries:
-    """Blocks for one target that is ok and has no rate limit and no delivery window.
+    """The blocks for one target, which is ok and has neither a rate limit nor a delivery window.
 
-    Deliveries that a block target rejects or that are too old, and all deliveries if the target takes no blocks, go one
-    by one.
+    Deliveries that the target rejects or that are too old, and all deliveries if the target takes no blocks, are sent
+    one by one.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -43,7 +43,7 @@ class BlockDeliveries:
         self._taken: list[tuple[Block, Response]] = []
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send blocks as long as possible, and the rest one by one."""
+        """Send blocks for as long as possible, and then the rest one by one."""
         rest = Rounds(run, send, ())
         if takes_blocks(send.target):
             yield from self._deliver_blocks(run, send.target, rest)
@@ -109,8 +109,8 @@ def _row_like(piece: Piece, response: Response) -> OutcomeRow:
 class LiveBlocks:
     """Sends deliveries from a queue as blocks; those that arrive while one block is synced form the next block.
 
-    It ends with the first delivery that is not accepted: that one, and pieces that blocks cannot hold, are for an
-    ordinary run.
+    It ends once a delivery has not been delivered, or at a piece that blocks cannot hold: an ordinary run takes the
+    rest of the queue.
     """
 
     total = 0
@@ -150,7 +150,8 @@ class LiveBlocks:
         return self._queue.ends or now - busy_at >= IDLE
 
 
-#: Fewer rows are read as Python values, which the pieces of one file share: an Arrow call takes as long as a few rows.
+#: The minimum number of rows to read as Arrow columns: below it, Python values, which the pieces of one file share, are
+#: faster, because one Arrow call takes as long as a few rows.
 _FEW_VALUES = 16
 _COLUMN_NUMBER = {name: number for number, name in enumerate(ITEM_COLUMNS)}
 _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
@@ -159,7 +160,7 @@ _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
 
 
 class Block(Protocol):
-    """`count` adjacent deliveries."""
+    """A block of `count` adjacent deliveries."""
 
     @property
     def piece(self) -> Piece:
@@ -171,7 +172,7 @@ class Block(Protocol):
 
     @property
     def delivery_ids(self) -> pa.Array:
-        """Their ids, 16 bytes each."""
+        """The delivery ids, 16 bytes each."""
 
     @property
     def payloads(self) -> pa.Array:
@@ -179,10 +180,10 @@ class Block(Protocol):
 
     @property
     def oldest(self) -> datetime:
-        """The start of the oldest delivery's age."""
+        """The time at which the oldest delivery's age begins."""
 
     def part(self, start: int, end: int) -> Block:
-        """Return the deliveries from `start` to `end`, which is excluded."""
+        """Return the block of the deliveries from `start` up to, but not including, `end`."""
 
     def items(self) -> Iterator[Item]:
         """Yield the deliveries one by one."""
@@ -203,7 +204,7 @@ class ManyRows:
 
     @property
     def delivery_ids(self) -> pa.Array:
-        """Their ids, 16 bytes each."""
+        """The delivery ids, 16 bytes each."""
         return self.rows["delivery_id"]
 
     @property
@@ -213,12 +214,12 @@ class ManyRows:
 
     @property
     def oldest(self) -> datetime:
-        """The start of the oldest delivery's age."""
+        """The time at which the oldest delivery's age begins."""
         found: datetime = pc.min(self.rows["arrived_at"]).as_py()
         return found
 
     def part(self, start: int, end: int) -> ManyRows:
-        """Return the deliveries from `start` to `end`, which is excluded."""
+        """Return the block of the deliveries from `start` up to, but not including, `end`."""
         return ManyRows(self.piece, self.rows.slice(start, end - start), self.first + start)
 
     def items(self) -> Iterator[Item]:
@@ -229,7 +230,7 @@ class ManyRows:
 
 @dataclass(frozen=True)
 class FewRows:
-    """A block of rows with the values of `ITEM_COLUMNS`; `first` is the number of the first request."""
+    """A block of rows with the Python values of `ITEM_COLUMNS`; `first` is the number of the first request."""
 
     piece: Piece
     rows: Sequence[tuple[Any, ...]]
@@ -242,7 +243,7 @@ class FewRows:
 
     @cached_property
     def delivery_ids(self) -> pa.Array:
-        """Their ids, 16 bytes each."""
+        """The delivery ids, 16 bytes each."""
         return pa.array([row[_ID] for row in self.rows], pa.binary(16))
 
     @property
@@ -252,12 +253,12 @@ class FewRows:
 
     @property
     def oldest(self) -> datetime:
-        """The start of the oldest delivery's age."""
+        """The time at which the oldest delivery's age begins."""
         found: datetime = min(row[_ARRIVED_AT] for row in self.rows)
         return found
 
     def part(self, start: int, end: int) -> FewRows:
-        """Return the deliveries from `start` to `end`, which is excluded."""
+        """Return the block of the deliveries from `start` up to, but not including, `end`."""
         if end - start == len(self.rows):
             return self
         return FewRows(self.piece, self.rows[start:end], self.first + start)
@@ -268,7 +269,7 @@ class FewRows:
 
 
 def blocks_of(read: ReadPiece) -> Sequence[Block] | None:
-    """Return a piece as blocks; None if a row must be handled by itself, because it failed or may have to wait."""
+    """Return a piece as blocks; None if a row must be handled individually, because it failed or may have to wait."""
     if read.count < _FEW_VALUES:
         rows = list(read.each())
         if any(row[_FAILURE] is not None or row[_NOT_BEFORE] is not None for row in rows):

@@ -1,8 +1,8 @@
-"""Deliveries that go to their target in spans, each sent, responded to and pending as a whole.
+"""Sends deliveries to a target in spans; a span is sent, gets one response and becomes pending as a whole.
 
-A span is a piece of a chunk, as route first wrote it; `settle.pending.SpanPending` keeps it whole while it waits. Its
-name follows from its delivery file and rows, so that a push that sends it again writes the same bytes in the same
-place.
+A span is a piece of a chunk as the stage route wrote it; `settle.pending.SpanPending` keeps it whole while it is
+pending. Its name is derived from its delivery file and rows, so that a push that sends it again writes the same bytes
+to the same place.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 
 @dataclass(frozen=True)
 class Span:
-    """The deliveries of a piece, and those that have no outcome yet; outcomes of some do not make the span smaller."""
+    """The deliveries of a piece; it is always sent whole, even if only those in `left` have no outcome yet."""
 
     piece: Piece
     rows: pa.Table
@@ -45,7 +45,7 @@ class Span:
 
     @property
     def youngest(self) -> datetime:
-        """The start of the youngest delivery's age: none is dead-lettered before all of them are."""
+        """The time at which the youngest delivery's age begins: none is dead-lettered before all of them are."""
         found: datetime = pc.max(self.rows["arrived_at"]).as_py()
         return found
 
@@ -74,14 +74,14 @@ def _name_of(piece: Piece) -> tuple[str, datetime]:
 
 
 class SpanDeliveries:
-    """Spans of one target, one after the other; retries are left to the slow lane, and a rate limit counts spans."""
+    """Sends the spans of one target one by one; retries are left to a retry batch, and a rate limit counts spans."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.total = sum(len(span.left) for span in spans)
         self._spans = list(spans)
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        """Send until every span has a response or must wait, the budget is spent, or the run must end."""
         assert isinstance(send.target, SpanTarget), "its type says that it takes spans"
         while self._spans:
             span = self._spans[0]
@@ -147,9 +147,9 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
 
 
 def _write(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
-    """Put the rows for the outcome of the rest of a span as one table: a segment has all of them or none."""
+    """Put the rows for a span's deliveries without an outcome as one table: a segment has all of them or none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
-        outcome = DELIVERED  # done; the rows contain the deliveries that got a response
+        outcome = DELIVERED  # a shadow's failure has no effect
     count = len(span.left)
     if response is not None:
         run.note_duration(response)

@@ -1,7 +1,8 @@
-"""The delivery engine: the runs of targets from their start to their end.
+"""The delivery engine: starts the runs of targets, supervises them and collects their outcomes.
 
-It has two callers. A push starts the runs of its chunk at once; a streaming task starts those of an open batch as
-deliveries arrive. They decide when the work is over and where outcomes are recorded; all other behaviour is the same.
+It has two callers. A push starts all runs of its chunk together; a streaming task starts the runs of an open batch as
+deliveries arrive. The caller decides when the work is over and where outcomes are recorded; all other behaviour is the
+same.
 """
 
 from __future__ import annotations
@@ -32,21 +33,22 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.multi import HasFileno
 
-#: The maximum pause of a caller before it polls the runs.
+#: The maximum time between two polls of the runs by the caller.
 TICK_SECONDS: Final = 0.05
-#: The time that a run has to stop before its requests in flight are recorded as sent.
+#: How long a run may take to stop before its requests in flight are recorded as sent.
 NOTICE_SECONDS: Final = 1.0
 #: How often attempts are reported to the ledger, and reports of other processes are read.
 _EXCHANGE_SECONDS = 1.0
-#: The pause of `close` before it checks again whether the runs have ended.
+#: How often `close` checks whether the runs have ended.
 _MOMENT_SECONDS = 0.01
 
 
 class TargetRuns:
     """Runs the targets of a chunk or of an open batch, and collects their outcomes.
 
-    Http targets run in `loop` while the caller rests; without it they get a thread with a loop of their own. Other
-    targets block a thread: they run as jobs of `threads`, each made by `job_of`. One thread at a time uses this.
+    HTTP targets run in `loop` while the caller rests; without a `loop`, they get a thread with a loop of their own.
+    Other targets block a thread: they run as jobs of `threads`, each created by `job_of`. Only one thread at a time may
+    use a `TargetRuns`.
     """
 
     def __init__(
@@ -63,8 +65,8 @@ class TargetRuns:
         self._rows = OutcomeRows(runtime.settings.segment_responses)
         self._unrecorded: list[pa.Table] = []  # taken from the rows and not recorded yet
         self._segment_number = 0
-        self._runs: dict[TargetRun, None] = {}  # that were started and not returned by `take_ended`
-        self._in_progress: dict[TargetRun, None] = {}  # that began and had not ended at the last exchange
+        self._runs: dict[TargetRun, None] = {}  # started, and not yet returned by `take_ended`
+        self._in_progress: dict[TargetRun, None] = {}  # begun, and not ended at the last exchange
         self._ended: deque[TargetRun] = deque()
         self._loop_threads: list[threading.Thread] = []
         self._open = 0
@@ -82,13 +84,13 @@ class TargetRuns:
     ) -> list[TargetRun]:
         """Return the runs for the deliveries in `read` that are not `done`; their budget begins now.
 
-        For an open batch, `live` has the targets with a queue, which may have a live run.
+        For an open batch, `live` holds the queues of the targets that may have a live run.
         """
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
         return ChunkRuns(self._runtime, self._batch, chunk, read, until, self._stop, self._rows, live).of(done)
 
     def start(self, runs: Sequence[TargetRun]) -> None:
-        """Start runs that were planned."""
+        """Start planned runs."""
         self._runs.update(dict.fromkeys(runs))
         with self._open_lock:
             self._open += len(runs)
@@ -117,7 +119,7 @@ class TargetRuns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a run has not ended."""
+        """Whether any run has not ended."""
         return self._open > 0
 
     @property
@@ -128,7 +130,7 @@ class TargetRuns:
 
     @property
     def timeout_seconds(self) -> float:
-        """Maximum time of a response to a request in flight."""
+        """The maximum time that a response to a request in flight may take."""
         return max((run.settings.timeout_seconds for run in self._not_ended()), default=0.0)
 
     def take_ended(self) -> Iterator[TargetRun]:
@@ -141,8 +143,8 @@ class TargetRuns:
     def rest(self, seconds: float, watched: HasFileno | None = None) -> bool:
         """Let the runs work for `seconds`, or until the caller has something to do.
 
-        That is a full segment or the end of the last run, or, if this thread runs the loop, a run that has ended with
-        work left: only then it returns True. No longer than until `watched` is readable.
+        Without a `loop`, that is once a segment is full or the last run has ended; it then returns False. With one, it
+        is once `watched` is readable, or once a live run has ended with work left, for which alone it returns True.
         """
         if self._loop is None:
             self._rows.wait(seconds)
@@ -160,7 +162,7 @@ class TargetRuns:
             self._exchange()
 
     def _exchange(self) -> None:
-        """Report attempts to the ledger; apply to the runs what other processes found and operators set."""
+        """Report attempts to the ledger; apply the findings of other processes and operators' overrides to the runs."""
         ledger = self._runtime.ledger
         begun = list(self._in_progress)
         ended = [run for run in begun if run.has_ended]
@@ -191,10 +193,11 @@ class TargetRuns:
             run.pause.ask(pause)
 
     def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
-        """Call `write` to record the oldest outcomes as the segment of a number; return its result.
+        """Record the oldest outcomes by calling `write` with a segment number and a table; return its result.
 
-        A segment has about as many outcomes as the setting, or `everything`. If `write` fails, they are recorded by the
-        next call, under the next number: the failed one may have taken effect.
+        A segment has about as many outcomes as the setting `segment_responses` says, or all with `everything`. If
+        `write` fails, the next call records the same outcomes under the next number: the failed call may have taken
+        effect.
         """
         while self._rows:
             tables, rows = self._rows.take()
@@ -218,20 +221,20 @@ class TargetRuns:
             self._gone.discard(key)
 
     def wind_down(self) -> None:
-        """Send no more requests, and wait for the responses to requests in flight; other deliveries get no outcome."""
+        """Let the runs send nothing more and wait for the responses to requests in flight; the rest gets no outcome."""
         runs = self._not_ended()
         for run in runs:
             run.wind_down()
         self._notify(runs)
 
     def close(self) -> None:
-        """Stop, and record requests in flight as sent: the target may have taken them.
+        """Stop the runs, and record requests in flight as sent, because the target may have accepted them.
 
         Runs have a short time to stop; a run that hangs in a call is abandoned.
         """
         if self.is_busy and not self.is_closed:
             self._stop_runs()
-        self.is_closed = True  # only now: until then, these targets get nothing from elsewhere
+        self.is_closed = True  # set last: until then, no other run may send to these targets
 
     def _stop_runs(self) -> None:
         self._stop.set_at_once()
@@ -249,7 +252,7 @@ class TargetRuns:
             self._loop.drop(abandoned)
 
     def join(self, seconds: float) -> None:
-        """Wait up to `seconds` for the threads of the runs; one that still works then affects no other push."""
+        """Wait up to `seconds` for the threads of the runs; one that still works afterwards affects no other push."""
         until = time.monotonic() + seconds
         for thread in [*self._loop_threads, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))

@@ -6,14 +6,14 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: Objects created between two collections of the youngest generation; the default, 700, costs a push of thousands of
-#: targets a third of its CPU time.
+#: The number of objects created between two collections of the youngest generation. The default, 700, costs a push to
+#: thousands of targets a third of its CPU time.
 _OBJECTS = 20_000
 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Raise the threshold of the youngest generation in the block, unless it is off or higher already."""
+    """Raise the threshold of the youngest generation in the block, unless collection is off or it is higher already."""
     before = gc.get_threshold()
     if not 0 < before[0] < _OBJECTS:
         yield
@@ -27,7 +27,7 @@ def rare_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Collect reference cycles only by `gc.collect`, and never among objects from before the block."""
+    """In the block, collect reference cycles only on a call of `gc.collect`, and never among objects older than it."""
     was_on = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -1,8 +1,8 @@
-"""Runs all http targets of a push in one thread, so that none of them waits for another or blocks it.
+"""Runs all HTTP targets of a push in one thread, in which no target waits for another or blocks it.
 
-A push runs the loop in a separate thread. A streaming task runs it itself, one loop for all of its batches, between two
-polls of its bus: two threads that release the interpreter several times for each delivery would spend more time waiting
-for each other than working.
+A push runs the loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between
+two polls of its bus: two threads that release the interpreter several times for each delivery would spend more time
+waiting for each other than working.
 """
 
 from __future__ import annotations
@@ -23,17 +23,19 @@ from eventbridge.targets.http.engine import HttpEngine, TransferSlot, engine_of_
 from eventbridge.targets.http.multi import HasFileno
 from eventbridge.targets.steps import BlockingCall
 
-#: Runs that are begun between two polls for responses: to begin one takes as long as to send a few requests.
+#: The maximum number of runs begun between two polls for responses: beginning one takes as long as sending a few
+#: requests.
 _BEGUN_AT_ONCE = 8
-#: Maximum wait for a response before ended sleeps are noticed.
+#: The maximum wait for a response before the loop checks which sleeps have ended.
 _TICK_SECONDS = 0.05
 #: How often runs that wait for a response check whether the push must stop or their time is over.
 _POLL_SECONDS = 0.2
-#: How much longer than requested the loop runs while responses come one after the other.
+#: How much longer than requested the loop runs while responses keep arriving.
 _BUSY_SECONDS = 0.05
 #: How long a thread waits while another runs the loop: about as long as the loop runs between two polls of a bus.
 _MOMENT_SECONDS = 0.003
-#: Maximum blocking calls at a time, such as for a token or a lease; each can hang without affecting the others.
+#: The maximum number of blocking calls at a time, such as those for a token or a lease; each can hang without affecting
+#: the others.
 _BLOCKING_CALLS_AT_ONCE = 64
 
 
@@ -47,9 +49,10 @@ class _Task:
 
 
 class HttpLoop:
-    """Runs targets; a run whose target blocks its thread after all is moved to `threads`.
+    """Executes the runs of HTTP targets; a run whose target turns out to block its thread is moved to `threads`.
 
-    Either the loop is started and ends with its runs, or threads call `run_for`, one at a time, until it is closed.
+    Either `start` runs the loop until its runs have ended, or threads call `run_for`, one at a time, until it is
+    closed.
     """
 
     def __init__(self, runs: Iterable[TargetRun], threads: Threads) -> None:
@@ -60,20 +63,20 @@ class HttpLoop:
         self._blocking_calls = Threads("push calls", _BLOCKING_CALLS_AT_ONCE)
         self._tasks: dict[_Task, None] = {}
         self._sleeping: dict[_Task, None] = {}
-        self._called: deque[_Task] = deque()  # whose call has ended
+        self._called: deque[_Task] = deque()  # tasks whose call has ended
         self._task_of: dict[TargetRun, _Task] = {}
-        self._notified: deque[TargetRun] = deque()  # that have more work
+        self._notified: deque[TargetRun] = deque()  # runs that have more work
         self._polled_at = time.monotonic()
         self._running_lock = threading.Lock()
         self._has_left = False
 
     @property
     def has_failed(self) -> bool:
-        """Whether it runs nothing any more because of its own error."""
+        """Whether the loop has ended because of an error of its own."""
         return self._error is not None
 
     def start(self) -> list[threading.Thread]:
-        """Start a separate thread, and return the threads to wait for."""
+        """Run the loop in a separate thread, and return the threads to wait for."""
         if not self._fresh:
             return []
         thread = threading.Thread(target=self._run_all, name="push http", daemon=True)
@@ -94,8 +97,8 @@ class HttpLoop:
         """Run for `seconds` in this thread, and slightly longer while responses arrive.
 
         It returns early once a live run has ended with work left, for its next run, or once `watched` is readable.
-        Returns whether a live run has ended with work left. If another thread runs the loop, it waits briefly: two
-        batches of a streaming task share one loop.
+        Returns whether a live run has ended with work left. If another thread is running the loop, it only waits
+        briefly and returns False: two batches of a streaming task share one loop.
         """
         if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
@@ -141,7 +144,7 @@ class HttpLoop:
         """Stop the loop and cancel requests in flight."""
         self.drop(list(self._task_of))
         engine, self._engine = self._engine, None
-        if engine is not None:  # in a thread: libcurl waits for host names that are being resolved
+        if engine is not None:  # in a thread, because libcurl waits for host names that are being resolved
             threading.Thread(target=engine.close, name="close http", daemon=True).start()
 
     def _run_all(self) -> None:
@@ -159,7 +162,7 @@ class HttpLoop:
             run.fail(error)
 
     def _step(self, engine: HttpEngine, seconds: float) -> bool:
-        """Continue the runs that have news, waiting at most `seconds` for some; return whether there were any."""
+        """Continue the runs that have work, waiting at most `seconds` for responses; return whether any arrived."""
         while self._called:
             self._resume(engine, self._called.popleft())
         while self._notified:
@@ -223,7 +226,7 @@ class HttpLoop:
             self._blocking_calls.add(partial(self._call, engine, task, step))
 
     def _drop(self, task: _Task) -> None:
-        self._tasks.pop(task, None)  # a task that is dropped during its call comes back when the call ends
+        self._tasks.pop(task, None)  # a task that is dropped during its call is resumed, and ends, when the call does
         self._task_of.pop(task.run, None)
         self._sleeping.pop(task, None)
 

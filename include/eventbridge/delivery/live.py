@@ -21,7 +21,7 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: A run ends after this idle time: starting a run costs as much as keeping one for some seconds.
+#: How long a live run may be idle before it ends: starting one costs as much as keeping one for a few seconds.
 IDLE: Final = timedelta(seconds=2)
 
 
@@ -35,7 +35,7 @@ def can_be_live(spec: TargetRule | None) -> bool:
 
 
 class LiveQueue:
-    """Pieces that wait for the live run of their target; one thread puts, and the thread of the run takes.
+    """The pieces that wait for a target's live run; one thread puts them, and the run's thread takes them.
 
     Once `ends` is set, no more pieces are added, and the run ends after the existing pieces. `notified` is set on every
     put, and at the end.
@@ -51,7 +51,7 @@ class LiveQueue:
         return bool(self._pieces)
 
     def put(self, piece: ReadPiece) -> None:
-        """Add a piece and renumber its deliveries, so that each of the run has its own number."""
+        """Add a piece and renumber its deliveries, so that each number is unique within the run."""
         self._pieces.append(replace(piece, first=self._next))
         self._next += piece.count
         self.notified.set()
@@ -62,7 +62,7 @@ class LiveQueue:
         self.notified.set()
 
     def take(self) -> ReadPiece | None:
-        """Return and remove the oldest piece, or None."""
+        """Remove and return the oldest piece; None if there is none."""
         return self._pieces.popleft() if self._pieces else None
 
     def put_back(self, piece: ReadPiece) -> None:
@@ -71,7 +71,7 @@ class LiveQueue:
 
 
 class LiveDeliveries:
-    """Sends deliveries from a queue; it makes retries that are due soon, and leaves later ones to the slow lane."""
+    """Sends deliveries from a queue; makes retries that are due soon, and leaves later ones to a retry batch."""
 
     total = 0
 
@@ -85,9 +85,9 @@ class LiveDeliveries:
 
 
 class _LiveRound(Rounds):
-    """One round that lasts as long as its run: the request that is sent next may not exist yet.
+    """One round that lasts as long as its run: the request to send next may not have arrived yet.
 
-    `_of_index` has the items taken from the queue that have no final outcome, `_waiting` their retries.
+    `_of_index` holds the items taken from the queue that have no final outcome, `_waiting` those of them to be retried.
     """
 
     def __init__(self, run: TargetRun, send: Send, queue: LiveQueue, within_seconds: float | None) -> None:
@@ -100,8 +100,8 @@ class _LiveRound(Rounds):
     def deliver(self) -> Steps[None]:
         """Send deliveries as they arrive."""
         target, slot, run = self._send.target, self._send.slot, self._run
-        assert is_multiplexed(target), "so are the targets that can be live"
-        assert slot is not None, "they have one"
+        assert is_multiplexed(target), "targets that can be live are multiplexed"
+        assert slot is not None, "multiplexed targets have a transfer slot"
         responses_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
         with closing(target.steps(_LiveFeed(self), responses_until, slot)) as steps:
             yield from self._receive(target, steps)
@@ -171,7 +171,7 @@ class _LiveRound(Rounds):
             super()._again(item, due_at)
 
     def _end(self, now: datetime) -> None:
-        """Defer items whose target asked for a pause; other unsent items keep no outcome."""
+        """Defer the unsent items if the target asked for a pause; otherwise they get no outcome."""
         run = self._run
         while self._queue and not self._may_continue(now):
             self._take_from_queue()

@@ -1,6 +1,4 @@
-"""Reads the open deliveries of an ordered target's shard beyond those of a push: its deliveries may have to wait for
-them.
-"""
+"""Reads an ordered target's open deliveries outside a push, for which the deliveries of the push may have to wait."""
 
 from __future__ import annotations
 
@@ -24,17 +22,18 @@ from eventbridge.policy.ordering import (
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
-#: Maximum deliveries whose keys are read. If a shard has more before those of the push, nothing is sent: the backlog
-#: comes first.
+#: The maximum number of deliveries whose keys are read. If more deliveries of a shard precede those of the push,
+#: nothing is sent: the backlog comes first.
 _MAX_KEYS_READ = 100_000
 
 
 def open_deliveries(
     runtime: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Position], own: set[int]
 ) -> Open:
-    """Return the open deliveries of a shard, except those of the pending rows `own` that the push has.
+    """Return the open deliveries of a shard, except those of the pending rows `own`, which belong to the push.
 
-    Rows that other batches have taken are included. Call it under the lease of the shard.
+    Pending rows that other batches have taken are included. `going` are the positions of the push's deliveries. The
+    caller must hold the lease of the shard.
     """
     found = Open()
     spans = spans_of(going)
@@ -71,9 +70,10 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
 
 
 def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Position]:
-    """Yield the first events, by partition, of a rule's deferred matches, except those that this batch took.
+    """Yield the position of the first event of a rule's deferred matches in each partition, except those that this
+    batch took.
 
-    A deferred match without that information, from before its rule was ordered, costs a read of each of its files.
+    A deferred match from before its rule was ordered has no such position in the ledger: each of its files is read.
     """
     spans, unsaid = runtime.ledger.deferred_matches.waiting_spans(rule, but=batch.batch_id)
     yield from (Position(span.partition, span.first) for span in spans)

@@ -1,4 +1,4 @@
-"""The deliveries of an ordered target in a chunk: shard by shard, and the deliveries of a key one after the other."""
+"""Sends the deliveries of an ordered target in a chunk by shard, and the deliveries of one key one after the other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _COLUMNS = [
 
 
 class OrderedDeliveries:
-    """The deliveries of one shard in a chunk; `failed` ones are only taken into account."""
+    """The deliveries of one shard in a chunk; `failed` ones are not sent, but block later ones of their keys."""
 
     def __init__(
         self, shard: Shard, items: Sequence[OrderedItem], failed: Sequence[OrderedItem], in_flight: int
@@ -65,7 +65,7 @@ class OrderedDeliveries:
         self._in_flight = in_flight
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        """Send until every delivery has a response or must wait, the budget is spent, or the run must end."""
         return OrderedRounds(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
 
 
@@ -144,8 +144,8 @@ class OrderedRounds:
     """Sends the deliveries of one shard in a chunk.
 
     A delivery is sent once every earlier one of its key has a status. One that fails, or may not be sent yet, blocks
-    its key; the others continue. A delivery that must wait is reported as retry_scheduled without an attempt. No
-    request starts that the shard's lease might not outlast.
+    its key; other keys continue. A delivery that must wait is reported as `retry_scheduled` without an attempt. No
+    request starts that might outlast the shard's lease.
     """
 
     def __init__(self, run: TargetRun, send: Send, shard: Shard, in_flight: int) -> None:
@@ -166,7 +166,7 @@ class OrderedRounds:
         run.in_flight = lambda: list(self._sent)
 
     def deliver(self, items: Sequence[OrderedItem], failed: Sequence[OrderedItem]) -> Steps[None]:
-        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        """Send until every delivery has a response or must wait, the budget is spent, or the run must end."""
         run, shard = self._run, self._shard
         if not (yield from self._wait_for_lease()):
             run.report.spent = not run.is_stopping
@@ -188,7 +188,7 @@ class OrderedRounds:
         yield from self._end(turns)
 
     def _sendable(self, turns: DeliveriesByKey[OrderedItem]) -> list[OrderedItem]:
-        """Return the deliveries that may be sent now, at most one of a key; report those decided without sending."""
+        """Return the deliveries that may be sent now, at most one per key; report those decided without sending."""
         now = self._clock()
         ready: list[OrderedItem] = []
         for key, first in turns.heads():
@@ -204,13 +204,13 @@ class OrderedRounds:
         return ready[: self._in_flight]
 
     def _without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
-        """Return the outcome of a delivery that is not sent (now); None if it may be sent."""
+        """Return the outcome of a delivery that must not be sent now, or at all; None if it may be sent."""
         if item.note == SKIPPED:
             return DeadLettered(item.reason or "non_retryable", "skipped by `eventbridge rules release --skip`")
         if item.failure is not None:
             return self._end_or_hold(DeadLettered("transform_failed", item.failure), now)
         if (late := missed(item.deadline_at, now)) is not None:
-            return late  # although earlier ones of its key are open: it will not be sent in any case
+            return late  # even if earlier deliveries of its key are open: it will not be sent in any case
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.position)):
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
@@ -222,7 +222,7 @@ class OrderedRounds:
         return None if end is None else self._end_or_hold(end, now)
 
     def _end_or_hold(self, end: DeadLettered, now: datetime) -> Outcome:
-        """Return the end of a delivery, or a hold of its rule where nothing may be dead-lettered."""
+        """Return `end`, or a retry, which settlement puts on hold, if the target has `errors_tolerance: none`."""
         return RetryAt(now, end.reason) if self._holds_failures else end
 
     def _send_some(self, turns: DeliveriesByKey[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
@@ -313,7 +313,7 @@ class OrderedRounds:
             self._run.settings.rows.put_all(unsent_row(item, outcome, now) for item in blocked)
 
     def _sleep_until_due(self, turns: DeliveriesByKey[OrderedItem]) -> Steps[bool]:
-        """Wait a little for the next retry; return False if none is due soon enough."""
+        """Wait briefly for the next retry; return False if none is due soon enough."""
         now = self._clock()
         due = min(item.due_at or now for _, item in turns.heads())
         if due >= self._run.soon(now):
@@ -335,7 +335,7 @@ class OrderedRounds:
         return paced
 
     def _sleep_until_token(self) -> Steps[bool]:
-        """Wait a little for the target's next token; return False if it is too far away."""
+        """Wait briefly for the target's next token; return False if it comes too late to wait for."""
         now = self._clock()
         token_at = self._run.pace.next_at or now
         if not self._run.waits_for_token(token_at, now):
@@ -348,7 +348,7 @@ class OrderedRounds:
         for key, item in turns.heads():
             if item.due_at is None:
                 left = True
-            else:  # it was tried, and its next try comes later
+            else:  # it was tried, and is due again later
                 turns.next(key)
                 self._block(turns, key, item.due_at)
         now = self._clock()
@@ -402,7 +402,8 @@ _NOWHERE = Position(Partition("", "", 0), 0)
 class OrderedItem(Item):
     """A delivery with its key and position.
 
-    `failure`: why it has no payload. `note` and `reason`: an operator's decision about it, and why it was on hold.
+    `failure` says why it has no payload, `note` is an operator's decision about it, and `reason` says why it was on
+    hold.
     """
 
     key: str = ""
@@ -414,7 +415,7 @@ class OrderedItem(Item):
 
 @dataclass(frozen=True)
 class Shard:
-    """The shared state of the runs of an ordered target; `gone` is set once the target has responded with 410."""
+    """A shard of an ordered target in a chunk; all shards share `gone`, set once the target has responded with 410."""
 
     runtime: Runtime
     batch: Batch
@@ -423,7 +424,7 @@ class Shard:
     rule: str
     number: int
     gone: threading.Event
-    round_slots: threading.Semaphore  # rounds at a time, over all shards of the target
+    round_slots: threading.Semaphore  # limits the rounds at a time, over all shards of the target
 
     @property
     def holder(self) -> str:

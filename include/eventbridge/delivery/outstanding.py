@@ -36,7 +36,7 @@ class Item:
     """One delivery of the chunk and its number of earlier attempts; its age begins at `arrived_at`.
 
     The thread of its run changes `attempts` and `due_at` in place, and no other thread reads them meanwhile: a changed
-    copy for each attempt cost a third of sending it.
+    copy for each attempt took a third of the time of sending it.
     """
 
     delivery_id: bytes
@@ -46,12 +46,12 @@ class Item:
     arrived_at: datetime
     attempts: int
     on_hold_seconds: float
-    due_at: datetime | None = None  # None if it is due at once
+    due_at: datetime | None = None  # None if it is due immediately
     not_before: datetime | None = None
     deadline_at: datetime | None = None  # None if it has no deadline
 
 
-#: Columns of a delivery file that `items_of` needs.
+#: The columns of a delivery file that `items_of` needs.
 ITEM_COLUMNS = [
     "delivery_id", "arrived_at", "payload", "content_type", "headers", "order_key", "failure", "not_before",
     "published_at",
@@ -61,7 +61,7 @@ ITEM_COLUMNS = [
 class ItemValues:
     """The columns `ITEM_COLUMNS` of adjacent rows as Python values, converted when first needed.
 
-    The pieces of one file share them: to convert eight columns of two rows takes as long as of a hundred rows.
+    The pieces of one file share them: converting the columns of two rows takes as long as of a hundred rows.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -89,8 +89,8 @@ def items_of(
 ) -> Iterator[Item]:
     """Yield the deliveries of a piece that are still to be sent, from the columns `ITEM_COLUMNS` of its rows.
 
-    Rows without payload, and those with an outcome in `done`, are omitted. Requests are numbered by row, from `first`
-    on. `within_seconds` is the target's `deliver_within`.
+    Rows without a payload, and those with an outcome other than `unknown` in `done`, are omitted. Requests are numbered
+    by row, from `first` on. `within_seconds` is the target's `deliver_within`.
     """
     for number, row in enumerate(rows, first):
         delivery_id, arrived_at, payload, content_type, headers, order_key, failure, not_before, published = row
@@ -120,7 +120,7 @@ def items_of(
 
 @dataclass
 class TargetReport:
-    """The result of a target's run; `spent` if it ended because its budget was spent, with work left."""
+    """The result of a target's run; `spent` is True if it ended with work left because its budget was spent."""
 
     rule: str
     target: str
@@ -128,14 +128,14 @@ class TargetReport:
     delivered: int = 0
     dead_lettered: int = 0
     retried: int = 0
-    sent: int = 0  # of them, by this push
+    sent: int = 0  # of `total`, those that this push sent
     held_up: bool = False  # something other than the target prevented the other deliveries from being sent
     spent: bool = False
-    late: bool = False  # it began when more than half of the budget was over
+    late: bool = False  # the run began when more than half of the budget was spent
     gone: bool = False
     responses: int = 0  # attempts that were recorded, with or without a response
-    slow: int = 0  # of them, those that took long
-    no_response: int = 0  # of these, those without a response
+    slow: int = 0  # of `responses`, those that took long
+    no_response: int = 0  # of `slow`, those without a response
     crashed: BaseException | None = None
 
     @property
@@ -162,7 +162,7 @@ def _microseconds(column: pa.ChunkedArray) -> list[Any]:
 
 
 def _objects(column: pa.ChunkedArray) -> list[Any]:
-    """Return a column as Python values, as `to_pylist` does in ten times the time."""
+    """Return a column as Python values, in a tenth of the time of `to_pylist`."""
     if column.null_count == len(column):
         return [None] * len(column)
     if not pa.types.is_timestamp(column.type):
@@ -176,7 +176,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
     return [times[each] for each in micros]
 
 
-#: Statuses that are final. A delivery that is to be retried may block others of its order key.
+#: The final statuses. `retry_scheduled` is not one: such a delivery may block others of its order key.
 _LAST = ("delivered", "dead_lettered")
 
 
@@ -184,8 +184,8 @@ _LAST = ("delivered", "dead_lettered")
 class ReadPiece:
     """The `count` deliveries of a piece, and the number of the first request.
 
-    Each delivery of a chunk has its own number. `make_rows` returns them as a table with `ITEM_COLUMNS`, `make_values`
-    as Python values; each is called only when needed.
+    Each delivery of a chunk has its own number. `make_rows` returns the deliveries as a table with `ITEM_COLUMNS`,
+    `make_values` as Python values; each is called only when needed.
     """
 
     piece: Piece
@@ -223,13 +223,13 @@ def without_final_outcome(
 ) -> tuple[list[ReadPiece], dict[bytes, BestOutcome]]:
     """Return the pieces that have a delivery without a final outcome, and the best outcomes of their deliveries.
 
-    In streaming mode, nearly every delivery of a batch has a response when the batch is closed: those never become
-    Python values.
+    In streaming mode, nearly every delivery of a batch has a response when the batch is closed: the rows of such
+    deliveries never become Python values.
     """
     kept: list[ReadPiece] = []
     done: dict[bytes, BestOutcome] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
-    found = responses.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, as a chunk may have none
+    found = responses.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed: a chunk may have none
     codes, names = codes_of(found["status"])
     is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
     start = 0

@@ -1,4 +1,4 @@
-"""Deliveries that are handled one by one, in any order, and retried by the push itself if the retry is due soon."""
+"""Sends deliveries one by one, in any order; the push itself makes the retries that are due soon."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eventbridge.targets.steps import BlockingCall, Step
 
 
 class SingleDeliveries:
-    """Items of one target. A retry that is due within the budget needs no round trip through the ledger."""
+    """The items of one target; a retry that is due within the budget needs no round trip through the ledger."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.total = len(items)
         self._items = items
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        """Send until every item has a response or must wait, the budget is spent, or the run must end."""
         return Rounds(run, send, self._items).deliver()
 
 
@@ -51,7 +51,7 @@ class Rounds:
         run.in_flight = self._in_flight
 
     def deliver(self) -> Steps[None]:
-        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        """Send until every item has a response or must wait, the budget is spent, or the run must end."""
         run = self._run
         while self._waiting and not self._over():
             ready = self._ready()
@@ -61,7 +61,7 @@ class Rounds:
                 break
         now = self._clock()
         self._defer_paused(now)
-        run.report.held_up |= run.pace.has_limited(now)  # its last tokens were in flight
+        run.report.held_up |= run.pace.has_limited(now)  # also if the last tokens went to requests in flight
         run.report.spent = run.is_nearly_spent(now) and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
@@ -73,7 +73,7 @@ class Rounds:
             self._waiting = defer_paused(self._waiting, paused_until, now, self._policy, run.settings.rows)
 
     def _break_off(self) -> None:
-        """Record requests in flight as sent: the target may have taken them, so they wait until their time-out."""
+        """Record requests in flight as sent: the target may have accepted them, so retries wait for the timeout."""
         for item, started_at in self._in_flight():
             self._decide(item, self._run.interrupted(started_at))
         self._sent_at.clear()
@@ -85,7 +85,7 @@ class Rounds:
         return [(self._of_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
 
     def decide_all(self, items: Iterable[Item], response: Response) -> None:
-        """Decide the outcomes of items from outside this run that share one response."""
+        """Decide the outcomes of items that were sent outside these rounds and share one response."""
         for item in items:
             self._of_index[item.request.index] = item
             self._decide(item, response)
@@ -107,7 +107,7 @@ class Rounds:
         return self._admitted(alive)
 
     def _ends_unsent(self, item: Item, now: datetime) -> bool:
-        """Return whether an item is too late or too old to be sent; then it is dead-lettered."""
+        """Dead-letter an item that is too late or too old to be sent; return whether it was."""
         end = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
         if end is not None:
             self._run.breaker.record_abandoned(item.delivery_id, now)
@@ -170,7 +170,9 @@ class Rounds:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
 
     def _may_send(self, request: Request, left: int) -> bool | None:
-        """Return whether a request may be sent now, None to ask again; `left` requests of the round are unsent."""
+        """Return whether a request may be sent now, None to ask again later; `left` requests of the round are
+        unsent.
+        """
         run = self._run
         if run.is_stopping or run.is_closed or self._clock() >= run.starts_until:
             return False
@@ -198,7 +200,7 @@ class Rounds:
     def _decide(self, item: Item, response: Response) -> None:
         run = self._run
         item.attempts += 1
-        if response.accepted and run.breaker.is_unlimited:  # as nearly all are: the code below would do the same
+        if response.accepted and run.breaker.is_unlimited:  # the usual case, faster than the code below
             run.accept(item, response)
             return
         sample = run.retry_jitter.sample(response)
@@ -223,7 +225,7 @@ class Rounds:
         self._waiting.append(item)
 
     def _sleep(self) -> Steps[bool]:
-        """Wait a little for something to be due; return False if other targets would have to wait too."""
+        """Wait briefly for an item to be due; return False if other targets would have to wait too."""
         now, next_at = self._clock(), self._run.pace.next_at
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if next_at is not None and next_at > now:
@@ -252,10 +254,10 @@ class Rounds:
 class RequestFeed(Sequence[Request]):
     """A sequence of requests; `may_send` can withhold the rest while the first requests are in flight.
 
-    `may_send` is called with the request and the number of requests left, this one included. A target iterates once.
+    `may_send` is called with the request and the number of requests left, including this one. A target iterates once.
     When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did
-    not take were not sent. By index every request is available. None means neither: only a `steps.MultiplexedTarget`
-    can receive it, and asks again later.
+    not take were not sent. When `may_send` returns None, the iteration yields None, and asks again later; only a
+    `steps.MultiplexedTarget` can handle that. Every request is available by index.
     """
 
     def __init__(self, requests: Sequence[Request], may_send: Callable[[Request, int], bool | None]) -> None:

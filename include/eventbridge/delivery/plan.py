@@ -37,10 +37,10 @@ from eventbridge.targets.http.fields import HttpFields
 
 @dataclass(frozen=True)
 class ChunkRuns:
-    """Makes the runs of a chunk from the pieces in `read`; rows decided without a run go to `rows`.
+    """Creates the runs of a chunk from the pieces in `read`; outcomes decided without a run go to `rows`.
 
-    `live` is given for an open batch: a target that has a queue there and is ok gets a live run, which delivers what is
-    in the queue. Of a chunk, the next batch waits for the runs, so that they must find out a slow target.
+    `live` is given for an open batch: a target that has a queue in `live` and is ok gets a live run, which delivers
+    from the queue. Without `live`, the next batch waits for the runs, which must therefore detect a slow target.
     """
 
     runtime: Runtime
@@ -66,7 +66,7 @@ class ChunkRuns:
             if spec is not None:
                 runs += _TargetPlan(self, rule, spec, statuses.get((rule, target)), found, done).runs(on_hold=on_hold)
             elif not on_hold:
-                removed = DeadLettered("rule_removed", f"no rule file names {rule}/{target} any more")
+                removed = DeadLettered("rule_removed", f"no rule file defines {rule}/{target} any more")
                 self.dead_letter(items_in(found, done), removed)
         return runs
 
@@ -77,7 +77,7 @@ class ChunkRuns:
 
     @cached_property
     def overrides(self) -> OperatorOverrides:
-        """What operators set."""
+        """The overrides that operators have set."""
         return self.runtime.ledger.overrides.in_effect()
 
     @cached_property
@@ -100,7 +100,10 @@ class ChunkRuns:
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
 
     def redrive_pace(self) -> Pace | None:
-        """Return the pace of the redrive; its tokens are kept beside those of targets, under an empty rule name."""
+        """Return the pace of the redrive or replay, None if it has no rate.
+
+        The ledger keeps its tokens with those of targets, under an empty rule name.
+        """
         if self.limited is None:
             return None
         name, rate = self.limited
@@ -108,7 +111,7 @@ class ChunkRuns:
 
 
 class _TargetPlan:
-    """The runs of one target of a chunk: of one kind, which depends on the target, its status and the deliveries."""
+    """Plans the runs of one target of a chunk; their kind depends on the target, its status and the deliveries."""
 
     def __init__(
         self,
@@ -122,16 +125,16 @@ class _TargetPlan:
         self._all = chunk_runs
         self._runtime, self._batch = chunk_runs.runtime, chunk_runs.batch
         self._rule, self._spec = rule, spec
-        # deliveries that were pending before the target became a shadow are treated as any
+        # deliveries that were pending before the target became a shadow are treated like any other
         self._is_shadow = spec.shadow_of is not None and self._batch.routes
         self._status = None if self._is_shadow else status
         self._found, self._done = found, done
         self._queue = chunk_runs.live.get((rule, spec.name)) if chunk_runs.live is not None else None
 
     def runs(self, *, on_hold: bool) -> Sequence[TargetRun]:
-        """Return the runs; deliveries that are decided without a run have their rows at once.
+        """Return the runs, and put the rows of deliveries that are decided without a run.
 
-        If `on_hold`, only deliveries that are too late have an outcome, and settlement puts the others on hold.
+        If `on_hold`, only deliveries that are too late get an outcome, and settlement puts the others on hold.
         """
         if on_hold:
             self._in_time(self._items(), in_order=False)
@@ -169,14 +172,14 @@ class _TargetPlan:
     def _spans(self) -> Sequence[TargetRun]:
         spans = spans_of(self._found, self._done)
         if not spans or self._admitted == "none":
-            return []  # without an outcome: settlement makes them pending, or holds them, until they expire
+            return []  # without an outcome: settlement makes the spans pending, or puts them on hold, until they expire
         return [self._run(SpanDeliveries(spans))]
 
     def _unordered(self, items: list[Item]) -> Sequence[TargetRun]:
         if not items:
             return []
         if self._admitted == "none":
-            # the rest keeps no outcome: settlement makes it pending, or holds it
+            # the others get no outcome: settlement makes them pending, or puts them on hold
             self._dead_letter_expired(items)
         elif ready := defer_early(items, self._spec.deliver_between, self._runtime.clock(), self._all.rows):
             return [self._run(SingleDeliveries(ready))]
@@ -208,7 +211,7 @@ class _TargetPlan:
         return kept
 
     def _blocks(self) -> list[Block] | None:
-        """Return the deliveries as blocks; None if each must be handled, or sent, by itself."""
+        """Return the deliveries as blocks; None if each must be handled or sent individually."""
         spec, status = self._spec, self._status
         if self._done or self._takes != "blocks":
             return None
@@ -248,7 +251,7 @@ class _TargetPlan:
             probed=probed,
             disable_after_seconds=self._spec.disable_after_seconds,
             opens=opens,
-            # of a chunk, the next batch waits for the runs, so that they must find out a slow target
+            # the next batch waits for the runs of a chunk, which must therefore detect a slow target
             judges_speed=self._all.live is None and self._batch.kind == "normal" and not self._is_shadow,
         )
 
@@ -308,8 +311,8 @@ def defer_early(
 ) -> list[Item]:
     """Return the deliveries of a target that may be sent now; rows of schema OUTCOME for the others go to `rows`.
 
-    Such a row is not an attempt: it is a retry_scheduled with the time from which the delivery may be sent, or a
-    dead_lettered if that is after its deadline.
+    Such a row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be
+    sent, or `dead_lettered` if that time is after its deadline.
     """
     ready, early = [], []
     for item in items:
@@ -323,20 +326,20 @@ def defer_early(
 
 
 class SharedConnections:
-    """Reads connections for the targets of one push; any thread may ask."""
+    """Reads the connections for the targets of one push, each once; any thread may use it."""
 
     def __init__(self, read: Callable[[str], Connection]) -> None:
         self._read = read
-        # a target reads again after a refusal: a remembered connection would be refused once more
+        # a target reads its connection again after it was refused: a remembered one would be refused again
         self._read_again = read.read_again if isinstance(read, RemembersConnections) else read
         self._known: dict[str, Connection] = {}
 
     def knows(self, connection_id: str | None) -> bool:
-        """Return whether the connection of a target needs no reading."""
+        """Return whether a target's connection has been read already, or the target has none."""
         return connection_id is None or connection_id in self._known
 
     def for_target(self) -> Callable[[str], Connection]:
-        """Return the function by which a target reads its connection: first the shared one, later the current one."""
+        """Return the function with which a target reads its connection: the shared one first, then the current one."""
         asked: set[str] = set()
 
         def connection(connection_id: str) -> Connection:

@@ -37,8 +37,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
-#: How long a finished push waits for its targets to close their connections: all do, except those of an unresolved
-#: host.
+#: How long a finished push waits for its targets to close their connections: long enough for all, except where a host
+#: name is still being resolved.
 _JOIN_SECONDS = 0.5
 
 
@@ -65,15 +65,15 @@ def push(
 ) -> PushReport:
     """Deliver the rest of a chunk, within the push budget, or until `stop` is set.
 
-    The budget begins once the deliveries have been read. If `only` is given, deliveries for other targets than these
-    (rule, target) get no outcome. `of_streaming_task` are the responses in the segments of a streaming task, if they
+    The budget begins once the deliveries have been read. If `only`, a set of (rule, target), is given, deliveries for
+    other targets get no outcome. `of_streaming_task` holds the responses in the segments of a streaming task, if they
     have been read already.
 
-    Does nothing unless the batch is routed and before its deadline. While another push works on the chunk, it waits. A
-    push that lost its claim because its process was suspended stops and records its requests in flight.
+    Does nothing unless the batch is routed and before its deadline. Waits while another push works on the chunk. A push
+    that lost its claim because its process was suspended stops and records its requests in flight.
 
-    Raises the first error that concerns no single delivery (a target that cannot be opened, the store, the ledger),
-    after the other targets are served.
+    Raises the first error that does not concern a single delivery (a target that cannot be opened, the store, the
+    ledger), after the other targets have been served.
     """
     batch = runtime.ledger.batches.get(batch_id)
     now = runtime.clock()
@@ -214,11 +214,11 @@ class _Push:
 
 
 def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
-    """Let a run of new deliveries wait only where no other target of the batch waits for it.
+    """Let a run of new deliveries wait only while no other target of the batch has to wait for it.
 
-    That is if another target of this push is at work, or the batch has no other target. Another push does not count: it
-    may be waiting as well, and the batch would wait for both. In the slow lane each run may wait for as long as its
-    budget lasts.
+    That is so while another target of this push is at work, or if the batch has no other target. Another push does not
+    count: it may be waiting as well, and the batch would wait for both. In other batches than normal ones, each run may
+    wait for as long as its budget lasts.
     """
     if batch.kind != "normal":
         return
@@ -228,14 +228,14 @@ def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[Targe
         own = (run.report.rule, run.report.target)
         if all(targets == {own} for targets in targets_of.values()):
             return True
-        return any(each.progress.is_at_work for each in reversed(runs) if each is not run)  # the last begin last
+        return any(each.progress.is_at_work for each in reversed(runs) if each is not run)  # the last runs begin last
 
     for run in runs:
         run.progress.may_wait = partial(may_wait, run)
 
 
 class PushStop(Stop):
-    """A stop that is also set once another one is; setting this one does not set the other."""
+    """The stop of one push, which is also set once the stop `of_all` pushes is; setting it does not set that one."""
 
     def __init__(self, of_all: Stop) -> None:
         super().__init__()
@@ -246,7 +246,7 @@ class PushStop(Stop):
         return super().is_set() or self._of_all.is_set()
 
     def is_over(self, within_seconds: float = math.inf) -> bool:
-        """Return whether this push no longer waits for responses, by its own stop or that of all pushes."""
+        """Return whether this push no longer waits for responses, because of its own stop or that of all pushes."""
         return super().is_over(within_seconds) or self._of_all.is_over(within_seconds)
 
     def wait(self, timeout: float | None = None) -> bool:

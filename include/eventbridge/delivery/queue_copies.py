@@ -1,7 +1,7 @@
 """Copies of dead letters for the dead letter queues of their targets; each copy is a separate delivery.
 
-A copy is pending, and refers to the row of its dead letter file. Reading the rows of a piece returns a copy like any
-delivery: with its own id, for the queue, and with the dead letter as JSON payload.
+A copy is a pending delivery that refers to a row of a dead letter file. Reading the rows of a piece returns a copy like
+any other delivery: with its own id, the queue as its target, and the dead letter as its JSON payload.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: The reason why a copy becomes pending first; later it is retried like any delivery.
+#: The reason why a new copy is pending; a copy that fails is retried like any other delivery.
 COPY = "dead_letter_queue"
 #: The hold reason of a copy that its queue refused: a dead letter never becomes a dead letter again.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
@@ -46,8 +46,8 @@ def read_deliveries(
 ) -> pa.Table:
     """Return rows of a delivery file or, for a dead letter file, the copies of its rows.
 
-    Columns of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` name the dead letter.
-    For a delivery file the text columns `coded` are dictionary-encoded.
+    The columns are those of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` refer to
+    the dead letter. For a delivery file, the text columns `coded` are dictionary-encoded.
     """
     if not is_dead_letter(file):
         return read_rows(store, file, rows, columns=columns, coded=coded)
@@ -57,7 +57,7 @@ def read_deliveries(
 
 
 def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return the pending rows for a batch's dead letters whose targets have a queue; they are due at once."""
+    """Return the pending rows for a batch's dead letters whose targets have a queue; they are due immediately."""
     rules = runtime.rules_of(batch)
     return [
         pending
@@ -95,7 +95,7 @@ def _of_file(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) ->
         age = rules.rules[rule].destinations[queue_of(target)].retry.maximum_event_age_seconds
         yield PendingDeliveries(
             batch_id=batch.batch_id,
-            settlement=int(file.key),  # each file's own: part of the row's name
+            settlement=int(file.key),  # unique to the file, because it is part of the row's name
             chunk_id=NO_CHUNK,
             runner=rules.rules[rule].runner,
             rule=rule,
@@ -147,7 +147,7 @@ def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a dead letter as JSON values: times as ISO 8601, bytes as text, else as base64 behind `base64:`."""
+    """Return a dead letter as JSON values: times as ISO 8601, bytes as UTF-8 text or else base64 after `base64:`."""
     match value:
         case datetime():
             return value.isoformat()

@@ -1,4 +1,4 @@
-"""Rows of schema OUTCOME, from the runs of a push that receive the responses to the collector that writes them."""
+"""Passes rows of schema OUTCOME from the runs of a push, which receive responses, to the collector that writes them."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
 
 
 def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow]:
-    """Yield the rows of deliveries that one response accepted; `like` is such a row, for any delivery."""
+    """Yield the rows of deliveries that one response accepted; `like` is the row of any one of them."""
     return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
 
 
@@ -136,8 +136,8 @@ def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | N
 class OutcomeRows:
     """Collects the rows of a push's runs; its collector takes them a segment at a time.
 
-    Any thread may put, one takes. A single row wakes no thread: that would cost more than the row. The collector wakes
-    when there are `enough` rows for a segment, or by `wake`.
+    Any thread may put rows, and one thread takes them. A single row does not wake the collector: that would cost more
+    than the row. The collector wakes once there are `enough` rows for a segment, or when `wake` is called.
     """
 
     def __init__(self, enough: int) -> None:
@@ -168,7 +168,7 @@ class OutcomeRows:
             self._woken.set()
 
     def put_table(self, table: pa.Table) -> None:
-        """Add rows that are a table."""
+        """Add the rows of a table."""
         with self._lock:
             self._tables.append(table)
             self._in_tables += table.num_rows
@@ -182,7 +182,7 @@ class OutcomeRows:
         return woken
 
     def take(self) -> tuple[list[pa.Table], list[OutcomeRow]]:
-        """Return the oldest tables and rows, enough for a segment if there are as many; tables are never split."""
+        """Remove and return the oldest tables and rows, up to about a segment; tables are never split."""
         tables: list[pa.Table] = []
         count = 0
         with self._lock:

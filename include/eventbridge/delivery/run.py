@@ -1,4 +1,4 @@
-"""A run: one target's share of a chunk. Targets of a chunk share a process but never delay or fail one another."""
+"""Delivers one target's share of a chunk; targets of a chunk share a process, but never delay or fail one another."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 #: The maximum sleep of a run that waits for a due retry, if nothing wakes it.
 SLEEP_SECONDS = 0.2
-#: How long a run waits for its next retry with nothing else to do, if other targets of the batch are at work anyway. A
-#: longer wait is left to the slow lane: here it would delay the commit of the whole batch.
+#: The maximum time that a run with nothing else to do waits for its next retry, while other targets of the batch are at
+#: work anyway. A later retry is left to a retry batch: waiting for it would delay the commit of the whole batch.
 LINGER_SECONDS: Final = 2.0
 
 
@@ -48,12 +48,13 @@ LINGER_SECONDS: Final = 2.0
 class RunSettings:
     """The settings of a run.
 
-    In the `slow_lane`, no other target waits for the run, so it waits for its target's next token as long as the budget
-    lasts; else only as long as for a retry. If it `follows_others`, findings of other pushes about its target end it.
-    If it `uses_transfer_slot`, its target is expected to share an event loop. If it `opens_at_once`, opening the target
-    waits for nothing. For a `shadow`, every response settles its delivery and does not count for the breaker.
-    `timeout_seconds` is the maximum time of a response, `in_flight` the maximum of deliveries in flight, and
-    `rate_of_file` the rate in the rule file.
+    `slow_lane` is True in every batch that is not normal: no other target waits for the run, so it waits for its
+    target's next token for as long as its budget lasts, and otherwise only as long as for a retry. With
+    `follows_others`, findings of other pushes about the target end the run. With `uses_transfer_slot`, the target is
+    expected to share an event loop. `opens_at_once` returns whether opening the target waits for nothing. For a
+    `shadow`, every response settles its delivery and does not count for the breaker. `timeout_seconds` is the maximum
+    time of a response, `in_flight` the maximum number of deliveries in flight, and `rate_of_file` the rate in the rule
+    file.
     """
 
     rule: str
@@ -79,7 +80,7 @@ class RunSettings:
 
     @cached_property
     def terms(self) -> RetryTerms:
-        """The policy of retries."""
+        """What decides on retries: the target's policy, timeout and window, and the longest wait it may ask for."""
         return RetryTerms(self.policy, self.timeout_seconds, self.window, self.retry_after_max)
 
 
@@ -89,14 +90,15 @@ class Deliveries(Protocol):
     total: int
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all have a response or must wait, the budget is spent, or the run must end."""
+        """Send until every delivery has a response or must wait, the budget is spent, or the run must end."""
 
 
 class TargetRun:
-    """Delivers to one target until all have a response, the budget is spent, its breaker opens, or `stop` is set.
+    """Delivers to one target until every delivery has a response, the budget is spent, its breaker opens, or `stop` is
+    set.
 
-    Rows of schema OUTCOME go to `rows`, only once the target has flushed the deliveries that they report. `queue`: the
-    run is live, and its deliveries come through the queue.
+    Rows of schema OUTCOME go to `rows` only once the target has flushed the deliveries that they report. With a
+    `queue`, the run is live, and its deliveries come through the queue.
     """
 
     def __init__(self, settings: RunSettings, deliveries: Deliveries, queue: LiveQueue | None = None) -> None:
@@ -113,9 +115,9 @@ class TargetRun:
         self.until = settings.until
         self._budget = settings.until - settings.clock()
         self._deliveries = deliveries
-        self.in_flight: Callable[[], Sequence[tuple[Item, datetime]]] = tuple  # and when each was sent
+        self.in_flight: Callable[[], Sequence[tuple[Item, datetime]]] = tuple  # items, and when each was sent
         self._slow_after = slow_after(settings.timeout_seconds, self._budget.total_seconds())
-        #: Called in the run's thread; those of the engine that started it.
+        #: Called in the run's thread; set by the engine that starts the run.
         self.on_begin: Callable[[TargetRun], None] = lambda _: None
         self.on_end: Callable[[TargetRun], None] = lambda _: None
         self._halted = self._wound_down = False
@@ -123,7 +125,7 @@ class TargetRun:
         self._ended = False
 
     def tally(self) -> Tally | None:
-        """Return the breaker's report at the end of the run; without an end if the run crashed or never began."""
+        """Return the breaker's report; its `ended` is None if the run has not ended, crashed, or is for a shadow."""
         ended = self._ended and self.report.crashed is None and not self.settings.shadow
         return self.breaker.take(self._how_it_ended() if ended else None)
 
@@ -142,7 +144,7 @@ class TargetRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether it was started and has put its last row."""
+        """Whether the run has ended and put its last row."""
         return self._ended
 
     def halt(self) -> None:
@@ -183,10 +185,10 @@ class TargetRun:
         return self.is_stopping or self.is_closed or now >= self.until
 
     def admits(self, now: datetime, wanted: int, *, fresh: bool) -> bool:
-        """Return whether one more delivery may be sent now, and take its token; `wanted` tokens would be taken in all.
+        """Return whether one more delivery may be sent now, and take its token; `wanted` tokens are needed in all.
 
-        It is `fresh` if this run has not tried it. A retry is sent even if the breaker has no capacity, which it waits
-        for.
+        A delivery is `fresh` if this run has not tried it. A retry is sent even if the breaker has no capacity, because
+        the breaker waits for its result.
         """
         if self.breaker.is_unlimited and self.pace.is_unlimited:
             return True
@@ -199,15 +201,15 @@ class TargetRun:
         return now >= self.starts_until - timedelta(seconds=SLEEP_SECONDS)
 
     def soon(self, now: datetime) -> datetime:
-        """Return the time before which a retry must be due for this run to make it; later ones go to the slow lane."""
+        """Return the time before which a retry must be due for this run to make it; a retry batch makes later ones."""
         return min(self.until, now + timedelta(seconds=LINGER_SECONDS))
 
     def waits_for_token(self, at: datetime, now: datetime) -> bool:
-        """Return whether to wait for a token that comes at `at`: in the slow lane, as long as the budget lasts."""
+        """Return whether to wait for a token that comes at `at`: outside normal batches, while the budget lasts."""
         return at < (self.until if self.settings.slow_lane else self.soon(now))
 
     def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
-        """Wait a little for something to be due; return False at once if other targets would have to wait too."""
+        """Wait briefly for something to be due; return False immediately if other targets would have to wait too."""
         return self.progress.sleep(min(seconds, SLEEP_SECONDS))
 
     def run(self) -> None:
@@ -276,10 +278,11 @@ class TargetRun:
     def judge(
         self, delivery_id: bytes, response: Response, *, attempts: int, at: JitterSample, again: bool = False
     ) -> None:
-        """Store the pause that a response asks for, and report it to the breaker; `again` if this run will retry.
+        """Apply the pause that a response asks for, and report the response to the breaker; `again` if this run will
+        retry.
 
-        A response to a request that was in flight when the target asked for a pause does not count against it again: it
-        asked once, for all of them.
+        While the target is paused, a response that asks for a pause does not count against it again: the target asked
+        once, for all requests in flight.
         """
         until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
         if until is not None:
@@ -313,14 +316,14 @@ class TargetRun:
         return Response(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
 
     def record_in_flight(self) -> None:
-        """Record requests in flight as sent, for a thread that continues although its push is stopped."""
+        """Record requests in flight as sent, on behalf of a thread that still runs although its push has stopped."""
         for item, started_at in self.in_flight() if not self._ended else ():
             response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
             outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)
             self.settings.rows.put(outcome_row(tried, outcome, response))
 
     def accept(self, item: Item, response: Response) -> None:
-        """Do as `write` does for an accepted delivery, and report it to the breaker, which is unlimited."""
+        """Write an accepted delivery as `write` does, and report it to the breaker, which must be unlimited."""
         self.breaker.record_accepted(1, self.clock())
         self.note_duration(response)
         self.report.delivered += 1
@@ -329,7 +332,7 @@ class TargetRun:
     def write(self, item: Item, outcome: Outcome, response: Response | None) -> None:
         """Put the row for an outcome, and count it; `response` is None if there was no attempt."""
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
-            outcome = DELIVERED  # done; the row contains the response
+            outcome = DELIVERED  # a shadow's failure has no effect; the row has the response
         if response is not None:
             self.note_duration(response)
         if outcome is DELIVERED:
@@ -345,21 +348,21 @@ class TargetRun:
 
 @dataclass(frozen=True)
 class Send:
-    """An open target, and the transfer slot to send from, None if this thread sends."""
+    """An open target, and the transfer slot to send with; None if this thread sends."""
 
     target: Target
     slot: TransferSlot | None
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[Step, None, None]:
-        """Send requests, by `MultiplexedTarget.steps` if there is a transfer slot, else by `Target.deliver`."""
+        """Send requests, with `MultiplexedTarget.steps` if there is a transfer slot, else with `Target.deliver`."""
         if self.slot is None:
             return self.target.deliver(requests, until)
-        assert is_multiplexed(self.target), "nobody else gets a transfer slot"
+        assert is_multiplexed(self.target), "only multiplexed targets get a transfer slot"
         return self.target.steps(requests, until, self.slot)
 
 
 class Progress:
-    """When a run ended, whether it waits, and how long its responses took.
+    """The progress of a run: when it ended, whether it waits, and how long its responses took.
 
     If `may_always_wait`, it may always wait for something to be due; else `may_wait` decides. The thread of the run
     writes everything except `may_wait`, which belongs to the push.
@@ -369,7 +372,7 @@ class Progress:
         self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
         self.ended_at: datetime | None = None
-        self.leaves_retries = False  # the slow lane makes the retries that fall due soon, and judges the target by them
+        self.leaves_retries = False  # a retry batch makes retries that are due soon, and judges by them
         self.response_seconds = 0.0
         self._longest_seconds = 0.0
         self._may_always_wait = may_always_wait
@@ -390,7 +393,7 @@ class Progress:
         return is_longest
 
     def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
-        """Wait until something may be due, or `wake`; return False at once if other targets would have to wait too."""
+        """Wait for `seconds` or a call of `wake`; return False immediately if other targets would have to wait too."""
         self._is_waiting = True  # first: from now on `wake` has an effect
         self.leaves_retries = not (self._may_always_wait or self.may_wait())
         if self.leaves_retries:

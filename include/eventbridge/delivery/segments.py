@@ -41,7 +41,8 @@ log = logging.getLogger(__name__)
 #: Prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
 _OF_STREAMING_TASK = "streaming-"
 
-#: Segments are read as a whole: one row group costs half as much as four.
+#: The maximum number of rows in a row group. Segments are read as a whole, and one row group costs half as much as
+#: four.
 _GROUP_ROWS = 20_000
 
 
@@ -72,7 +73,7 @@ def write_open_segment(
 ) -> bool:
     """Make outcome rows of an open batch durable, and record them with its offsets; return False if the batch is lost.
 
-    Without rows, only the offsets are recorded. `cpu`: CPU microseconds that the rows took.
+    Without rows, only the offsets are recorded. `cpu` is the CPU time that the rows took, in microseconds.
     """
     segment = None
     if rows.num_rows:
@@ -84,7 +85,7 @@ def write_open_segment(
 
 
 def _spent(rows: pa.Table, cpu: int) -> Spent | None:
-    """Return the CPU time of rows, and their numbers by target."""
+    """Return the CPU time of rows and the number of rows by target; None if no CPU time was measured."""
     if not cpu:
         return None
     counts = rows.group_by(["rule", "target"]).aggregate([([], "count_all")]).to_pylist()
@@ -97,8 +98,8 @@ def write_segment(
     """Make outcome rows durable and record them under a claim; return False if the claim is lost.
 
     Rows of a lost claim count as well, as long as the batch is not settled, because they record what was sent. The file
-    comes first, its record second: a segment counts if and only if the ledger names it. `cpu`: CPU microseconds that
-    the rows took.
+    is written first and recorded second: a segment counts if and only if the ledger lists it. `cpu` is the CPU time
+    that the rows took, in microseconds.
     """
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
     write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
@@ -114,11 +115,11 @@ def write_segment(
 
 
 def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:
-    """Return the recorded segments of a batch, in order of their keys, or those that may have deliveries of some
-    chunks.
+    """Return the recorded segments of a batch in the order of their keys; with `chunk_ids`, only those that may have
+    deliveries of these chunks.
 
-    Ask for several chunks at once: a segment of a streaming task may have deliveries of any chunk, and is returned
-    once.
+    Pass several chunks in one call: a segment of a streaming task may have deliveries of any chunk, and is returned
+    once per call.
     """
     files = runtime.ledger.files.of_batch(batch_id, "outcome")
     if chunk_ids is None:
@@ -133,14 +134,14 @@ def responses_in(runtime: Runtime, files: Iterable[BatchFile]) -> Responses:
 
 
 def best_outcomes(rows: pa.Table) -> dict[bytes, BestOutcome]:
-    """Return the best outcome by delivery id, of rows of responses; rows without a delivery id are left out."""
+    """Return the best outcomes in rows of responses, by delivery id; rows without a delivery id are omitted."""
     return {
         row.pop("delivery_id"): BestOutcome(**row)
         for row in rows.filter(pc.field("delivery_id").is_valid()).to_pylist()
     }
 
 
-#: Columns of an outcome row that settle a delivery; the response's text is only read for dead letters.
+#: The columns of an outcome row that decide on a delivery; the response's text is read only for dead letters.
 _COLUMNS = [
     "delivery_id", "attempt", "sent", "started_at", "duration_ms", "outcome", "due_at", "reason", "error_class",
     "error", "code",
@@ -156,9 +157,9 @@ _Half = npt.NDArray[np.uint64]
 class Responses:
     """The best outcome of each delivery in some segments: by rank, then by the latest attempt.
 
-    `rows` are all rows of the segments, and `best` has the index of one for each delivery, sorted by id. Columns are
-    `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in the best row: the highest
-    number seen), `due_at`, `reason`, `detail` and `responded_at`.
+    `rows` are all rows of the segments, and `best` has the index of the best row of each delivery, sorted by id. The
+    columns are `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in the best row:
+    the highest number seen), `due_at`, `reason`, `detail` and `responded_at`.
     """
 
     rows: pa.Table
@@ -172,12 +173,12 @@ class Responses:
         return self.rows.take(column_of(self.best, pa.int64()))
 
     def of(self, ids: Ids) -> pa.Table:
-        """Return the rows of deliveries, in their order; all columns are null for one that no segment has."""
+        """Return the best rows of deliveries, in the order of `ids`; all columns are null if no segment has one."""
         first, second = _halves(ids)
         order = np.argsort(first)  # sorted lookups take a fifth of the time
         at = np.empty(len(first), np.int64)
         at[order] = np.searchsorted(self.first, first[order])
-        while True:  # for ids that share a half, practically never more than one
+        while True:  # repeats only for ids that share their first half: in practice, never
             other = at < len(self.first)
             other[other] = (self.first[at[other]] == first[other]) & (self.second[at[other]] != second[other])
             if not other.any():
@@ -204,7 +205,7 @@ def read_responses(store: Store, paths: Iterable[str]) -> Responses:
 
 
 def _best(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
-    """Return the best row of each delivery, sorted by id, and all attempts, raised to the highest in the best rows."""
+    """Return the best row of each delivery, sorted by id, and the attempts of all rows, in best rows the highest."""
     codes, reasons = codes_of(rows["reason"])
     in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # null, NO_CODE, sorts like ""
     attempts = numbers_of(rows["attempts"])
@@ -242,7 +243,7 @@ def _rows(table: pa.Table) -> pa.Table:
 
 
 def _details(table: pa.Table) -> pa.DictionaryArray:
-    """Return the detail of each response; computed once for equal ones."""
+    """Return the detail of each response; it is computed once for equal responses."""
     classes, class_names = codes_of(table["error_class"])
     errors, error_texts = codes_of(table["error"])
     status = numbers_of(table["code"])

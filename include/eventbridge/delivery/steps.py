@@ -1,4 +1,4 @@
-"""The waits of a target's run between two sends, so that its own thread or a shared one can run it."""
+"""Says what a target's run waits for between two sends, so that a thread of its own or a shared loop can execute it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.targets.steps import BlockingCall
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Continue after `seconds`, or when `woken` is set."""
+    """A wait of `seconds`, or until `woken` is set."""
 
     seconds: float
     woken: threading.Event
@@ -23,11 +23,11 @@ class Sleep:
 
 @dataclass(frozen=True, slots=True)
 class OwnThread:
-    """Continue in a separate thread, because the next step blocks its thread."""
+    """A request to continue in a separate thread, because the next step blocks its thread."""
 
 
 class SharedFlush:
-    """A flush that may wait for those of other targets on its `disk`, to be made together."""
+    """A flush that may wait for the flushes of other targets on its `disk`, so that all are made together."""
 
     __slots__ = ("_error", "_lost", "_target", "disk")
 
@@ -68,7 +68,7 @@ Steps = Generator[Wait, None, Result]
 
 
 def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlush | None:
-    """Run to the end in this thread; with `shares`, until a flush is needed, which is returned."""
+    """Run `steps` to the end in this thread; with `shares`, stop at a shared flush and return it."""
     for step in steps:
         if isinstance(step, Sleep):
             step.woken.wait(step.seconds)
@@ -79,21 +79,21 @@ def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlus
     return None
 
 
-#: Maximum time that a response waits for its flush, checked when the next response comes.
+#: The maximum time that a response waits for its flush; checked only when the next response comes.
 _SECONDS = 1.0
-#: A flush of more responses is not shared: no other target should have to wait for it.
+#: The maximum number of responses in a shared flush: no other target should have to wait for a larger one.
 _MAX_SHARED = 1_000
 
 
 def must_flush(target: Target, waiting: int, first: Response, last: Response) -> bool:
-    """Return whether a flush is due, by the number and the age of the responses that wait for it."""
+    """Return whether a flush is due, given the number and the age of the responses that wait for it."""
     if waiting >= target.flush_every:
         return True
     return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _SECONDS
 
 
 def flush(target: Target) -> str | None:
-    """Make everything that a target responded to durable; return the error if something was lost."""
+    """Make everything durable that a target has accepted; return the error if something was lost."""
     try:
         target.flush()
     except InfrastructureError as error:
@@ -102,7 +102,7 @@ def flush(target: Target) -> str | None:
 
 
 def flush_in_turn(target: Target, responses: int) -> Steps[str | None]:
-    """Flush for `responses` responses; the flush may wait for other targets on the same disk."""
+    """Flush a target after `responses` responses; the flush may wait for other targets on the same disk."""
     if responses > _MAX_SHARED or not shares_flush(target) or target.disk is None:
         return flush(target)
     shared = SharedFlush(target)

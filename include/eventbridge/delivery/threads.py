@@ -1,4 +1,4 @@
-"""A pool of threads for blocking jobs: as many as help, up to a limit, and none that idles.
+"""A pool of threads for blocking jobs: it has as many threads as help, up to a limit, and no idle ones.
 
 Targets on one disk wait briefly for each other, so that one sync of the disk serves all.
 """
@@ -17,12 +17,12 @@ from eventbridge.delivery.steps import SharedFlush, Steps, run_to_completion
 
 Job = Callable[[], object]
 
-#: Maximum targets of a chunk or an open batch that block a thread and are delivered to at a time; the others wait.
+#: The maximum number of targets of a chunk or an open batch that block a thread at a time; the others wait.
 THREADS_AT_ONCE: Final = 64
 
 #: How often to check whether more threads would help.
 _POLL_SECONDS = 0.05
-#: Jobs that take longer than this mostly wait, so that more threads complete more of them.
+#: A job that takes longer than this mostly waits, so that more threads complete more jobs.
 _JOB_SECONDS = 0.006
 
 
@@ -37,11 +37,11 @@ class SpareWork(Protocol):
 
 
 class Threads:
-    """Runs jobs in order, at most `most` at a time; a job raises nothing.
+    """Runs jobs in order, at most `most` at a time; a job must not raise.
 
-    It begins with `first` threads, or with all if that is None, because busy threads take the interpreter from each
-    other at every system call; `poll` adds threads if they mostly wait. A thread without a job does the `spare` work.
-    The threads do not keep the process from exiting, because a call may hang forever.
+    It begins with at most `first` threads (None: `most`), because busy threads take the interpreter from each other at
+    every system call; `poll` adds threads if they mostly wait. A thread without a job does the `spare` work. The
+    threads do not keep the process from exiting, because a call may hang forever.
     """
 
     def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareWork | None = None) -> None:
@@ -112,14 +112,14 @@ class Threads:
             return None
 
 
-#: Maximum targets that are flushed together; each keeps a file open during the flush.
+#: The number of waiting runs at which a job's thread flushes; each run keeps a file open until it is flushed.
 _TOGETHER = 128
-#: Runs that have waited this long are flushed, even if they are few.
+#: How long runs may wait before a job's thread flushes them, even if they are few.
 _SECONDS = 0.25
 
 
 class SharedFlushes:
-    """Runs targets in the threads that call their jobs; runs that have written wait here for their flush.
+    """Executes runs in the threads that call their jobs; runs that have written wait here for their flush.
 
     It is the `spare` work of `Threads`: a thread flushes when enough runs wait, and when it has nothing else to do. A
     disk that hangs blocks its targets and one thread.

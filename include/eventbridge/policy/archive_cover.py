@@ -1,4 +1,4 @@
-"""Chooses the offsets of archive files that a replay takes if several runners landed the same events of a bus."""
+"""Chooses which offsets a replay takes from which archive file if several runners landed the same events of a bus."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Span = tuple[int, int]
 
 
 def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFile, tuple[Span, ...]]]:
-    """Return the files that hold every event once, in order of partition and offset, and the offsets to take from each.
+    """Return the files, in order of partition and offset, and the offsets to take from each so that every event comes
+    once.
 
     Files that `runner` landed come first; files of other runners add the events that its own files lack. A file that
     adds no event is omitted.

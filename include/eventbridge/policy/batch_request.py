@@ -1,7 +1,7 @@
 """Batch requests: decides which deliveries of a target are sent together, and interprets the response for each. Pure.
 
-A malformed response is ignored and never guessed at: a delivery that was accepted and is sent again carries its id,
-but one that is wrongly counted as delivered is lost.
+A malformed response is never guessed at; its deliveries are sent again. A target can recognise a repeated delivery by
+its id, but a delivery that is wrongly counted as delivered is lost.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ _UTF8 = re.compile(r'charset="?utf-?8"?', re.IGNORECASE)
 #: The members of a response's body with the result of each delivery. No other body of a 2xx matters.
 RESULTS: Final = "delivery_results"
 INDEX: Final = "acknowledge_index"
-#: Statuses that one delivery, or the size, may cause: a batch request that gets one is sent again in halves.
+#: The status codes that a single delivery, or the size, may cause: a batch request that gets one is sent again in
+#: halves.
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-#: The error of an item in place of the target's text, which may quote the event: readers without the scope for payloads
-#: get errors, but no recorded responses.
+#: The error of an item instead of the target's text, which may quote the event: users without the scope for payloads
+#: see errors, but no recorded responses.
 _SAYS_WHY = "the recorded response has the target's error text"
 
 
 @dataclass(frozen=True)
 class Limits:
-    """The maximum deliveries and bytes of a batch request; a single delivery may be larger."""
+    """The maximum number of deliveries and of bytes in a batch request; a single delivery may be larger."""
 
     count: int
     size_bytes: int
 
 
 class Candidate(NamedTuple):
-    """A next delivery: with `kind` None it is sent alone; `most` limits the size of its batch request."""
+    """A delivery to send next: alone if `kind` is None, else in a batch request of at most `most` deliveries."""
 
     kind: Kind | None
     size_bytes: int
@@ -52,7 +53,7 @@ class Candidate(NamedTuple):
 
 
 def kind_of(content_type: str) -> Kind | None:
-    """Return the kind of item that a conforming payload of this content type is, None if it is no item.
+    """Return which kind of item a conforming payload of this content type is; None if it cannot be an item.
 
     Parameters other than `charset=utf-8` would be lost in the array's content type: a delivery with such parameters is
     sent alone.
@@ -88,7 +89,8 @@ def together(candidates: Iterable[Candidate], limits: Limits) -> int:
 def after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int) -> Limits:
     """Return the limits after a batch request of `count` deliveries and a body of `size_bytes` was refused with `code`.
 
-    413: the next requests have at most half the bytes; 431 (too many ids for a header): half the deliveries.
+    After 413, the next requests have at most half the bytes; after 431 (too many ids for a header), half the
+    deliveries.
     """
     if count > 1 and code == 413:
         return Limits(limits.count, min(limits.size_bytes, size_bytes // 2))
@@ -98,7 +100,7 @@ def after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int)
 
 
 def joined(payloads: Sequence[bytes]) -> bytes:
-    """Return JSON values as one JSON array, each byte for byte."""
+    """Return one JSON array of JSON values, whose bytes are not changed."""
     return b"[" + b",".join(payloads) + b"]"
 
 
@@ -133,7 +135,7 @@ class Reading(NamedTuple):
     """The response to each delivery of a batch request, in order.
 
     A response is None if the target has not processed the delivery, which is then sent again as if for the first time.
-    `most` limits the size of the target's next batch request; None for no limit.
+    `most` is the maximum number of deliveries in the target's next batch request; None for no limit.
     """
 
     responses: tuple[Response | None, ...]
@@ -141,14 +143,14 @@ class Reading(NamedTuple):
 
 
 class _Unclear(Exception):
-    """The body has no known form; the message has the reason."""
+    """The body has no known form; the message says why."""
 
 
 def read_response(response: Response, content: ResponseContent, ids: Sequence[str]) -> Reading:
-    """Return the meaning of a response for the deliveries of a batch request, with `ids` in their order.
+    """Return what a response means for each delivery of a batch request; `ids` are their ids, in order.
 
-    2xx: it applies to all, unless its body has results or an acknowledge index. Any other response applies to each of
-    them; but with a status that one of several may cause, all of them are sent again in halves.
+    A 2xx response applies to all deliveries, unless its body has results or an acknowledge index. Any other response
+    applies to all as well, except that several deliveries are sent again in halves after a status of `DIVISIBLE`.
     """
     count = len(ids)
     if not response.accepted:
@@ -178,17 +180,17 @@ def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any
         try:
             value = json.loads(content.body.decode(), parse_constant=_no_number, object_pairs_hook=_no_twins)
         except (ValueError, RecursionError):
-            raise _Unclear("it must be JSON, but is not JSON or is truncated") from None
+            raise _Unclear("it must be JSON, but it is not, or it is truncated") from None
     if isinstance(value, dict) and (RESULTS in value or INDEX in value):
         return value
     if code == 207:
-        raise _Unclear(f"207 promises results, and it has neither {RESULTS} nor {INDEX}")
+        raise _Unclear(f"status 207 promises results, but the body has neither {RESULTS} nor {INDEX}")
     return None
 
 
 def _by_index(response: Response, content: ResponseContent, index: Any, count: int) -> tuple[Response | None, ...]:
     if type(index) is not int or not 0 <= index <= count:
-        raise _Unclear(f"{INDEX} is a whole number from 0 to {count}, the number of deliveries")
+        raise _Unclear(f"{INDEX} must be a whole number from 0 to {count}, the number of deliveries")
     if index == count:
         return (response,) * count
     refused = _refused(response, content, "NotAcknowledged", f"the target acknowledged {index} of {count}")
@@ -199,28 +201,28 @@ def _by_index(response: Response, content: ResponseContent, index: Any, count: i
 
 def _by_results(response: Response, content: ResponseContent, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
     if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
-        raise _Unclear(f"{RESULTS} is a list of objects, one for each delivery")
+        raise _Unclear(f"{RESULTS} must be a list of objects, one for each delivery")
     named = sum("id" in each for each in results)
     if named not in (0, len(results)):
         raise _Unclear(f"{named} of {len(results)} results have an id: all or none must have one")
     responses = [_of_result(response, content, each) for each in results]
     if not named:
         if len(responses) != len(ids):
-            raise _Unclear(f"it has {len(responses)} results for {len(ids)} deliveries")
+            raise _Unclear(f"the number of results is {len(responses)}, the number of deliveries {len(ids)}")
         return tuple(responses)
     by_id = {str(each["id"]).lower(): its for each, its in zip(results, responses, strict=True)}
     if len(by_id) < len(results):
         raise _Unclear("a delivery has two results")
     if by_id.keys() - {each.lower() for each in ids}:
         raise _Unclear("a result has an id that no delivery of this request has")
-    missing = _refused(response, content, "NotAcknowledged", "the results do not name it")
+    missing = _refused(response, content, "NotAcknowledged", "the results do not include this delivery")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
 
 def _of_result(response: Response, content: ResponseContent, result: dict[str, Any]) -> Response:
     status, error, wait = result.get("status"), result.get("error"), result.get("retry_after")
     if type(status) is not int or not 200 <= status <= 599:
-        raise _Unclear("each result has a status, a whole number from 200 to 599")
+        raise _Unclear("each result must have a status, a whole number from 200 to 599")
     return response._replace(
         accepted=status < 300,
         code=status,

@@ -13,24 +13,24 @@ from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
 from eventbridge.rules.types import ChunkSize
 
-#: The maximum events of a replay or redrive batch: its planner holds them in memory, unlike listen.
+#: The maximum number of events in a replay or redrive batch, and of their bytes: its planner, unlike listen, holds the
+#: events in memory.
 MAX_EVENTS_IN_MEMORY = 50_000
 MAX_BYTES_IN_MEMORY = 64 << 20
-#: The maximum events of a runner's first batch, and the minimum to which a slow runner's batches shrink.
+#: The maximum number of events in a runner's first batch, and the minimum to which a slow runner's batches shrink.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-#: The maximum factor by which the next batch grows, and the maximum factor in a backlog. The fixed cost of a batch is
-#: part of its time, so a small batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead
-#: of five.
+#: The maximum factor by which the next batch grows, normally and in a backlog. The fixed cost of a batch is part of its
+#: time, so a small batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
 _GROWTH, _BACKLOG_GROWTH = 4, 8
 #: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
-#: have waited longer, and each batch has a fixed cost of some seconds.
+#: have waited longer, and each batch has a fixed cost of a few seconds.
 _BACKLOG_TIMES = 2.0
 Each = TypeVar("Each")
 
 
 class Waiting(NamedTuple):
-    """The state of one partition for a group: next offset `start`, first offset still in the log, and the end."""
+    """The state of a partition for a consumer group: next offset `start`, first offset still in the log, and end."""
 
     partition: Partition
     start: int
@@ -39,7 +39,7 @@ class Waiting(NamedTuple):
 
     @property
     def readable_from(self) -> int:
-        """Return the first offset that can still be read; offsets before it are a gap."""
+        """The first offset that can still be read; offsets before it are a gap."""
         return min(max(self.start, self.earliest), self.end)
 
 
@@ -52,16 +52,17 @@ class Take(NamedTuple):
 
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
-    """Return how many events to take from each partition: at most `max_events` in total, in equal shares of the topics,
-    then of their partitions.
+    """Return which offsets to take from each partition: at most `max_events` in total, shared equally among the topics,
+    then among the partitions of each.
 
-    `weights`: a topic of weight 3 gives three times as much as one of weight 1, the default. An unused part of a share
-    goes to the others, so that `max_events` are taken if that many exist. So a quiet topic does not wait for the
-    backlog of another. A partition with events gives at least one, if `max_events` suffices. Offsets that a log no
-    longer holds do not count; they are included and recorded as a gap. Partitions without events are omitted.
+    With `weights`, a topic of weight 3 gives three times as much as one of weight 1, the default. A quiet topic
+    therefore does not wait for the backlog of another. An unused part of a share goes to the others, so that
+    `max_events` are taken if that many exist. A partition with events gives at least one, if `max_events` suffices.
+    Offsets that the log no longer holds do not count; they are included, to be recorded as a gap. Partitions without
+    events are omitted.
     """
-    # The remainder goes to the first: another partition each time, or the last partitions would get nothing in small
-    # batches.
+    # The remainder goes to the first partitions, which change from batch to batch: otherwise, the last ones would get
+    # nothing in small batches.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
     available = [partition.end - partition.readable_from for partition in waiting]
@@ -99,12 +100,12 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
 
 
 def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
-    """Return how many events a batch may take to last `target_seconds`, given that one of `events` took `seconds`.
+    """Return how many events a batch may take to last `target_seconds`, given that a batch of `events` took `seconds`.
 
     In a `backlog` (in events) that takes longer, it may last up to twice as long. From one batch to the next, the
     number grows at most four times (eight times in a backlog) and shrinks at most to half. The result is None if that
     batch allows no conclusion, because it was not full and was quick enough. A slow batch of few events means that
-    tasks start slowly: as few events again would let a backlog grow for ever.
+    tasks start slowly: taking as few events again would let a backlog grow forever.
     """
     is_slow = seconds > target_seconds
     if not events or not (is_full or is_slow):
@@ -127,7 +128,7 @@ class Part(NamedTuple):
 
 
 def part_of_chunks(total: ChunkTotal, small: ChunkSize) -> Part:
-    """Return the deliveries of a batch that are handed out to a pool, and how many full chunks they are.
+    """Return the deliveries of a batch that are handed out to a pool, and how many full chunks they make.
 
     If there are several chunks, they count as full: each except the last has no room for the next piece. A single chunk
     counts as no more than if each of its targets had small chunks, because its other content is not examined.
@@ -177,7 +178,7 @@ def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) ->
 
 
 def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
-    """Return the share of `room` for each: never more than its demand, and equal shares for equal demands.
+    """Return the share of `room` for each demand: never more than the demand, and equal shares for equal demands.
 
     With `weights`, whole numbers of at least 1, twice the weight gets twice the share. The remainder goes to the first
     demands, one each.

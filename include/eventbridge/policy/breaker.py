@@ -20,7 +20,7 @@ FAILED_SHARE = 0.7
 OPEN = timedelta(seconds=30)
 #: The breaker closes after this many good probes.
 GOOD_PROBES = 5
-#: How long the target's rate is ramped after the breaker closes.
+#: How long the target's sending rate rises gradually after the breaker closes.
 RAMP = timedelta(seconds=30)
 #: A target is slow if this share of LEAST_ATTEMPTS or more attempts within the window was slow.
 SLOW_SHARE = 0.5
@@ -42,7 +42,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a target's push: it settled `settled` of the `allowed` deliveries, those that only the target could
+    """How a push to a target ended: it settled `settled` of `allowed` deliveries, those that only the target could
     delay.
 
     It is `spent` if the target's responses took at least half of the budget, and the budget ended before the work did.
@@ -69,9 +69,10 @@ class Ended:
 class Tally:
     """The report of a push on one target: attempts by second since 1970, probes in order, and how it ended.
 
-    A target that failed for `disable_after_seconds` is disabled, never if that is None. If `opens` is False, failures
-    do not open its breaker (of an ordered target, whose deliveries wait by key). `paused_until` is the end of the pause
-    that it asked for. `no_response`: the number of requests with new deliveries that had no response at all.
+    A target that has failed for `disable_after_seconds` is disabled; None means never. If `opens` is False, failures do
+    not open its breaker: an ordered target has none, because its deliveries wait by key. `paused_until` is the end of
+    the pause that the target asked for. `no_response` is the number of requests with new deliveries that had no
+    response at all.
     """
 
     rule: str
@@ -146,7 +147,7 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
     for good in tally.probes:
         status = _probed(status, now) if good else _reopened(status, now)
-    # not one that has just recovered: the window is from before
+    # not for a target that has just recovered: the attempts in the window are from before
     if tally.opens and (was_ok or status.slow) and trips(window):
         reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
         status = _degraded(status, reason, now, now + OPEN)
@@ -173,7 +174,7 @@ def disabled(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
 
 
 def recovered(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
-    """Return the status of a recovered target, whose rate is ramped."""
+    """Return the status of a recovered target, whose sending rate rises gradually."""
     return replace(
         status, state="ok", reason=reason, since=now, until=now + RAMP, good=0, slow=False, failing_since=None
     )
@@ -233,7 +234,7 @@ def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
         return replace(status, until=now) if status.state == "half-open" else status  # the next push may probe
     reason = f"settled {ended.settled} of {ended.allowed} deliveries within the push budget"
     if ended.spent and not ended.half:
-        # a target that delivers, even slowly, needs no pause: its next chunk may be sent at once
+        # a target that delivers, even slowly, needs no pause: its next chunk may be sent immediately
         slow = ended.delivered > 0
         return _degraded(status, reason, now, now if slow else now + OPEN, slow=slow)
     if status.slow and status.state != "ok":
@@ -256,5 +257,5 @@ def _apart(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     good = status.good + 1
     if good < QUICK_CHUNKS or now - status.since < OPEN:
         return replace(status, good=good)
-    # no ramp: it got deliveries all the time, as fast as it accepted them
+    # no gradual rise of the rate: the target got deliveries all the time, as fast as it accepted them
     return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)

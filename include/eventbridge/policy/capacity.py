@@ -1,4 +1,4 @@
-"""Decides by free space, quotas and backlog whether a bus accepts events and whether ingestion runs. Pure."""
+"""Decides from free space, quotas and backlog whether a bus accepts events and whether ingestion runs. Pure."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 from eventbridge.config.quantities import write_size
 from eventbridge.model.storage import StopCause, StoreQuota
 
-#: When a publisher may retry; a backlog shrinks sooner than disk space is freed.
+#: After how many seconds a publisher may retry; a backlog shrinks sooner than disk space is freed.
 DISK_RETRY_SECONDS = 60
 BACKLOG_RETRY_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class BusLoad:
-    """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, None if it has none.
+    """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, each None if it has none.
 
     `store` is the store's use of its quota; while the quota is used up, no runner takes events from the bus.
-    `owner_full` is why no runner takes events because of a quota of the bus's owner; it is empty if runners take them.
+    `owner_full` says which quota of the bus's owner keeps runners from taking events; it is empty if none does.
     """
 
     free_bytes: int | None
@@ -38,7 +38,7 @@ class Refusal:
 
 
 def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
-    """Return why a bus accepts no events now, None if it accepts events; `before`: the result of the previous check."""
+    """Return why a bus accepts no events now, None if it does; `before` is the result of the previous check."""
     spaces = [FreeSpace("disk", load.free_bytes, watermarks)]
     if load.store is not None:
         spaces.append(quota_space(load.store.used, load.store.quota, load.store.resume))
@@ -63,7 +63,7 @@ def _reason(load: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
 
 
 class Watermarks(NamedTuple):
-    """Free bytes below which ingestion stops, and from which it resumes; they differ so that it does not flap."""
+    """The free bytes below which ingestion stops and at which it resumes; they differ to keep it from flapping."""
 
     low: int
     high: int

@@ -29,11 +29,11 @@ class PoolSlots(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedPiece:
-    """A routed piece before it is in a chunk: with its file, and the pool and weight of its lane.
+    """A routed piece before it is in a chunk, with its file, pool and weight.
 
-    `chunk` limits the size of a chunk of its target; if it is None, the limit of `ChunkLimits` applies.
-    Slices sorted by their ids follow the order of partition and offset. Files do not: each is in a folder of the
-    attempt that routed it, and a batch may have been routed in several attempts.
+    `chunk` limits the size of a chunk of its target; if it is None, the limit of `ChunkLimits` applies. Sorting by
+    `slice_id` gives the order of partition and offset. Sorting by `file` does not: a file is in a folder of the attempt
+    that routed it, and a batch may have been routed in several attempts.
     """
 
     pool: str
@@ -64,7 +64,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One chunk: the work of a push task or, if not handed out, pending pieces (until a person acts if `on_hold`)."""
+    """One chunk: the work of a push task or, if not handed out, pending pieces (on hold if it has a `hold_reason`)."""
 
     pool: str
     weight: int
@@ -89,18 +89,18 @@ def cut_chunks(
     statuses: Mapping[tuple[str, str], str],
     overrides: OperatorOverrides = NO_OVERRIDES,
 ) -> list[ChunkPlan]:
-    """Return the chunks of a batch, first those handed out, by falling weight; independent of the order of `pieces`.
+    """Return the chunks of a batch, those handed out first, by falling weight; the order of `pieces` does not matter.
 
-    Topics alternate within a target, so that few events of one topic do not wait for all of another and are not
+    Topics alternate within a target, so that few events of one topic neither wait for all events of another nor are
     withheld. A chunk has one pool and one weight, and the largest size that its targets allow: if their limits differ,
     each takes a proportional share of the room. Rows of a target stay together, so that a hanging target affects few
-    chunks; small targets share chunks.
-    `statuses` holds the state of targets (`rule_state.TargetState`) by (rule, target), absent = ok.
-    These are not handed out: deliveries of a disabled target, paused by operators or in a pool of 0 slots (all on
-    hold); deliveries that must not be sent yet (due then); deliveries of a target whose breaker is not closed, in
-    excess of twice a pool's free slots, or in excess of `max_handed_out` once every pool had its turn (due at once).
-    An order shard is never split over chunks that are handed out: from the first row that must not be sent yet or does
-    not fit into one chunk, its rows are not handed out. An ordered target has no breaker: its retries wait by key.
+    chunks; small targets share chunks. `statuses` holds the state of targets (`rule_state.TargetState`) by (rule,
+    target); a target that is absent is ok. The following are not handed out. Deliveries of a disabled target,
+    deliveries paused by operators and deliveries in a pool of 0 slots are on hold. Deliveries that must not be sent yet
+    are due once they may be. Deliveries of a target whose breaker is not closed, in excess of twice a pool's free
+    slots, or in excess of `max_handed_out` once every pool has had its turn are due immediately. An order shard is
+    never split over chunks that are handed out: from the first row that must not be sent yet or does not fit into one
+    chunk, its rows are not handed out. An ordered target has no breaker: its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
@@ -123,7 +123,7 @@ def cut_chunks(
 def _hold_reason_of(
     piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], overrides: OperatorOverrides
 ) -> str | None:
-    """Return why a piece is kept back: the reason of a hold, "" for not on hold but not handed out, None for ready."""
+    """Return why a piece is not handed out: the reason of its hold, "" if it is not on hold; None if it is ready."""
     status = statuses.get((piece.rule, piece.target), "ok")
     if status == "disabled":
         return TARGET_DISABLED
@@ -160,7 +160,7 @@ def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
 def _shards_within(
     pieces: Iterable[PlannedPiece], limits: ChunkLimits
 ) -> tuple[list[PlannedPiece], list[PlannedPiece]]:
-    """Return the sorted pieces that may be handed out, and last pieces of shards that may not: too early, too many."""
+    """Return the sorted pieces that may be handed out, and the last pieces of shards that are too early or too many."""
     kept: list[PlannedPiece] = []
     rest: list[PlannedPiece] = []
     for unit in _units(pieces):
@@ -177,7 +177,7 @@ def _shards_within(
 
 
 def _units(pieces: Iterable[PlannedPiece]) -> Iterator[list[PlannedPiece]]:
-    """Yield the sorted pieces that must share a chunk: all pieces of an order shard, any other piece by itself."""
+    """Yield the sorted pieces that must share a chunk: all pieces of an order shard, any other piece alone."""
     for _, unit in groupby(enumerate(pieces), _unit):
         yield [piece for _, piece in unit]
 
@@ -246,7 +246,7 @@ def _is_beside(before: PlannedPiece, piece: PlannedPiece) -> bool:
 
 
 def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPlan]:
-    """Mark chunks in excess of the limits; pools alternate, so that a large one cannot use up the batch's limit."""
+    """Withhold chunks in excess of the limits; pools alternate, so that a large one cannot use up the batch's limit."""
     slots = {name: chunks_for(pool, len(chunks)) for name, pool in (limits.pools or {}).items()}
     turns: dict[str, int] = defaultdict(int)
     fitting: list[tuple[int, int]] = []
@@ -262,6 +262,6 @@ def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPla
 
 
 def _not_handed_out(pieces: Iterable[PlannedPiece], limits: ChunkLimits, hold_reason: str = "") -> list[ChunkPlan]:
-    """Return pieces that are not handed out in small chunks, so that the next batch may take few of them, or all."""
+    """Return small chunks of the pieces that are not handed out, so that the next batch can take just a few of them."""
     chunks = _pack(([replace(piece, chunk=None)] for piece in pieces), limits)
     return [replace(chunk, handed_out=False, hold_reason=hold_reason) for chunk in chunks]

@@ -22,7 +22,7 @@ from eventbridge.rules.rule_set import RuleSet
 
 _DAY = timedelta(days=1)
 
-#: The reason of a dead letter that was not delivered in time.
+#: The dead letter reason of a delivery that was not sent in time.
 DEADLINE_MISSED = "deadline_missed"
 
 
@@ -50,7 +50,7 @@ def next_opening(window: DeliverBetween, now: datetime) -> datetime:
 
 
 def first_opening(window: DeliverBetween | None, at: datetime, not_before: datetime | None = None) -> datetime:
-    """Return the first time, not before `at` and `not_before`, when a delivery may be sent; None sets no limit."""
+    """Return the first time, not before `at` or `not_before`, at which a delivery may be sent; None sets no limit."""
     at = at if not_before is None else max(at, not_before)
     return at if window is None else next_opening(window, at)
 
@@ -138,7 +138,7 @@ def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
 def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
     """Return the outcome, or the dead-lettering of a delivery whose next attempt would be too late.
 
-    It is dead-lettered at once and not at its deadline: it can no longer succeed, and its owner is notified earlier.
+    It is dead-lettered immediately, not at its deadline: it can no longer succeed, and its owner is notified earlier.
     """
     if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
         return outcome

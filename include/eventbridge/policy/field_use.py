@@ -15,7 +15,7 @@ from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.model import Target, Transform
 from eventbridge.transform.jsonpath import parse_path
 
-#: Forms whose paths can be parsed; expressions are searched for the name of a field.
+#: The forms of transforms whose paths can be parsed; expressions are searched for the name of a field.
 _BY_PATHS = ("JSONPATH", "TEMPLATE", "FIELDS")
 _EXPRESSIONS = ("JSONATA", "SQL")
 
@@ -23,9 +23,10 @@ _EXPRESSIONS = ("JSONATA", "SQL")
 def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
     """Return the sorted names of the bus's rules whose patterns or transforms use the changed fields.
 
-    For a new type: rules whose patterns test the type and accept it. For a field: rules that accept the type and name
-    the field or its parent in the pattern, `where`, `ordering_key`, `not_before`, `expect` or a transform; in an
-    expression, the field's name must occur as a word. Passing on whole events does not count as a use.
+    For a new type, these are the rules whose patterns test the type and accept it. For a field, they are the rules that
+    accept the type and name the field or its parent in the pattern, `where`, `ordering_key`, `not_before`, `expect` or
+    a transform; in an expression, the field's name must occur as a word. Passing on whole events does not count as a
+    use.
     """
     return sorted(rule.name for rule in rules.rules.values() if rule.bus == change.bus and _uses(rule, change))
 
@@ -49,7 +50,7 @@ def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> 
 def _uses(rule: Rule, change: SchemaChange) -> bool:
     try:
         pattern = parse_pattern(rule.pattern)
-    except PatternError:  # from a version with more features of the pattern language
+    except PatternError:  # written for a version with more features of the pattern language
         return False
     asked = _takes(pattern, change.type)
     if not change.path:

@@ -10,7 +10,7 @@ from statistics import median
 from eventbridge.model.partition import Move
 from eventbridge.model.stat import BOUNDS_MS
 
-#: The window of the rates: longer than a batch, short enough to be current.
+#: The period over which rates are measured: longer than a batch, but short enough to be current.
 WINDOW = timedelta(minutes=5)
 #: The capacity is the median of this many full batches, so that one batch delayed by a slow target does not decide it.
 FULL_BATCHES = 10
@@ -18,7 +18,7 @@ FULL_BATCHES = 10
 
 @dataclass(frozen=True)
 class Flow:
-    """Rates of one partition in events a second, over the last five minutes.
+    """The rates of one partition in events per second, over the last five minutes.
 
     `capacity` is the median of the last ten batches that took the allowed maximum; None if there was no such batch.
     `drains_in_seconds` is the time until the lag is zero if both rates stay the same; None if never, or if unknown.
@@ -31,7 +31,7 @@ class Flow:
 
     @property
     def grows(self) -> bool:
-        """Return whether more is published than can be settled, so that the lag never ends."""
+        """Whether more is published than can be settled, so that the lag never ends."""
         return self.capacity is not None and self.drains_in_seconds is None
 
 
@@ -61,12 +61,13 @@ def _drains_in(lag: int, capacity: float | None, published: float) -> float | No
 
 
 def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) -> float | None:
-    """Return an estimate of the time that a share (0 to 1) of the counted deliveries does not exceed; None if none.
+    """Return an estimate of the time that a `part` (0 to 1) of the deliveries does not exceed; None without deliveries.
 
-    `buckets` counts them by `BOUNDS_MS`, `total_seconds` is the sum of their times. The estimate is in the bucket of
-    the exact quantile, between its bounds. The sum determines the spread within buckets: the times of each bucket are
-    assumed to be even over the same share of its width, at its lower end if they are short overall. A bucket from 300
-    to 1,800 s with times of 360 s on average thus ends at 420 s. Times above the last bound count as that bound.
+    `buckets` counts the deliveries by `BOUNDS_MS`, and `total_seconds` is the sum of their times. The estimate is in
+    the bucket of the exact quantile, between its bounds. The sum determines the spread within buckets: the times of
+    each bucket are assumed to spread evenly over the same share of its width, at its lower end if the times are short
+    overall. A bucket from 300 to 1,800 s with times of 360 s on average thus ends at 420 s. Times above the last bound
+    count as that bound.
     """
     wanted, below, lower = part * sum(buckets), 0, 0
     if not wanted:

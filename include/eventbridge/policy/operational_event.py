@@ -103,7 +103,7 @@ def of_dead_letters(
     """Return the event for the dead letters of a batch with one rule, target and reason.
 
     `rule` and `target` are None if the events never became deliveries. `names` are their delivery ids, or the positions
-    of events that never became deliveries; the event has the first.
+    of events that never became deliveries; the event lists the first ones.
     """
     data = {
         "rule": rule,
@@ -184,7 +184,7 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
 def of_rule_on_hold_at_delivery(
     rule: str, target: str, delivery: str, position: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
-    """Return the event for a rule on hold at a delivery that failed for good; a batch found this at `time`.
+    """Return the event for a rule that is blocked by a delivery that failed for good, as a batch found at `time`.
 
     `position` is the position of the delivery's event on the bus, `<topic>/<partition>/<offset>`.
     """
@@ -200,7 +200,7 @@ def of_rule_on_hold_at_delivery(
 
 
 def of_rule_errors(errors: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
-    """Return the event for rule files with these error messages; `rule_set` stays in force."""
+    """Return the event for rule files with `errors`; the rule set `rule_set` stays in force."""
     data = {"count": len(errors), "first": list(errors[:_IDS_NAMED]), "in_force": rule_set}
     return OperationalEvent(_id("rules.invalid", time.isoformat(), *errors), "rules.invalid", "rules", time, data)
 
@@ -224,7 +224,8 @@ def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEven
 def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
     """Return the event for a new type, or for a field of a type that is lost or has a new type.
 
-    `rules` are the rules that use it; the event names the first ones. The subject of the event is the type.
+    `rules` are the rules that use the type or field; the event names the first ones. The subject of the event is the
+    type.
     """
     data: dict[str, Any] = {"bus": change.bus, "type": change.type}
     if change.path:

@@ -13,18 +13,19 @@ from typing import Any, Final, Generic, TypeVar
 
 from eventbridge.model.partition import Partition, Position, Span
 
-#: Shards of an ordered target. It never changes: pending rows in the ledger depend on it.
+#: The number of shards of an ordered target. It must never change, because pending rows in the ledger depend on it.
 SHARDS: Final = 16
 
 #: The only key of a target with `errors_tolerance: none`, and the key of events without an ordering value.
 SINGLE_KEY: Final = ""
 
-#: Why a delivery was not sent: an earlier one of its key is open; events of its rule still wait to be routed.
+#: The reasons why a delivery was not sent: an earlier delivery of its key is open; earlier events of its rule still
+#: wait to be routed.
 BLOCKED: Final = "blocked"
 DEFERRED_MATCH_FIRST: Final = "deferred_match_first"
 
-#: Why a pending row is on hold: behind its key; at a delivery that may not be dead-lettered; and a person's decision
-#: about that.
+#: The hold reasons of pending rows: an earlier delivery of the key is open; the delivery failed for good but must not
+#: be dead-lettered; and, as marks, an operator's decision about such a delivery.
 BEHIND_ITS_KEY: Final = "order"
 _ON_HOLD_AT: Final = "on hold at "
 RELEASED: Final = "released"
@@ -33,7 +34,7 @@ SKIPPED: Final = "skipped"
 #: The columns of a row with the position of its event.
 POSITION_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
-#: How much longer than two timeouts a lease lasts, and how often it is renewed.
+#: How much longer than two timeouts a lease lasts; it is renewed once half of this time has passed.
 _LEASE_SECONDS: Final = 10.0
 
 
@@ -50,7 +51,7 @@ def shard_of(key: str) -> int:
 
 
 def spans_of(positions: Iterable[Position]) -> tuple[Span, ...]:
-    """Return the spans of positions, by partition."""
+    """Return the span of positions in each partition."""
     found: dict[Partition, tuple[int, int]] = {}
     for partition, offset in positions:
         first, last = found.get(partition, (offset, offset))
@@ -65,10 +66,10 @@ def may_block(waiting: Iterable[Span], going: Iterable[Span]) -> bool:
 
 
 class Open:
-    """The open deliveries of a target beside those to be sent; it decides which of the latter must wait.
+    """The other open deliveries of a target; decides which of the deliveries to be sent must wait for them.
 
     A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition. A
-    head is the first delivery of its key, and was tried or is on hold. Beyond that, order across partitions is not
+    head is the first delivery of its key that was tried or is on hold. Beyond that, order across partitions is not
     guaranteed.
     """
 
@@ -86,7 +87,7 @@ class Open:
             self._heads[key].add(position.partition)
 
     def add_deferred_match(self, position: Position) -> None:
-        """Add the first event of a partition that is not routed yet; its key does not matter."""
+        """Add the first event of a partition that has not been routed yet, whatever its key is."""
         self._referred[position.partition] = min(
             self._referred.get(position.partition, position.offset), position.offset
         )
@@ -130,7 +131,7 @@ class DeliveriesByKey(Generic[Each]):
         return self._waiting[key][0] if key in self._waiting else None
 
     def next(self, key: str) -> None:
-        """Remove a key's next delivery: it is settled, or cannot be in this push."""
+        """Remove a key's next delivery: it is settled, or cannot be settled in this push."""
         self._waiting[key].popleft()
         if not self._waiting[key]:
             del self._waiting[key]
@@ -155,7 +156,7 @@ def last_start(until: datetime, timeout_seconds: float) -> datetime:
 
 
 def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -> bool:
-    """Return whether a lease is too short for a send that starts now and lasts its whole timeout."""
+    """Return whether to renew a lease before a send: less than two timeouts and 5 s of it are left."""
     return until - now < timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS / 2)
 
 
@@ -175,5 +176,5 @@ def waits_for_order(hold_reason: str) -> bool:
 
 
 def is_marked(hold_reason: str) -> bool:
-    """Return whether an operator has decided about the delivery at which its rule was on hold."""
+    """Return whether an operator has decided about the delivery that blocked its rule."""
     return hold_reason in (RELEASED, SKIPPED)

@@ -132,7 +132,7 @@ class TargetCounts:
 
 @dataclass
 class FieldCounts:
-    """The counts of values at one path of an hour's matched events; `least` and `most` of the numbers, None if none."""
+    """The counts of values at one path of an hour's matched events; `least` and `most` are of the numbers, if any."""
 
     events: int = 0
     nulls: int = 0

@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 
 from eventbridge.policy.breaker import RAMP
 
-#: A ramp begins with this many deliveries a second and doubles every 2.5 s: 20,000 a second at its end.
+#: After a recovery, the rate begins with this many deliveries per second and doubles every 2.5 s, up to 20,000.
 _RAMP_START = 5.0
 _RAMP_DOUBLING_SECONDS = 2.5
-#: Tolerance: sums of fractions of a token end a little below a whole one.
+#: The tolerance for sums of fractions of a token, which may end slightly below a whole one.
 _DUST = 1e-6
 
-#: For how long, at its rate, a server may count locally before it requests the next grant.
+#: How many seconds' worth of an owner's rate a server may accept before it requests the next grant.
 AHEAD_SECONDS = 0.2
 
 
@@ -36,7 +36,11 @@ class Lease:
 
 
 def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
-    """Return how many deliveries a second a target may get now, by its rate and its ramp; None for any number."""
+    """Return how many deliveries per second a target may get now.
+
+    This is its rate or, while its rate rises after a recovery (until `ramp_until`), the lower of both; None means any
+    number.
+    """
     if ramp_until is None or now >= ramp_until:
         return rate
     elapsed = max(0.0, (RAMP - (ramp_until - now)).total_seconds())
@@ -47,7 +51,7 @@ def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -
 def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime, seconds: float) -> float | None:
     """Return how many deliveries a target may get within `seconds` from now; None for any number.
 
-    A ramp that ends before then sets no bound: towards its end it allows as much as a push can send.
+    A rise of the rate that ends before then sets no bound: towards its end it allows as much as a push can send.
     """
     tokens = None if rate is None else rate * seconds
     if ramp_until is None or ramp_until < now + timedelta(seconds=seconds):
@@ -63,8 +67,8 @@ def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lea
     """Return a lease of up to `wanted` tokens from a bucket (None if it was never used) that fills at `rate` a second.
 
     The bucket holds the tokens of one second, at least one, plus those that accrue until a push asks, at most a second
-    later: without these a push that asks 0.25 s late each time would get 48 of 60 a minute. In any t seconds there are
-    at most `rate * (t + 1)` tokens, and one. A clock that goes back fills nothing.
+    later: without these, a push that asks 0.25 s late each time would get 48 instead of 60 a minute. In any t seconds,
+    at most `rate * (t + 1) + 1` tokens are leased. If the clock goes back, no tokens accrue.
     """
     begins = max(1.0, rate)
     capacity = begins + min(1.0, rate)
@@ -85,8 +89,7 @@ def second_of(rate: float) -> int:
 
 @dataclass(frozen=True)
 class Balance:
-    """The number of events that an owner may publish at once, and when it was computed; negative: a call took more than
-    the balance."""
+    """How many events an owner may publish immediately, and when this was computed; negative if a call took more."""
 
     events: float
     at: datetime
@@ -94,9 +97,11 @@ class Balance:
 
 @dataclass(frozen=True)
 class QuotaResult:
-    """The result for a call: `wait_seconds` is 0 if it may publish, else the time until one may; the balance after it.
+    """The result for a call: `wait_seconds` is 0 if it is accepted, else the time until a call may be; `left` is the
+    balance.
 
-    `events` are the events of the call, and the events that the server may accept afterwards without another grant.
+    `events` is the number of events granted: those of the call, and those that the server may accept afterwards without
+    another grant.
     """
 
     wait_seconds: float
@@ -107,9 +112,9 @@ class QuotaResult:
 def grant(before: Balance | None, per_second: float, events: int, now: datetime) -> QuotaResult:
     """Return whether a call of `events` events may be accepted; `before` is None if the owner has not published yet.
 
-    A call is accepted as a whole while the balance is positive, however small, so that no call is too large for ever.
-    In any t seconds at most `per_second * (t + 1)` events and one more call are granted; servers accept at most
-    `per_second * AHEAD_SECONDS` more each. A clock that goes back fills nothing.
+    A call is accepted as a whole while the balance is positive, however small, so that no call is refused forever for
+    its size. In any t seconds at most `per_second * (t + 1)` events and one more call are granted; each server accepts
+    at most `per_second * AHEAD_SECONDS` more. If the clock goes back, nothing is added.
     """
     most = max(1.0, per_second)
     passed = 0.0 if before is None else max(0.0, (now - before.at).total_seconds())

@@ -1,6 +1,6 @@
 """The reconciliation of a batch: equations that must hold before its offsets move. Pure: facts in, differences out.
 
-The equations are design invariant 1, in every kind of batch:
+The equations are design invariant 1, and hold for every kind of batch:
 
     range   = read + recorded gaps
     read    = malformed + duplicate + tombstones + valid
@@ -25,9 +25,9 @@ Fingerprints = Mapping[str, Fingerprint]
 class Reconciliation:
     """The contents of the files of one batch; each number is counted from the files themselves.
 
-    Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`,
-    fingerprints over the rows of budgeted rules' events, by rule. In a batch that took pending deliveries `matched`
-    holds what it took, `recorded` what its chunks name, and the event counts are zero.
+    Mappings are keyed by `<rule>/<target>`, except `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`:
+    these are keyed by rule, and are fingerprints of the rows of budgeted rules' events. In a batch that took pending
+    deliveries, `matched` holds the deliveries taken, `recorded` those in its chunks, and the event counts are zero.
     """
 
     range_total: int = 0
@@ -56,7 +56,7 @@ class Reconciliation:
     dead: Fingerprints = field(default_factory=dict)
     copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues: outside the other sums
     copies: Fingerprints = field(default_factory=dict)
-    transform_failures: Mapping[str, int] = field(default_factory=dict)  # how many of `dead` have that reason
+    transform_failures: Mapping[str, int] = field(default_factory=dict)  # how many of `dead` have this reason
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,9 @@ class Difference:
 
 
 def differences(reconciliation: Reconciliation) -> list[Difference]:
-    """Return every equation of the reconciliation that does not hold; an empty list = every event is accounted for."""
+    """Return every equation of the reconciliation that does not hold; if there is none, every event is accounted
+    for.
+    """
     return [
         *_event_differences(reconciliation),
         *_reference_differences(reconciliation),
@@ -81,7 +83,7 @@ def differences(reconciliation: Reconciliation) -> list[Difference]:
 
 
 def settles_all(reconciliation: Reconciliation) -> bool:
-    """Return whether the settlement gives one status to exactly the deliveries that the batch's files name."""
+    """Return whether the settlement gives one status to exactly the deliveries in the batch's files."""
     settled = _sums(reconciliation.delivered, reconciliation.pending_by_settlement, reconciliation.dead_by_settlement)
     return settled in (_sums(reconciliation.matched), _sums(reconciliation.recorded))
 

@@ -20,32 +20,33 @@ from eventbridge.model.outcome import (
 from eventbridge.policy.delivery_windows import first_opening
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
-#: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.
+#: The longest wait that a target can ask for with `Retry-After`, unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)
-#: Longest pause of a target that responds with 429 and without a duration.
+#: The longest pause of a target that responds with 429 but without a duration.
 PENALTY_MAX = timedelta(seconds=10)
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
-#: Permanent errors that occurred instead of a response.
+#: The classes of permanent errors that occur instead of a response.
 _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
 #: A response is slow if it took this share of the target's timeout, and at least this many seconds.
 SLOW_SHARE_OF_TIMEOUT = 0.2
 LEAST_SLOW_SECONDS = 1.0
-#: A response is expected within this multiple of the longest one before it, and at least this many seconds.
+#: A response is expected within this multiple of the longest response time so far, but not within less than this many
+#: seconds.
 _LONGER = 1.25
 _LEAST_SPARE_SECONDS = 0.25
 
 
-#: How long before its maximum age a delivery gets its last try if its target asks for a longer wait: a retry is sent
-#: some seconds after it falls due.
+#: How long before its maximum age a delivery gets its last try if its target asks for a longer wait: a retry is sent a
+#: few seconds after it falls due.
 LAST_CHANCE = timedelta(minutes=1)
 
 
 class RetryTerms(NamedTuple):
     """The terms of a target's retries: its policy, its timeout in seconds, and its delivery window.
 
-    `retry_after_max` is the longest wait that it can ask for.
+    `retry_after_max` is the longest wait that the target can ask for.
     """
 
     policy: RetryPolicy
@@ -67,12 +68,11 @@ def decide(
     """Return the outcome of a delivery whose attempt `attempts` (the first is 1) got a response.
 
     `arrived_at` is when the event's age began, `on_hold_seconds` the part that does not count, `draw` a random number
-    in [0, 1) for the jitter. A response `Interrupted` is not a failure of the target: this process stopped listening.
-    The target may have the delivery, so it is sent again once the target's timeout is over.
-    A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
-    the policy's maximum age, so a target that asks for a longer wait is tried once more. A retry that would fall due
-    while the target's window is closed falls due when it opens; if that is beyond the maximum age, the delivery ends
-    now.
+    in [0, 1) for the jitter. An `Interrupted` response is not a failure of the target: this process stopped waiting for
+    it. The target may have the delivery, so it is sent again once the target's timeout is over. A `Retry-After` defers
+    the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches the policy's maximum
+    age, so a target that asks for a longer wait is tried once more. A retry that would fall due while the target's
+    window is closed falls due when it opens; if that is beyond the maximum age, the delivery is dead-lettered now.
     """
     if response.accepted:
         return DELIVERED
@@ -110,7 +110,7 @@ def is_failure(response: Response) -> bool:
 
 
 def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
-    """Return when a delivery begins to age: it could not have been sent before."""
+    """Return when a delivery's age begins: not before the time at which it may be sent."""
     return arrived_at if not_before is None else max(arrived_at, not_before)
 
 
@@ -121,7 +121,7 @@ def too_early(not_before: datetime | None, window: DeliverBetween | None, now: d
 
 
 def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, now: datetime) -> DeadLettered | None:
-    """Return the end of a delivery whose age at `now`, without time on hold, has reached the policy's maximum."""
+    """Return the dead-lettering of a delivery that is too old at `now`, less its time on hold; None if it is not."""
     age_seconds = (now - arrived_at).total_seconds() - on_hold_seconds
     if age_seconds < policy.maximum_event_age_seconds:
         return None
@@ -132,10 +132,10 @@ def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, n
 def while_paused(
     policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, until: datetime, now: datetime
 ) -> Outcome:
-    """Return the outcome of a delivery, not tried, whose target is paused: its deferral, or its end if it is too old.
+    """Return the outcome of an untried delivery whose target is paused: deferred, or dead-lettered if it is too old.
 
     It is deferred until the pause ends or, if that is earlier, until it reaches the policy's maximum age: a target may
-    name a time of days, and the delivery is not pending for longer than its age allows.
+    ask for days, but no delivery is pending for longer than its age allows.
     """
     end = expired(policy, arrived_at, on_hold_seconds, now)
     if end is not None:

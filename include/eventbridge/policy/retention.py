@@ -36,7 +36,7 @@ class Retention:
         )
 
     def ends(self, what: Kept, kind: BatchKind) -> timedelta:
-        """Return the age at which a batch of a kind loses `what`; only normal batches have an archive."""
+        """Return the age at which `what` of a batch of a kind is removed; only normal batches have an archive."""
         match what:
             case "all":
                 return self.deliveries
@@ -49,13 +49,13 @@ class Retention:
 
     @property
     def shortest(self) -> timedelta:
-        """Return the minimum age of a record that is removed."""
+        """The minimum age of a record that is removed."""
         return self.deliveries
 
 
 @dataclass(frozen=True)
 class Keeping:
-    """The records of a batch to keep from now on; `because` is why it keeps more than its age requires, or empty."""
+    """The records of a batch to keep from now on; `because` says why more is kept than its age requires."""
 
     kept: Kept
     because: str = ""

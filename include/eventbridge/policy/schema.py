@@ -19,8 +19,8 @@ from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField,
 
 #: A field is lost if it was always present in at least this many sampled events, and then missing in as many.
 LOST_AFTER: Final = 100
-#: The batches that may have had a field in only some events for it to count as always present: the batch in which it
-#: appeared, and the batch in which it disappeared.
+#: The maximum number of batches in which only some events have a field that counts as always present: the batch in
+#: which it appeared, and the batch in which it disappeared.
 _BREAKS = 2
 
 #: The maximum number of fields of a type; the first fields found are kept.
@@ -29,9 +29,9 @@ MAX_FIELDS: Final = 200
 LONGEST_NAME: Final = 255
 _DEEPEST = 16
 _ELEMENTS = 10
-#: Members that every event has, so that no rule can lose them.
+#: Attributes that every event has, so that no rule can lose them.
 _IN_EVERY_EVENT = frozenset(("specversion", "type"))
-#: Null, and the values to which numbers beyond a float's range are converted.
+#: The values that are not shown as examples: null, and those to which numbers beyond a float's range are converted.
 _UNSHOWN = (None, math.inf, -math.inf)
 _DECODER: Final = msgspec.json.Decoder()
 
@@ -121,7 +121,7 @@ def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
 
 
 def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, TypeSample]:
-    """Return the sample of events in structured JSON, by type; a body that cannot be decoded here is skipped."""
+    """Return the sample of events in structured JSON, by type; a body that cannot be decoded is skipped."""
     found: dict[str, _Tally] = {}
     for body in bodies:
         try:
@@ -156,7 +156,7 @@ def merged(one: TypeSample, other: TypeSample) -> TypeSample:
 
 
 def path_of(steps: Iterable[str | int]) -> str:
-    """Return the path of a field: names joined by dots, quoted if a name has a dot or is unusual; arrays add nothing.
+    """Return the path of a field: names joined by dots, quoted unless they are plain identifiers; arrays add nothing.
 
     The path is the same for a pattern and a transform; the transform's element numbers are left out.
     """

@@ -10,31 +10,32 @@ from typing import Final, NamedTuple, TypeVar
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules.model import PRIORITY_POOLS
 
-#: Traffic is low with fewer events or responses a second than this.
+#: Traffic is low if it is below this many events or responses per second.
 LITTLE: Final = 10.0
-#: With low traffic, a batch stays open this many times as long; the maximum is in seconds.
+#: With low traffic, a batch stays open this many times as long as usual, but at most this many seconds.
 _BATCHES, _MAX_BATCH_SECONDS = 6.0, 60.0
-#: The same for the time until a segment is written. The maximum holds even if the usual time is longer, as in a bucket:
-#: a crash repeats a segment.
+#: The same factor and maximum for the time until a segment is written. The maximum applies even if the usual time is
+#: longer, as for a bucket, because a crash repeats the deliveries of a segment.
 _SEGMENTS, _MAX_SEGMENT_SECONDS = 5.0, 5.0
 #: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
 _POLL_SECONDS: Final = 0.003
 Key = TypeVar("Key", bound=Hashable)
 
 
-#: The write begins after this share of the time, because detecting that it is due and writing take the rest.
+#: A segment is written after this share of its time, because detecting that it is due and writing it take the rest.
 _WRITE_FROM: Final = 0.8
 
 
-#: After a poll with _SOME events, a later poll may return more at once; after a poll with _MANY, more are waiting.
+#: After a poll with _SOME events, the next one is later, and may return more events; after a poll with _MANY, it
+#: follows immediately, because more are waiting.
 _SOME, _SOME_POLL_SECONDS, _MANY = 16, 0.008, 100
 
 
-#: The bus counts as idle after this time without events.
+#: The bus counts as idle, and is polled less often, after this time without events.
 _QUIET_SECONDS, _QUIET_POLL_SECONDS = 5.0, 0.008
 
 
-#: How long after the last poll the next one is made if the bus notifies of new events.
+#: How long after a poll the next one follows without a notification, if the bus notifies of new events.
 UNANNOUNCED_SECONDS: Final = 0.05
 
 
@@ -61,7 +62,7 @@ def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
 def poll_seconds(found: int, since: float) -> float:
     """Return how many seconds to wait before the next poll of the bus.
 
-    `found`: the events of the last poll; `since`: the seconds since a poll last found any.
+    `found` is the number of events that the last poll returned, `since` the seconds since a poll last returned any.
     """
     if found >= _MANY:
         return 0.0
@@ -83,7 +84,7 @@ def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
 
 
 def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
-    """Return the slots of the pools that bound a streaming task: those that rules name, or their own pools.
+    """Return the slots of the pools that bound a streaming task: those that rules name, and rules' own pools.
 
     Shared pools distribute Airflow's workers, of which a streaming task uses one.
     """
@@ -95,8 +96,8 @@ def may_begin(
 ) -> tuple[Sequence[Key], frozenset[str]]:
     """Return which of the waiting targets may begin, and the pools for which others wait.
 
-    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work`: how many targets
-    of each pool are active. A pool that is not in `slots` is unbounded.
+    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work` is how many
+    targets of each pool are active. A pool that is not in `slots` is unbounded.
     """
     free = {pool: count - at_work.get(pool, 0) for pool, count in slots.items()}
     begun: list[Key] = []
@@ -121,6 +122,6 @@ def short_of_slots(streaming_runners: int, slots: int) -> str | None:
     runners = "runner is in" if streaming_runners == 1 else "runners are in"
     return (
         f"{streaming_runners} {runners} streaming mode, and core.parallelism of Airflow is {slots}: "
-        "their streaming tasks leave no slot for a standby or any other task, such as retries. "
-        f"Set it to {2 * streaming_runners} or more, or leave some of them in batch mode"
+        "the streaming tasks leave no slot for a standby or any other task, such as that of a retry batch. "
+        f"Set it to {2 * streaming_runners} or more, or leave runners in batch mode"
     )

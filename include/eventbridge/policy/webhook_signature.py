@@ -22,7 +22,9 @@ _STANDARD_PREFIX: Final = "whsec_"
 
 @dataclass(frozen=True)
 class _Claim:
-    """The headers of a call: why it is rejected, the signatures, and the signed text before the content."""
+    """What a call's headers say: why it is rejected, or its signatures and the signed text that precedes the
+    content.
+    """
 
     problem: str = ""
     given: Sequence[str] = ()
@@ -31,7 +33,7 @@ class _Claim:
 
 
 def hash_once(content: bytes) -> None:
-    """Hash content as the check of one key does, and return nothing."""
+    """Hash content as the check of one key does, only to take the same time."""
     _digest(b"", b"", content)
 
 
@@ -40,11 +42,11 @@ def signature_problem(
 ) -> str:
     """Return why a webhook is rejected, "" if it is accepted: one of `keys` has signed it recently.
 
-    `headers` have names in lower case; `now` is in seconds since 1970. For every error, `content` is hashed once for
-    each key, so that the time does not show which kind of signature is expected.
+    `headers` have names in lower case; `now` is in seconds since 1970. Whatever the error is, `content` is hashed once
+    for each key, so that the time does not show which kind of signature is expected.
     """
     claim = _CLAIMS[kind](headers, now)
-    right = [_digest(key, claim.before, content) for key in keys]  # also of a call without a signature
+    right = [_digest(key, claim.before, content) for key in keys]  # also for a call without a signature
     return claim.problem or _among(claim.given, map(claim.write, right))
 
 
@@ -58,10 +60,10 @@ def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
     keys = []
     for secret in secrets.split():
         if not secret.startswith(_STANDARD_PREFIX):
-            raise ValueError(f"a secret of Standard Webhooks begins with {_STANDARD_PREFIX}")
+            raise ValueError(f"a secret of Standard Webhooks must begin with {_STANDARD_PREFIX}")
         key = binascii.a2b_base64(secret.removeprefix(_STANDARD_PREFIX), strict_mode=True)
         if not key:
-            raise ValueError("a secret holds no base64")
+            raise ValueError("a secret of Standard Webhooks must have base64 after its prefix")
         keys.append(key)
     return keys
 
@@ -109,18 +111,18 @@ def _base64(digest: bytes) -> str:
 
 
 def _among(given: Sequence[str], right: Iterable[str]) -> str:
-    """Return the error if no given signature is a right one; the time that it takes reveals nothing about them."""
+    """Return the error if no given signature is right, else ""; the time taken reveals nothing about the right ones."""
     if not given:
         return "it has no signature"
     pairs = [
         hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode()) for other in right for one in given
     ]
-    return "" if any(pairs) else "no secret of the connection has made its signature"
+    return "" if any(pairs) else "its signature was not made with a secret of the connection"
 
 
 def _time_problem(header: str, text: str, now: float) -> str:
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
         return f"the header {header} is missing, or has no time in seconds"
     if abs(int(text) - now) > TOLERANCE_SECONDS:
-        return f"its time is more than {TOLERANCE_SECONDS:.0f} s from ours: an old call sent again, or a wrong clock"
+        return f"its time differs from ours by more than {TOLERANCE_SECONDS:.0f} s: a repeated call, or a wrong clock"
     return ""

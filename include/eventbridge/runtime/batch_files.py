@@ -1,4 +1,4 @@
-"""Lists the files of batches page by page, the newest batch first, and reads dead letter files, also damaged ones.
+"""Lists the files of batches page by page, the newest batch first, and reads dead letter files, even damaged ones.
 
 Files are listed only as far as the caller iterates.
 """
@@ -39,7 +39,7 @@ Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable
 
 
 def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePosition]:
-    """Yield the recorded files of a kind of all batches that have `what`, those of the newest batch first."""
+    """Yield the recorded files of a kind of all batches that still have `what`, those of the newest batch first."""
     yield from _behind(runtime, kind, what, None, None, None)
 
 
@@ -76,12 +76,12 @@ def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
 
 
 def cursor_at(file: FilePosition, row: int = -1) -> Cursor:
-    """Return the cursor of a row of a file; -1: before its first row."""
+    """Return the cursor of a row of a file; -1 stands for the position before the first row."""
     return Cursor((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 
 def rows_after(cursor: Cursor | None, file: FilePosition) -> int:
-    """Return the last row of a file that comes before a cursor or at it; -1: none."""
+    """Return the number of a file's last row that is at or before a cursor; -1 if there is none."""
     return cursor.row if cursor is not None and (cursor.batch_id, cursor.key) == (file.batch_id, file.key) else -1
 
 
@@ -102,7 +102,9 @@ def _behind(
 
 
 def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> list[str]:
-    """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
+    """Return the recorded dead letter files, the newest batch's first; with `before`, only of batches planned before
+    it.
+    """
     found = newest_files(runtime, "dead_letter", "dead_letters")
     return [each.path for each in found if before is None or each.planned_at < before]
 
@@ -112,7 +114,7 @@ def read_dead_letters(
 ) -> pa.Table:
     """Return the rows of a row set, or all rows, of a dead letter file, with the named columns or all.
 
-    Raises ReconciliationError, which names the repair of the file's batch, if it cannot be read.
+    Raises ReconciliationError, which names the command that repairs the file's batch, if the file cannot be read.
     """
     with naming_the_repair(layout.batch_of_dead_letters(file), "read"):
         return read_table(store, file, columns) if rows is None else read_rows(store, file, rows, columns)
@@ -135,7 +137,7 @@ def read_unless_damaged(
 def parts_unless_damaged(
     store: Store, file: str, columns: Sequence[str], *, damaged: Damaged | None
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """Yield all rows of a dead letter file as small tables, as `parts_of` does; it is for columns that may be long.
+    """Yield all rows of a dead letter file as small tables, as `parts_of` does; for columns with long values.
 
     If the file cannot be read, it is added to `damaged`, and the rows from there on are missing.
     """
@@ -147,7 +149,7 @@ def parts_unless_damaged(
 
 @contextmanager
 def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
-    """End the block at an error of an unreadable file, and add it to `damaged`; raise it if there is no `damaged`."""
+    """Catch the error of an unreadable file and add it to `damaged`; without `damaged`, the error is raised."""
     try:
         yield
     except (ReconciliationError, NewerFormatError, StoreFileUnreadable) as error:
@@ -168,7 +170,7 @@ def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
 
 @contextmanager
 def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
-    """Turn an unreadable file into ReconciliationError, which names the batch and the command that repairs it."""
+    """Turn the error of a missing or damaged file into ReconciliationError, which says how to repair the batch."""
     try:
         yield
     except (StoreFileMissing, StoreFileDamaged) as error:

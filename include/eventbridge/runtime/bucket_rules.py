@@ -1,4 +1,4 @@
-"""Rule files in a bucket: read like those of a folder, by the process that publishes them for all hosts."""
+"""Reads rule files in a bucket like those of a folder; only the process that publishes them for all hosts does so."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def load_rule_files(
 ) -> RuleSet:
     """Return the buses and rules of a folder or of a bucket's prefix, `s3://connection@bucket/prefix`.
 
-    `cache` as `load_rules` has it, for a folder. Raises RuleFileError with all errors, and what `rule_folder` raises.
+    `cache` is that of `load_rules`, and used only for a folder. Raises RuleFileError with all errors, and the errors of
+    `rule_folder`.
     """
     with rule_folder(folder, connections) as found:
         return load_rules(found, cache=None if in_bucket(folder) else cache)
@@ -33,8 +34,8 @@ def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) ->
     """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix.
 
     For a prefix these are copies, removed after the block; errors raised in it name the files in the bucket. Hidden
-    files are left out. Raises UserError if there is no file, and StoreError if the bucket cannot be read: an unreadable
-    file never removes a rule.
+    files are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket cannot be read: an
+    unreadable file never removes a rule.
     """
     if not in_bucket(folder):
         yield Path(folder)

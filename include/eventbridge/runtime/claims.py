@@ -26,7 +26,7 @@ from eventbridge.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 #: How long a claim lasts unless it is renewed, and how often a push renews it. After a push on another host dies, the
-#: next push waits at most so long.
+#: next push waits at most this long.
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 
@@ -47,8 +47,8 @@ _own: set[_Key] = set()  # claims of the pushes of this process
 def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
     """Claim a chunk for a push of this process, once no other push is at work on it.
 
-    Call `keeping` after it. None if there is nothing to push: the batch is not (or no longer) routed, the chunk is
-    completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
+    Call `keeping` afterwards. Returns None if there is nothing to push: the batch is not routed, or no longer, the
+    chunk is completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
     """
     others = OtherClaims(runtime, batch.batch_id)
     was_free = False
@@ -92,13 +92,13 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
         yield
     finally:
         ended.set()
-        thread.join(_RENEW_SECONDS)  # a thread that waits for the ledger any longer no longer matters
+        thread.join(_RENEW_SECONDS)  # if it still waits for the ledger, it no longer matters
         with _claiming:
             _own.discard(_key(chunk))
 
 
 def begin_settlement(runtime: Runtime, batch_id: str) -> None:
-    """Begin the settlement of a routed batch once no push of it is at work, unless another process begins it."""
+    """Begin the settlement of a routed batch once no push works on it, unless another process begins it."""
     others = OtherClaims(runtime, batch_id)
     while not runtime.ledger.settlement.begin(batch_id) and runtime.ledger.batches.get(batch_id).state == "routed":
         if others.live():
@@ -113,7 +113,7 @@ class OtherClaims:
         self._seen: dict[LiveClaim, float] = {}  # since when a claim is unchanged, by this process's clock
 
     def live(self) -> list[LiveClaim]:
-        """Return the claims of pushes that work, or may work."""
+        """Return the claims of pushes that are, or may be, at work."""
         found, now = self._runtime.ledger.chunks.live_claims(self._batch_id), time.monotonic()
         known = {(each.chunk_id, each.claim) for each in self._seen}
         self._seen = {each: self._seen.get(each, now) for each in found}

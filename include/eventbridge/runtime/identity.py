@@ -1,4 +1,4 @@
-"""Guards against a lost ledger or bus: an empty or restored one must never look like a first start.
+"""Guards against a lost ledger or bus: an empty or restored one must never be taken for a first start.
 
 A committed offset counts only on the log that it was committed on. A log is recognised by its identity or, if its bus
 has none, by the last message taken from it.
@@ -24,16 +24,16 @@ from eventbridge.store import layout
 #: A ledger that planned a batch this recently was not restored just now, so manifests need not be listed.
 _TRUSTED_SECONDS = 600.0
 _REMEDY = (
-    "Put the right log back in its place, and keep this one: it has what was published since. Or, to continue "
-    "with what is there now, give the runner's rules a runner with a new name: it starts at the bus's start_at, "
-    "where that is latest at the earliest event."
+    "Put the right log back in its place, and keep this one: it has the messages published since. Or, to continue "
+    "with this log, give the runner's rules a runner with a new name: it starts at the bus's start_at, or at the "
+    "earliest event if start_at is latest."
 )
 
 
 def claim_runner(runtime: Runtime, runner: str) -> None:
-    """Record in the store which ledger holds a runner's state, or raise LedgerLostError if it is another one.
+    """Record in the store that this ledger holds a runner's state; raise LedgerLostError if another ledger does.
 
-    It uses a conditional create: if two ledgers start with one store, one wins.
+    It uses a conditional create: if two ledgers start with one store, only one wins.
     """
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": runtime.ledger.id, "since": runtime.ledger.now().isoformat()}
@@ -48,7 +48,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
                 f"The ledger has offsets of runner {runner!r}, but {runtime.store.uri} has no record of this runner: "
                 "the store was deleted or replaced, and with it the archive and the payloads of pending deliveries. "
                 "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
-                "To start over on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
+                "To start over on purpose, point EVENTBRIDGE_LEDGER_URL at an empty ledger as well."
             ) from None
         if runtime.store.create(path, json.dumps(content).encode()):
             return
@@ -57,7 +57,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
         owner = json.loads(written)["ledger"]
     except (ValueError, KeyError, TypeError):
         raise StoreError(
-            f"{path} in {runtime.store.uri} does not say which ledger it belongs to. Restore it."
+            f"{path} in {runtime.store.uri} does not say which ledger it belongs to. Restore this file."
         ) from None
     if owner != runtime.ledger.id:
         raise LedgerLostError(
@@ -67,7 +67,7 @@ def claim_runner(runtime: Runtime, runner: str) -> None:
 
 
 def registered_at(runtime: Runtime, runner: str) -> datetime | None:
-    """Return since when the ledger holds a runner's state, by the ledger's clock; None if it was not claimed."""
+    """Return when the ledger began to hold a runner's state, by the ledger's clock; None if that is not recorded."""
     try:
         return datetime.fromisoformat(json.loads(runtime.store.get(layout.runner(runner)))["since"])
     except (StoreFileMissing, ValueError, KeyError, TypeError):
@@ -77,7 +77,7 @@ def registered_at(runtime: Runtime, runner: str) -> datetime | None:
 def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
     """Raise LedgerLostError if the newest manifest in the store belongs to a batch that the ledger does not have.
 
-    Checks only if the ledger planned nothing in the last 10 minutes, or `always`, because a listing is not free.
+    It checks only if the ledger planned nothing in the last 10 minutes, or with `always`, because a listing costs time.
     """
     latest = runtime.ledger.batches.latest()
     now = runtime.ledger.now()
@@ -91,7 +91,7 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
         runtime.ledger.batches.get(newest)
     except NotFoundError:
         raise LedgerLostError(
-            f"The store {runtime.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "
+            f"The store {runtime.store.uri} holds the manifest of batch {newest}, which this ledger does not know: "
             f"the ledger is older than the store. {_remedy(runtime)}"
         ) from None
 
@@ -99,7 +99,7 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
 def _name_before(planned_at: datetime) -> str:
     """Return a name that sorts before the manifests of the batches planned at that time, so that few are listed.
 
-    Not the name of the newest known batch: batches planned at one moment are in no order.
+    The name of the newest known batch does not do: batches planned at the same moment are in no order.
     """
     since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
     return layout.manifest(since, new_batch_id(since))
@@ -108,15 +108,15 @@ def _name_before(planned_at: datetime) -> str:
 def _remedy(runtime: Runtime) -> str:
     return (
         "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store, or restore its latest copy. "
-        "To start over on purpose, which delivers again what start_at covers, name an empty store by "
-        "EVENTBRIDGE_STORE_URI."
+        "To start over on purpose, which repeats the events that start_at covers, point EVENTBRIDGE_STORE_URI at "
+        "an empty store."
     )
 
 
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
-    """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets count on.
+    """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets belong to.
 
-    Offsets whose log is not known yet count on this log from now on, if they are within it.
+    Offsets whose log is not recorded yet belong to this log from now on, if they are within it.
     """
     rows = runtime.ledger.offsets.find(runner)
     for message in offset_gaps(bus, source, rows).values():
@@ -126,10 +126,11 @@ def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource)
 
 
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Partition, str]:
-    """Return the error message, with the remedy, for each partition of the bus whose offset does not count on this log.
+    """Return the error message, with the remedy, for each partition of the bus whose offset does not belong to this
+    log.
 
-    A topic that the rule file no longer names is not consumed, and not checked; nor is a partition of a broker that the
-    bus does not name now, which is unreachable with its messages.
+    A topic that the rule file no longer names is neither consumed nor checked. Nor is a partition of a broker that the
+    bus does not name now: its messages cannot be reached.
     """
     identities, ends = source.identities(), source.ends()
     asked = [
@@ -147,9 +148,10 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
-    """Return the position of a rule that comes from another runner: its offset, if that counts on this log.
+    """Return where a rule that comes from another runner continues: at its offset, if that belongs to this log.
 
-    If not, the rule was matched against nothing of this log: start_at decides, but `latest` skips no event.
+    If not, the rule has not been matched against any event of this log: `start_at` decides, but `latest` means the
+    earliest event, so that none is skipped.
     """
     identity = source.identities().get(row.partition.topic, "")
     if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
@@ -160,7 +162,7 @@ def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
 
 def start_offset(bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return where a new group begins in a partition, by `start_at`."""
+    """Return the offset at which a new group begins in a partition, given the `start_at` of its bus."""
     match bus.source.start_at:
         case "earliest":
             return source.earliest(partition)
@@ -176,9 +178,10 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
 
 
 def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
-    """Return rows whose topic has another message, on its broker, where the last taken message was.
+    """Return the rows of topics that, on a broker, have another message where the last message taken was.
 
-    One such partition counts for the whole topic on its broker, because its partitions are created together.
+    One such partition decides for the whole topic on its broker, because the partitions of a topic are created
+    together.
     """
     known: dict[tuple[str, str], bool | None] = {}
     found = []
@@ -192,7 +195,7 @@ def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[Co
 
 
 def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
-    """Return whether a log still has the last message that was taken; None if it dropped it, or none is recorded."""
+    """Return whether a log still has the last message that was taken; None if it was dropped, or none is recorded."""
     last = last_message_of(row.message_id or row.bus_identity)
     if last is None or isinstance(source, InboxLog):  # the ledger itself records the messages of an inbox
         return None
@@ -203,8 +206,8 @@ def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
 def _error_message(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:
     if row.bus_identity and identity and row.bus_identity != identity:
         return (
-            f"The runner {row.group!r} is at offset {row.offset} of {_name(row)} of the bus {row.bus!r} whose "
-            f"identity is {row.bus_identity}, and {source.uri} has the identity {identity}: the bus was deleted or "
+            f"The runner {row.group!r} is at offset {row.offset} of {_name(row)} of the bus {row.bus!r} with "
+            f"the identity {row.bus_identity}, but {source.uri} has the identity {identity}: the bus was deleted or "
             f"replaced, and messages published below that offset would be skipped. {_REMEDY}"
         )
     return (
@@ -215,9 +218,9 @@ def _error_message(row: ConsumerOffset, source: LogSource, identity: str, end: i
 
 def _message_by_last_message(row: ConsumerOffset, source: LogSource) -> str:
     return (
-        f"The runner {row.group!r} is at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, and "
-        f"{source.uri} has other messages below that offset than it took: the topic was deleted and recreated, and "
-        f"messages published there since would be skipped. {_REMEDY}"
+        f"The runner {row.group!r} is at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, but "
+        f"{source.uri} has other messages below that offset than the runner took: the topic was deleted and recreated, "
+        f"and messages published since would be skipped. {_REMEDY}"
     )
 
 

@@ -1,7 +1,8 @@
-"""The inbox: messages handed out by queues, kept in store and ledger as a log that every stage reads by offsets.
+"""The inbox: keeps the messages that queues hand out as a log, which every stage reads by offset.
 
-A message is acknowledged once its file is durable and recorded. A process that dies before that leaves the message to
-the queue; one that dies after it leaves the id by which the inbox recognises the message when it comes again.
+The files are in the store, their records in the ledger. A message is acknowledged once its file is durable and
+recorded. If the process dies before that, the queue still has the message; if it dies later, the inbox recognises the
+message by its id when it comes again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
-#: Maximum messages and bytes of one file: this bounds memory, and what comes again after a crash.
+#: The maximum number of messages and bytes in one file: it bounds the memory used, and the messages that come again
+#: after a crash.
 _FILE_EVENTS: Final = 10_000
 _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
@@ -42,11 +44,11 @@ _BLOCK_ROWS: Final = 2_000
 #: Beyond any offset.
 _NO_END: Final = (1 << 63) - 1
 
-#: How long one `take_in` takes messages over; the next batch continues.
+#: The maximum time for which one `take_in` takes messages over; the next batch continues.
 _TAKING_SECONDS: Final = 15.0
 
-#: While the inbox is followed, how often messages are taken over, into one file each time, and how many unread messages
-#: there may be.
+#: While the inbox is followed, how often messages are taken over, into one file each time, and the maximum number of
+#: unread messages.
 _FOLLOWING_SECONDS: Final = 1.0
 _AHEAD_EVENTS: Final = 20_000
 
@@ -67,7 +69,7 @@ class Inbox:
         self._sources = sources
         self._ledger = ledger
         self._store = store
-        self._taking: threading.Thread | None = None  # while it is followed
+        self._taking: threading.Thread | None = None  # set while the inbox is followed
         self._closed = threading.Event()
         self._read_to: dict[Partition, int] = {}
         self._ends: Mapping[Partition, int] = {}
@@ -79,7 +81,7 @@ class Inbox:
         return ", ".join(source.uri for source in self._sources.values())
 
     def identities(self) -> Mapping[str, str]:
-        """Return nothing: an inbox belongs to the ledger, and a lost ledger is reported elsewhere."""
+        """Return an empty mapping: an inbox belongs to the ledger, and a lost ledger is detected elsewhere."""
         return {}
 
     def partitions(self) -> Sequence[Partition]:
@@ -95,9 +97,10 @@ class Inbox:
         return self._ledger.inbox.ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end of the inbox by partition, plus about how many messages still wait in the queue.
+        """Return the end of each partition, plus an estimate of how many messages still wait in its queue.
 
-        While the inbox is followed, only the messages taken over; raises the error of taking them over, once.
+        While the inbox is followed, only the messages taken over count, and an error of taking them over is raised
+        once.
         """
         if self._taking is not None:
             error, self._failed = self._failed, None
@@ -121,13 +124,13 @@ class Inbox:
         if end > (last := self.end(partition)):
             raise OffsetGapError(
                 f"The inbox of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and "
-                f"{start} to {end} were requested: the ledger lost records. Restore the ledger of this store"
+                f"{start} to {end} were requested: the ledger has lost records. Restore the ledger of this store"
             )
         self._read_to[partition] = max(end, self._read_to.get(partition, end))
         return self._read(partition, start, end)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return nothing: a queue has no offsets."""
+        """Return an empty mapping: a queue has no offsets."""
         return {}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
@@ -149,7 +152,7 @@ class Inbox:
         return removed
 
     def lost_files(self, before: datetime) -> list[str]:
-        """Return files of days before the aware time `before` that nothing refers to.
+        """Return the orphaned files of days before the aware time `before`: those to which no record refers.
 
         Their writer died before they were recorded: the messages were not acknowledged, and came again.
         """
@@ -162,7 +165,7 @@ class Inbox:
         return found
 
     def take_in(self, most: int) -> int:
-        """Take up to `most` messages over from the queues, in equal shares, and return how many came.
+        """Take up to `most` messages over from the queues, in equal shares, and return how many were new.
 
         Raises BusError if a queue does not respond; recorded messages are kept.
         """
@@ -226,7 +229,7 @@ class Inbox:
         return fresh, True
 
     def _recorded(self, topic: str, table: pa.Table, known: _Known) -> InboxFile | None:
-        """Write and record the unknown messages, and add them to the known ones; None if all are known.
+        """Write and record the unknown messages, and add them to `known`; return their file, None if all are known.
 
         Another process may have recorded the same messages meanwhile, if this one was suspended for longer than they
         were invisible.
@@ -284,7 +287,7 @@ class _Known:
 
 
 def _received(source: QueueSource, at_most: int) -> pa.Table:
-    """Return messages for one file: as many as come at once, while none has been held long."""
+    """Return messages for one file: as many as the queue has ready, for at most a quarter of its visibility timeout."""
     began, size = time.monotonic(), 0
     blocks: list[pa.RecordBatch] = []
     left = at_most
@@ -313,7 +316,7 @@ class _ReceivedMessages:
     """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
 
     def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:
-        self.receipts = list(receipts)  # those that count now; read them after the block
+        self.receipts = list(receipts)  # the valid ones; read them after the block
         self._source = source
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._extend, daemon=True)
@@ -330,5 +333,5 @@ class _ReceivedMessages:
         while not self._done.wait(self._source.visibility_timeout / 3):
             try:
                 self.receipts = self._source.extend(self.receipts)
-            except BusError as error:  # a message that comes again is known by its id
-                log.warning("messages that are held may come again: %s", error)
+            except BusError as error:  # a message that comes again is recognised by its id
+                log.warning("received messages may come again: %s", error)

@@ -21,10 +21,10 @@ Ended = TypeVar("Ended")
 def instrumented(
     stage: str, of: Literal["batch", "runner", ""] = "batch"
 ) -> Callable[[Callable[Concatenate[Runtime, Rest], Result]], Callable[Concatenate[Runtime, Rest], Result]]:
-    """Report the end of a stage.
+    """Return a decorator that reports the end of a stage to the runtime's telemetry.
 
-    `of` is what the stage's first argument after the runtime names: a batch or a runner. For a stage that plans, the
-    batch is its result: an id, or an object with `batch_id`.
+    `of` says what the stage's first argument after the runtime names: a batch, a runner or neither. For a stage that
+    plans, the batch is its result: an id, or an object with `batch_id`.
     """
 
     def decorate(
@@ -52,11 +52,11 @@ def instrumented(
 
 
 def report_ended(take: Callable[[Ended], None], ended: Ended) -> None:
-    """Report an event to the telemetry; an error there is logged and stops nothing."""
+    """Report an event to the telemetry; an error of the telemetry is logged and otherwise ignored."""
     try:
         take(ended)
     except Exception:
-        log.warning("telemetry failed, and %r is not reported", ended, exc_info=True)
+        log.warning("telemetry failed, and %r was not reported", ended, exc_info=True)
 
 
 def _report_stage(

@@ -1,6 +1,6 @@
 """Opens a runtime for the settings of a process: the ledger, the store, and the sources in rule files.
 
-Commands, Airflow's tasks and the API call it. Stages receive the runtime, and import none of this.
+Commands, Airflow's tasks and the API call it. Stages receive the runtime and do not import this module.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _make_home(home: Path) -> None:
         close_to_others(home)
     except OSError as error:
         raise StoreError(
-            f"Cannot make the folder {home}: {error.strerror}. Set EVENTBRIDGE_HOME to another folder."
+            f"Cannot create the folder {home}: {error.strerror}. Set EVENTBRIDGE_HOME to another folder."
         ) from None
 
 
@@ -75,11 +75,11 @@ def _publisher(runtime: Runtime, bus: Bus) -> Publisher:
 
 
 def _target(runtime: Runtime, rule: str, target: TargetRule, connections: Callable[[str], Connection]) -> Target:
-    from eventbridge.targets.open import open_target  # its clients cost 0.3 CPU-seconds, and only push sends
+    from eventbridge.targets.open import open_target  # importing its clients costs 0.3 CPU-seconds, and only push sends
 
     settings = runtime.settings
     return open_target(rule, target, connections, runtime.clock, settings.allow_addresses, settings.target_locations)
 
 
-#: What `open_runtime` gives every runtime.
+#: The openers that `open_runtime` gives to every runtime.
 OPENERS = Openers(_rule_files, _source, _publisher, _target)

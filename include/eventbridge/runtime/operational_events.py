@@ -1,8 +1,8 @@
 """Publishes operational events to the bus `eventbridge`, at the end of every stage that may have queued some.
 
-An event is queued in the ledger by the transaction that it reports, and removed once it is on the bus. If the process
-dies in between, the next stage of any batch publishes it; if it dies after publishing, the event is published again
-under the same id.
+An event is queued in the ledger by the same transaction as the change that it reports, and removed once it is on the
+bus. If the process dies in between, the next stage of any batch publishes it; if it dies after publishing, the event is
+published again under the same id.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def publish_operational_events(runtime: Runtime) -> int:
 
 
 def _trim(runtime: Runtime, operations: Bus) -> None:
-    """Trim events that are past the bus' retention and were taken by every runner whose rules name the bus today.
+    """Trim events that are past the bus's retention and were taken by every runner whose current rules name the bus.
 
     If that is unknown, or the bus does not respond, nothing is trimmed now.
     """
@@ -62,11 +62,11 @@ def _trim(runtime: Runtime, operations: Bus) -> None:
                 return
             bus.trim(before, _not_taken(runtime, bus.identities()))
     except (BusError, UserError) as error:
-        log.warning("the bus %s keeps what is older than its retention for now: %s", operations.name, error)
+        log.warning("the bus %s keeps events that are older than its retention for now: %s", operations.name, error)
 
 
 def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
-    """Return the lowest committed offset of each partition over the runners that have, or hand over, a rule on the bus.
+    """Return each partition's lowest committed offset of the runners that have, or hand over, a rule on the bus.
 
     A moved rule continues at its old runner's offset, or where that runner stopped. A runner without rules is ignored.
     """
@@ -94,7 +94,7 @@ _Kind = tuple[str, str | None, str | None, str]
 class DeadLetterNews:
     """The dead letters of a batch, by rule, target and reason.
 
-    Operational events are not counted: an alert that cannot be delivered must not cause another one for ever.
+    Operational events are not counted: an alert that cannot be delivered must not cause further alerts forever.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -9,7 +9,7 @@ from eventbridge.runtime.runtime import Runtime
 
 
 class PrepareBudget:
-    """Decides when a stage must stop; never before it recorded something, so that every try makes progress."""
+    """Decides when a stage must stop: never before it has recorded something, so that every try makes progress."""
 
     def __init__(self, runtime: Runtime, stage: str, batch_id: str) -> None:
         self._clock = runtime.clock
@@ -28,6 +28,6 @@ class PrepareBudget:
         if self._recorded and self._clock() >= self._until:
             raise InfrastructureError(
                 f"{self._stage} of batch {self._batch_id} spent its prepare budget of {self._seconds:g} s "
-                f"(EVENTBRIDGE_PREPARE_TIMEOUT) after {self._recorded} recorded parts. "
+                f"(EVENTBRIDGE_PREPARE_TIMEOUT); parts recorded: {self._recorded}. "
                 "Recorded parts are kept; the next attempt continues from there."
             )

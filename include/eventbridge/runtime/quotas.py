@@ -59,7 +59,7 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
 
 
 def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the owners with their maximum of pending deliveries: new matches of their rules are deferred.
+    """Return the owners that have reached their maximum of pending deliveries: new matches of their rules are deferred.
 
     `rules` are a batch's rules, whose quotas apply; pending deliveries are counted for all current rules.
     """
@@ -71,7 +71,7 @@ def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def _stored_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
-    """Return the bytes in the store from batches of an owner's buses, since batches are measured."""
+    """Return the bytes in the store from the measured batches of an owner's buses."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
     sizes = runtime.ledger.store_sizes.total().sizes  # a retry or redrive batch has no bus: its runner's bus counts
@@ -86,7 +86,7 @@ def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
     used = _stored_of(runtime, rules, bus.owner)
     if used < quota.stored_bytes:
         return ""
-    return f"the buses of {bus.owner} have {used:,} bytes in the store, and its quota is {quota.stored_bytes:,}"
+    return f"the buses of {bus.owner} have {used:,} bytes in the store, and the owner's quota is {quota.stored_bytes:,}"
 
 
 def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
@@ -100,7 +100,7 @@ def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
 def count_batch(runtime: Runtime, batch: Batch) -> None:
     """Measure the files of a batch that is about to be committed; this takes five short listings.
 
-    Files of lost attempts are included. Without a quota of the store or of an owner, nothing is measured.
+    Files of abandoned attempts are included. Without a quota of the store or of an owner, nothing is measured.
     """
     quotas = runtime.rules_of(batch).quotas.values()
     if runtime.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
@@ -113,7 +113,10 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
-    """Return whether the whole store must be measured: it has a quota, which stopped ingestion, or a day has passed."""
+    """Return whether to measure the whole store.
+
+    That is if it has a quota and was never measured, or last measured a day ago, or if the quota has stopped ingestion.
+    """
     if runtime.settings.store_max_size is None:
         return False
     counted_at, stop = runtime.ledger.store_sizes.total().counted_at, runtime.ledger.ingestion.current_stop()

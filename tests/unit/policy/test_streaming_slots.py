@@ -8,8 +8,8 @@ def test_streaming_tasks_that_take_every_slot_are_reported() -> None:
     assert short_of_slots(3, 4) is None
     assert short_of_slots(4, 4) == (
         "4 runners are in streaming mode, and core.parallelism of Airflow is 4: "
-        "their streaming tasks leave no slot for a standby or any other task, such as retries. "
-        "Set it to 8 or more, or leave some of them in batch mode"
+        "the streaming tasks leave no slot for a standby or any other task, such as that of a retry batch. "
+        "Set it to 8 or more, or leave runners in batch mode"
     )
     assert "1 runner is in streaming mode" in str(short_of_slots(1, 1))
 
