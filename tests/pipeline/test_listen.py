@@ -238,7 +238,7 @@ def test_a_runner_keeps_its_bus(site: Any) -> None:
         "rules: {all: {bus: returns, runner: orders, pattern: {}, targets: {f: {type: file, path: /tmp/f}}}}\n"
     )
 
-    with pytest.raises(UserError, match=r"has consumed the bus 'orders' until now and its rules name 'returns'"):
+    with pytest.raises(UserError, match=r"has consumed the bus 'orders' until now, but its rules name 'returns'"):
         listen(site.runtime, "orders")
 
 
@@ -299,7 +299,7 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
 
     assert ranges(runtime, batch_id) == [(Q0, 1, 2), (Q1, 1, 2)]
     assert len(runtime.ledger.settlement.bus_commits_outstanding("orders")) == 1
-    assert "still does not take the offsets of orders: the bus is deaf" in caplog.text
+    assert "still does not accept the offsets of runner orders: the bus is deaf" in caplog.text
 
 
 def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) -> None:

@@ -1,1 +1,1 @@
-"""The stages of a batch, a folder each, as functions of a runtime: ingest, route, settle, retry, commit."""
+"""The stages of a batch, one folder each, as functions that take a runtime: ingest, route, settle, retry, commit."""

@@ -1,4 +1,4 @@
-"""Commits the offsets of the ledger on the bus: after the commit of a batch, and again if the bus refused them."""
+"""Commits a runner's offsets from the ledger to the bus: after each batch, and again later if the bus rejected them."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ log = logging.getLogger(__name__)
 
 
 def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
-    """Commit the ledger's offsets of a batch's runner on the bus; False and an alarm if the bus refuses."""
+    """Commit the offsets of a batch's runner to the bus; log an alarm and return False if the bus rejects them."""
     bus = runtime.rules_of(batch).buses[batch.bus]
     try:
         with closing(runtime.open_source(bus)) as source:
             refuse_other_log(runtime, batch.runner, bus, source)
             source.commit(batch.runner, runtime.ledger.offsets.committed(batch.runner))
     except (BusError, OffsetGapError) as error:
-        log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
+        log.error("ALARM the bus %s did not accept the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
         return False
     runtime.ledger.settlement.mark_bus_committed(batch.batch_id)
     return True
 
 
 def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
-    """Commit offsets on the bus that an earlier commit could not; if that fails too, leave it to the next listen.
+    """Repeat the commits that the bus rejected earlier; if that fails too, the next listen tries again.
 
-    It commits the current offsets of the ledger, which is the source of truth: the end of an old batch would move the
-    group back.
+    It commits the current offsets of the ledger, which is the source of truth: the offsets of an old batch would move
+    the consumer group back.
     """
     outstanding = runtime.ledger.settlement.bus_commits_outstanding(runner)
     if not outstanding:
@@ -45,9 +45,9 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
             source.commit(
                 runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
             )
-    # An error in the current rules, or of the current bus, does not stop an open batch.
+    # An error in the current rules, or of the current bus, must not stop an unfinished batch.
     except (BusError, OffsetGapError, RuleFileError) as error:
-        log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
+        log.warning("the bus %s still does not accept the offsets of runner %s: %s", newest.bus, runner, error)
         return
     for batch in outstanding:
         runtime.ledger.settlement.mark_bus_committed(batch.batch_id)

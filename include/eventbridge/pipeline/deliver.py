@@ -1,7 +1,7 @@
-"""Runs all stages in a row in this process, as runs of `eventbridge_deliver_<runner>` and
-`eventbridge_retry_deliveries` do in Airflow.
+"""Runs all stages of batches in this process, without Airflow.
 
-Called by `eventbridge deliver` and by tests; the DAGs call the same stages one by one.
+`eventbridge deliver` and tests call it. The DAGs `eventbridge_deliver_<runner>` and `eventbridge_retry_deliveries` run
+the same stages as tasks.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: Chunks pushed at the same time: a chunk whose target hangs must not stop the others.
+#: The maximum number of chunks pushed at the same time: a chunk whose target hangs must not stop the others.
 _PUSHES_AT_ONCE = 4
-#: The slow lane, as wide as this process makes it.
+#: The slots of the pool for retry batches: as many as this process pushes chunks at the same time.
 _LANES = {SLOW_LANE_POOL: PoolSlots(_PUSHES_AT_ONCE, _PUSHES_AT_ONCE)}
-#: How often to check whether a batch of another process is done.
+#: The minimum time, in seconds, between two checks of whether another process has finished its batch.
 _RECHECK_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
 class Idle:
-    """The result of `deliver_until_idle`: batches committed of each kind, pending deliveries, and the next due time."""
+    """The result of `deliver_until_idle`: the batches that it ran, and the deliveries that are still pending."""
 
     batches: int
     retry_batches: int
@@ -52,7 +52,7 @@ class Idle:
 
 
 def deliver_batch(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
-    """Move one batch of a runner through all stages and return its id; None if nothing is available."""
+    """Move one batch of a runner through all stages and return its id; None if there is no batch to run."""
     batch_id = listen(runtime, runner)
     if batch_id is None:
         return None
@@ -71,7 +71,7 @@ def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
 
 
 def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
-    """Return whether the slow lane may have work: three queries, a tenth of the queries of planning."""
+    """Return whether a retry batch may have work. It takes three queries, a tenth of what planning takes."""
     ledger = runtime.ledger
     return bool(
         ledger.pending.waiting_targets(runner)
@@ -114,8 +114,8 @@ def deliver_until_idle(
             if wait > wait_seconds:
                 break
             if wait <= 0 and not is_reported:
-                # a batch whose process died is settled a minute and a half after it was planned, by settle_stale
-                log.warning("due deliveries are in a batch that is not finished: waiting for it")
+                # settle_stale settles a batch whose process died, a minute and a half after it was planned
+                log.warning("waiting for an unfinished batch, which contains deliveries that are due")
                 is_reported = True
             stop.wait(max(_RECHECK_SECONDS, wait))
     pending, on_hold = pending_deliveries(runtime, runner)
@@ -137,7 +137,7 @@ def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
             pause = status.paused_until if status is not None else None
-            # an open breaker or a pause allows no delivery before
+            # an open breaker or a pause allows no delivery before it ends
             due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
     deferred_match = due_deferred_matches(runtime, runner)
     return min([*due, deferred_match] if deferred_match is not None else due, default=None)
@@ -150,13 +150,14 @@ def push_and_settle(
     stop: Stop,
     only: Collection[tuple[str, str]] | None = None,
 ) -> None:
-    """Push chunks of a batch, or `only` the deliveries of some targets, then settle, schedule retries and commit it.
+    """Push chunks of a batch, then settle it, schedule its retries and commit it.
 
-    It waits for a chunk that another process is sending; once `stop` is set, that process finishes the batch.
+    `only` limits the push to the deliveries of these (rule, target) pairs. It waits for chunks that another process is
+    sending; if `stop` is set, it leaves the batch to that process.
     """
     written = [
         file for file in segments(runtime, batch_id) if is_of_streaming_task(file)
-    ]  # read once, and not for each chunk
+    ]  # read here once, instead of once for each chunk
     of_streaming_task = responses_in(runtime, written) if written else None
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
         pushes = [
@@ -165,12 +166,12 @@ def push_and_settle(
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):
-            # usual: deliveries without an outcome are settled as unknown and become pending
+            # expected: deliveries without an outcome are settled as unknown and become pending
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error
     if stop.is_set() and OtherClaims(runtime, batch_id).live():
-        return  # the process that is sending it finishes it
+        return  # the process that is still sending finishes the batch
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
     commit(runtime, batch_id)

@@ -48,7 +48,7 @@ def test_a_bus_that_waits_for_its_offsets_stops_no_batch(
     sending.write(BROKEN)
 
     assert listen(runtime, RUNNER) == batch.batch_id
-    assert "still does not take the offsets" in caplog.text
+    assert "still does not accept the offsets" in caplog.text
     sending.rules(crm="/healthy/crm")
     sending.deliver_batch()
     with site.bus() as bus:

@@ -186,7 +186,7 @@ def test_a_rule_that_comes_back_to_a_runner_that_continued_is_refused(sending: S
     assert sending.deliver_batch("old")
     sending.write(both("old", "old"))
 
-    with pytest.raises(RuleMovedError, match="3 events without it") as refusal:
+    with pytest.raises(RuleMovedError, match="3 events that the runner has taken without it") as refusal:
         listen(sending.runtime, "old")
 
     assert status(sending.runtime).stalled == (StalledRunner("old", str(refusal.value)),)

@@ -97,7 +97,7 @@ def test_an_open_batch_is_not_taken_while_its_streaming_task_lasts(sending: Send
     router = InProcessRouter(sending.runtime.store)
 
     assert sending.deliver_batch() is None
-    with pytest.raises(UserError, match="is open: a streaming task of runner 'orders' delivers its events"):
+    with pytest.raises(UserError, match="is open: a streaming task of runner 'orders' is delivering its events"):
         repair_batch(sending.runtime, batch.batch_id, router, dry_run=False)
 
     clock.advance(7)

@@ -1,1 +1,1 @@
-"""Reconciles the events of a batch and moves the offsets."""
+"""Reconciles the events of a batch and commits the offsets."""

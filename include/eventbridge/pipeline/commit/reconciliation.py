@@ -1,4 +1,4 @@
-"""Computes the reconciliation of a batch from its files, without relying on any counter."""
+"""Computes the reconciliation of a batch from its files alone, without relying on any counter."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from eventbridge.store.parquet import read_table
 def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     """Return the reconciliation of a settled or committed batch.
 
-    Raises StoreError if a file cannot be read, and ReconciliationError for an unreadable file of dead letters that it
-    took from another batch.
+    Raises StoreError if a file cannot be read; ReconciliationError if it is a dead letter file of another batch whose
+    dead letters this batch redelivers.
     """
     numbers = _event_numbers(runtime, batch)
     statuses, delivered = _statuses(runtime, batch)
@@ -116,7 +116,7 @@ def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
-    """Return the events for which budgeted rules have deliveries, from their delivery files."""
+    """Return the events for which budgeted rules have deliveries, by rule, read from their delivery files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
@@ -127,7 +127,7 @@ def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
 
 
 def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
-    """Return the fingerprint of events by their rows: pairs of buffer file and row set."""
+    """Return the fingerprint of events, given as pairs of buffer file and row set."""
     return _of_event_rows((file, row) for file, rows in files for row in rowset.decode(rows))
 
 
@@ -137,7 +137,7 @@ def _of_event_rows(event_rows: Iterable[tuple[str, int]]) -> Fingerprint:
 
 
 def _statuses(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
-    """Return the fingerprints of each status, and the ids of the delivered ones."""
+    """Return the fingerprints of the settled deliveries by status, and the ids of those that must have been sent."""
     parts: dict[str, list[Fingerprints]] = {name: [] for name in STATUS_RANK}
     delivered = []
     for _, table in settlements(runtime, batch.batch_id, [*ID_COLUMNS, "status", "reason"]):
@@ -152,7 +152,7 @@ def _statuses(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints
 
 
 def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return which rows are for shadows and settled without sending: no outcome proves these."""
+    """Return which rows were settled without sending because their target is a shadow: no outcome proves them."""
     codes, names = codes_of(table["reason"])
     flags: npt.NDArray[np.bool_] = np.array([name in (SHADOW_FAILED, SHADOW_NOT_SENT) for name in [*names, ""]])[codes]
     return flags
@@ -161,7 +161,7 @@ def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
 def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
     """Return the number of deliveries that are settled as delivered without an outcome that proves it.
 
-    It looks nothing up if every delivery is proven once.
+    Equal fingerprints show that every delivery is proven exactly once; only otherwise are ids looked up one by one.
     """
     proofs = []
     for file in segments(runtime, batch.batch_id):
@@ -181,9 +181,9 @@ def _sum(parts: Iterable[Ids]) -> Fingerprint:
 
 
 def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
-    """Return the fingerprints of dead deliveries, and counts.
+    """Return the fingerprints of dead-lettered deliveries, and two counts.
 
-    The counts are of events that never became a delivery, by reason, and of failed transforms, by target.
+    They count the events that never became a delivery, by reason, and the failed transforms, by `<rule>/<target>`.
     """
     found = []
     others: Counter[str] = Counter()
@@ -213,7 +213,7 @@ ID_COLUMNS = ["delivery_id", "rule", "target"]
 
 
 def by_target(table: pa.Table) -> Fingerprints:
-    """Return the fingerprints of rows with ID_COLUMNS, by `<rule>/<target>`."""
+    """Return the fingerprints of a table's rows, by `<rule>/<target>`; the table has ID_COLUMNS."""
     rule_of, rules = codes_of(table["rule"])
     target_of, targets = codes_of(table["target"])
     found = fingerprints_by(rule_of * len(targets) + target_of, ids_of(table["delivery_id"]))
@@ -221,7 +221,7 @@ def by_target(table: pa.Table) -> Fingerprints:
 
 
 def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
-    """Return the fingerprints of pending rows, with delivery ids read from their files, each file once."""
+    """Return the fingerprints of pending rows by `<rule>/<target>`; each delivery file is read only once."""
     by_file: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
     for each in pending:
         for file, rows in each.files:
@@ -231,7 +231,7 @@ def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Finger
 
 def _of_rows(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
     targets = {target: number for number, target in enumerate(dict.fromkeys(target for target, _ in named))}
-    # A row that is named twice counts twice: a doubled delivery must show in the reconciliation.
+    # A row that occurs twice counts twice: the reconciliation must reveal a duplicated delivery.
     rows = np.concatenate([its_rows for _, its_rows in named])
     groups = np.repeat([targets[target] for target, _ in named], [len(its_rows) for _, its_rows in named])
     wanted = np.unique(rows)

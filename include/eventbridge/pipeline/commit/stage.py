@@ -1,7 +1,7 @@
-"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and then commits them on the bus.
+"""Stage commit: reconciles the batch, writes its manifest, and commits the offsets to the ledger and then to the bus.
 
-`Settlement.commit` of the ledger moves the offsets, in the transaction that completes the batch; `commit_to_bus.py`
-commits them on the bus.
+`Settlement.commit` of the ledger moves the offsets in the transaction that completes the batch; `commit_to_bus.py`
+then commits them to the bus.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from eventbridge.telemetry.protocol import NO_TELEMETRY
 
 log = logging.getLogger(__name__)
 
-#: The kinds of files of a batch, in the order in which they are made.
+#: The kinds of files of a batch, in the order in which the stages write them.
 FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
 _Files = Mapping[FileKind, list[BatchFile]]
 
 
 @instrumented("commit")
 def commit(runtime: Runtime, batch_id: str) -> bool:
-    """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
+    """Commit a settled batch; return whether the batch is now committed. A batch that is not settled stays as it is.
 
-    Raises ReconciliationError, and moves nothing, when the reconciliation has a difference or a file cannot be read. If
-    the bus does not take the offsets, that is an alarm and no failure: the ledger is the source of truth, and the next
-    listen tries again.
+    Raises ReconciliationError, and commits nothing, if the reconciliation has a difference or a file cannot be read. If
+    the bus rejects the offsets, an alarm is logged and the commit still succeeds: the ledger is the source of truth,
+    and the next listen tries again.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
@@ -78,9 +78,9 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
             reconciliation = reconciliation_of(runtime, batch)
     wrong = differences(reconciliation)
     if wrong:
-        runtime.ledger.settlement.prove_current(batch.batch_id, first)  # else the files are of two settlements
+        runtime.ledger.settlement.prove_current(batch.batch_id, first)  # raises if the files belong to two settlements
         raise ReconciliationError(
-            f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
+            f"batch {batch.batch_id} cannot be committed because it is not reconciled: "
             + "; ".join(map(str, wrong))
             + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
             + f"and if the error persists, run `eventbridge audit --batch {batch.batch_id}`"
@@ -89,7 +89,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
     _write_manifest(runtime, batch, reconciliation, first, files)
     failed = failed_expectations(runtime.rules_of(batch), reconciliation) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
-        log.error("ALARM the rule %s is on hold since batch %s: %s", rule, batch.batch_id, detail)
+        log.error("ALARM batch %s has put the rule %s on hold: %s", batch.batch_id, rule, detail)
     ranges = _ranges(runtime, batch)
     now = runtime.clock()
     stats = stats_of(runtime, batch, now, files["outcome"])
@@ -116,16 +116,16 @@ def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliati
         return
     runtime.ledger.settlement.prove_current(batch.batch_id, first)
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
-        runtime.store.put(path, text)  # from a commit that ran, or died, before the batch was settled again
+        runtime.store.put(path, text)  # it is from a commit that ran or died before the batch was settled again
         return
     raise ReconciliationError(
         f"{path} exists and contradicts the reconciliation of batch {batch.batch_id}: "
-        "two ledgers write into one store. Stop the other one before this runner continues"
+        "two ledgers write to the same store. Stop the processes of one of them before you start this runner again"
     )
 
 
 def _settlements(path: str, manifest: bytes) -> list[str]:
-    """Return the settlements that a manifest names, none if it is damaged; raises NewerFormatError."""
+    """Return the paths of a manifest's settlement files, none if it is damaged; raises NewerFormatError."""
     try:
         fields = dict(json.loads(manifest))
         require_known_format(path, fields.get("format"))
@@ -141,9 +141,9 @@ def _files(runtime: Runtime, batch: Batch) -> _Files:
 def manifest_of(
     runtime: Runtime, batch: Batch, reconciliation: Reconciliation, files: _Files | None = None
 ) -> dict[str, Any]:
-    """Return the manifest of a batch as JSON: what it took, from where, and its result.
+    """Return the manifest of a batch as a JSON object: what it took, from where, and its result.
 
-    `files` are the files of the batch by kind, if they are known.
+    `files` are the batch's files by kind; if omitted, they are read from the ledger.
     """
     taken = runtime.ledger.pending.taken_by(batch.batch_id)
     taken_deferred_matches = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
@@ -194,12 +194,12 @@ def _counts(reconciliation: Reconciliation) -> dict[str, int]:
 
 
 def as_text(manifest: Mapping[str, Any]) -> bytes:
-    """Return the text of a manifest: keys sorted, one value per line; every version writes the same bytes."""
+    """Return a manifest as text, with sorted keys and one value per line; every version must write the same bytes."""
     return msgspec.json.format(json.dumps(manifest, sort_keys=True), indent=1).encode()
 
 
 def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
-    """Return counts of the work in a batch that compiled code handed back or repeated; see `RoutedSlice`."""
+    """Return how much work of a batch the compiled code handed back or had to repeat; see `RoutedSlice`."""
     slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
     counts = {
         "reference_matched": sum(each.reference_matched for each in slices),
@@ -221,15 +221,15 @@ def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
     return {key: value.as_list() for key, value in sorted(fingerprints.items()) if value != Fingerprint()}
 
 
-#: The maximum number of delivery ids in an error, which then counts the others.
+#: The maximum number of delivery ids that an error lists; it only counts the rest.
 _IDS_SHOWN = 20
 
 
 def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
-    """Give the status unknown, in a supplement, to the deliveries that are missing from the settlement.
+    """Settle the deliveries that the settlement lacks, in a supplement, as if no response to them had arrived.
 
-    Returns whether any were found. A delivery that the settlement has twice, or that the batch never had, is a surplus:
-    raises ReconciliationError with the ids.
+    Returns whether any were missing. Raises ReconciliationError with the ids of surplus deliveries, which are settled
+    twice or do not belong to the batch.
     """
     named = _named(runtime, batch)
     judge = Judge(runtime, batch)
@@ -243,7 +243,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     if not missing:
         return False
     count = sum(table.num_rows for table in missing)
-    log.error("ALARM the settlement of batch %s lacks %d deliveries: they become pending", batch.batch_id, count)
+    log.error("ALARM deliveries that the settlement of batch %s lacks, now settled: %d", batch.batch_id, count)
     number = int(runtime.ledger.files.of_batch(batch.batch_id, "settlement")[-1].key) + 1
     publish_settlement(runtime, batch, number, missing, first)
     schedule_retries(runtime, batch.batch_id)
@@ -251,7 +251,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
 
 
 class _NamedRows:
-    """For each row of delivery files, the number of its entries in a settlement minus the number in the batch."""
+    """Counts, for each row of a delivery file, its entries in the settlement minus its entries in the batch."""
 
     def __init__(self) -> None:
         self._counts: dict[str, Rows] = {}
@@ -264,7 +264,7 @@ class _NamedRows:
         self._counts[file] = longer
 
     def take(self, file: str, rows: Rows) -> npt.NDArray[np.bool_]:
-        """Count rows of the batch, and return which of them the settlement does not name."""
+        """Subtract rows of the batch, and return which of them the settlement lacks."""
         counts = np.zeros(int(rows.max(initial=-1)) + 1, np.int64)
         self.add(file, rows[:0])
         known = self._counts[file]
@@ -277,7 +277,7 @@ class _NamedRows:
         return lacking
 
     def left(self) -> set[tuple[str, int]]:
-        """Return the rows that are named too often."""
+        """Return the rows with more entries in the settlement than in the batch, as (file, row)."""
         return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
 
 
@@ -300,7 +300,7 @@ def _surplus(runtime: Runtime, batch: Batch, event_rows: set[tuple[str, int]]) -
     found = sorted(ids)
     more = f" and {len(found) - _IDS_SHOWN} more" if len(found) > _IDS_SHOWN else ""
     return ReconciliationError(
-        f"batch {batch.batch_id} cannot be committed: its settlement names deliveries that the batch does not have, "
-        f"or names them twice: {', '.join(found[:_IDS_SHOWN])}{more}. Nothing was committed. "
-        f"`eventbridge batch repair {batch.batch_id} --dry-run` shows how it is settled again"
+        f"batch {batch.batch_id} cannot be committed: its settlement contains deliveries twice, or deliveries that "
+        f"the batch does not have: {', '.join(found[:_IDS_SHOWN])}{more}. Nothing was committed. "
+        f"`eventbridge batch repair {batch.batch_id} --dry-run` shows how it would be settled again"
     )

@@ -1,4 +1,4 @@
-"""The stats that commit adds for a batch, counted from the files of its reconciliation."""
+"""Computes the stats that commit adds for a batch, from the files that its reconciliation uses."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
 _MICROSECOND = timedelta(microseconds=1)
 
 _Of = tuple[str, str]  # rule, target
-_Outcome = tuple[str, str, str]  # and its outcome
+_Outcome = tuple[str, str, str]  # rule, target, outcome
 
 
 class _Sums:
-    """Sums of one key as plain numbers: the values of `Stat` without its key."""
+    """The values of one `Stat` without its key, as numbers that can be added to."""
 
     __slots__ = ("buckets", "count", "cpu", "latency", "matched", "size")
 
@@ -53,7 +53,7 @@ class _Sums:
         self.buckets = [one + two for one, two in zip(self.buckets, other.buckets, strict=True)]
 
     def observe(self, passed: timedelta) -> None:
-        """Count a time."""
+        """Add one duration."""
         micros = max(0, passed // _MICROSECOND)
         self.count += 1
         self.latency += micros
@@ -67,7 +67,8 @@ class _Sums:
 def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
     """Return the stats of a settled batch that is committed at `now` and has these segments.
 
-    There is one for each target and outcome, and sums for the bus, events included. Raises StoreError.
+    There is one for each rule, target and outcome, and sums for each bus, which also count its events and how long the
+    stages took. Raises StoreError if a file cannot be read.
     """
     chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)
@@ -77,7 +78,8 @@ def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[B
     buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
     found = []
     for named, sums in by_outcome.items():
-        bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)  # of its runner: one bus
+        # a normal batch is of one runner, whose rules all have the same bus
+        bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)
         found.append(sums.stat("target", bus, named))
         buses[bus, named[2]].add(sums)
     for bus, sums in _again(runtime, batch, found, rules):
@@ -103,7 +105,7 @@ def _deliveries(runtime: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
 
 
 def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
-    """Add the rows of a settlement: their number, and how long after publishing they were settled."""
+    """Add the rows of a settlement to `found`: their number, and the time from publishing to delivery."""
     rule_of, rules = codes_of(table["rule"])
     target_of, targets = codes_of(table["target"])
     status_of, statuses = codes_of(table["status"])
@@ -126,7 +128,7 @@ def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
 
 
 def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:
-    """Return the distinct codes, and the index of each row's code; without sorting if there are few possible codes."""
+    """Return the distinct codes, and the index of each row's code; sorts only if many codes are possible."""
     if most > 4 * len(codes) + 1_000:
         groups, group_of = np.unique(codes, return_inverse=True)
         return groups, group_of
@@ -145,7 +147,7 @@ def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:
 
 
 def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
-    """Return the CPU time of routing by target, by its share of a task's matches, and that of tasks without matches."""
+    """Return the routing CPU time of each target, in proportion to matches, and that of tasks without a match."""
     found: Counter[_Of] = Counter()
     unmatched = 0
     for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
@@ -161,7 +163,7 @@ def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
 
 
 def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_Of, int]) -> dict[_Of, int]:
-    """Return the CPU time of routing, pushes and the streaming task, by target."""
+    """Return the CPU time of each target: routing, pushes and the streaming task together."""
     found = Counter(routing)
     for file in segments:
         if isinstance(spent := file.detail, Spent):
@@ -177,7 +179,7 @@ def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mappin
 
 
 def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], cpu: Mapping[_Of, int]) -> None:
-    """Share sizes and CPU time of targets among their outcomes, by number of deliveries."""
+    """Split the size and CPU time of each target among its outcomes, by number of deliveries."""
     outcomes: dict[_Of, list[_Sums]] = defaultdict(list)
     for (rule, target, _), sums in by_outcome.items():
         outcomes[rule, target].append(sums)
@@ -190,7 +192,7 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
 
 
 def _again(runtime: Runtime, batch: Batch, found: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
-    """Yield deliveries that the batch did not match: redriven ones, and copies for dead letter queues."""
+    """Yield, by bus, the number of deliveries without a match in this batch: redriven ones and dead letter copies."""
     if batch.kind == "redrive" and not batch.routes:
         for stat in found:
             yield stat.key.bus, _counted(stat.count)
@@ -206,7 +208,7 @@ def _counted(count: int) -> _Sums:
 
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """Split a number by weights without losing anything; all zero without weights."""
+    """Split a number in proportion to weights, without losing anything; if all weights are 0, the first gets all."""
     whole = sum(weights)
     if len(weights) < 2 or not whole:
         return [total] * len(weights[:1]) + [0] * len(weights[1:])
@@ -215,7 +217,7 @@ def _parts(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
-    """Yield the landed events of a batch; the valid ones with the CPU time of routing without matches."""
+    """Yield the number of landed messages by outcome; `valid` also carries all bytes and the CPU time."""
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
@@ -237,7 +239,7 @@ def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[
 
 
 def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
-    """Yield the duration of each part of a batch."""
+    """Yield how long each part of a batch took."""
     for outcome, (begin, end) in stage_times(runtime, batch, chunks, now).items():
         sums = _Sums()
         sums.observe(end - begin)
@@ -247,7 +249,7 @@ def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: dateti
 def stage_times(
     runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return begin and end of the parts of a batch: from planned to routed, to the last push, to committed."""
+    """Return when each part of a batch began and ended: planned until routed, until the last push, until committed."""
     budget = timedelta(seconds=runtime.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)

@@ -1,4 +1,4 @@
-"""Reports the traced deliveries of a committed batch to the telemetry, from its files."""
+"""Reports the traced deliveries of a committed batch to the telemetry; they are read from its files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.telemetry.protocol import AttemptMade, DeliverySettled
 
 log = logging.getLogger(__name__)
 
-#: Maximum deliveries of a batch that are reported: commit holds their rows in memory.
+#: The maximum number of deliveries to report per batch: commit holds their rows in memory.
 MAX_TRACED = 10_000
 
 _COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
@@ -35,17 +35,17 @@ _STATUSES = ["delivery_id", "status", "reason", "settled_at"]
 
 
 def report_traces(runtime: Runtime, batch: Batch) -> None:
-    """Report each traced delivery of a committed batch; files that cannot be read are logged and skipped."""
+    """Report each traced delivery of a committed batch; a file that cannot be read is logged and ends the report."""
     try:
         _report_traces(runtime, batch)
     except EventBridgeError as error:
-        log.warning("deliveries of batch %s are not traced: %s", batch.batch_id, error)
+        log.warning("the traces of batch %s are incomplete: %s", batch.batch_id, error)
 
 
 def _report_traces(runtime: Runtime, batch: Batch) -> None:
     traced = {row["delivery_id"]: row for row in islice(_traced(runtime, batch), MAX_TRACED)}
     if len(traced) == MAX_TRACED:
-        log.warning("batch %s: the first %d of its deliveries are traced, no more", batch.batch_id, MAX_TRACED)
+        log.warning("batch %s: only its first %d traced deliveries are reported", batch.batch_id, MAX_TRACED)
     if not traced:
         return
     attempts = _attempts(runtime, batch, set(traced))

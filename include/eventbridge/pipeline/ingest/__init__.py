@@ -1,1 +1,1 @@
-"""Plans a batch, and lands its events from the bus in the store."""
+"""Plans a batch, reads its events from the bus, and stores them in the archive."""

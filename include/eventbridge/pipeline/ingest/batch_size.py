@@ -27,16 +27,15 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, time_at, times_of
 from eventbridge.store.parquet import read_table
 
-#: The maximum number of batches that are examined until they have enough events: a few may have matched all events, or
-#: none.
+#: The maximum number of past batches to examine for _ENOUGH_EVENTS events: of a few events, all or none may match.
 _MAX_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
 
 
 def max_events(runtime: Runtime, runner: str, handed_out: int | None, backlog: int = 0) -> int:
-    """Return how many events the next batch may take; at most `handed_out`, if that is known.
+    """Return how many events the next batch may take; at most `handed_out`, unless that is None.
 
-    `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
+    `backlog` is the number of waiting events if the bus has a single topic, else 0.
     """
     settings = runtime.settings
     events = min(settings.batch_max_events, events_in_time(runtime, runner, backlog))
@@ -57,11 +56,11 @@ def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
 def events_to_hand_out(
     runtime: Runtime, runner: str, rules: RuleSet, pools: Mapping[str, PoolSlots] | None
 ) -> int | None:
-    """Return how many events a batch may take so that all its deliveries get a chunk; None if that cannot be estimated
-    yet.
+    """Return how many events a batch may take so that all its deliveries get a chunk; None without an estimate.
 
-    A rule's own pool does not bound the batch: deliveries beyond its capacity go to the slow lane, where they cost the
-    other rules nothing. A shared pool without a free slot counts as having one; a closed pool holds its deliveries.
+    A rule's own pool does not limit the batch: deliveries beyond its capacity go to retry batches, where they delay no
+    other rule. A shared pool without a free slot counts as having one. A closed pool limits nothing either, because its
+    deliveries go on hold.
     """
     events = 0
     parts: list[Part] = []
@@ -80,7 +79,7 @@ def events_to_hand_out(
 
 
 def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
-    """Yield the deliveries that a batch handed out or lacked capacity for, except those of degraded targets."""
+    """Yield the deliveries that a batch handed out, and those that it withheld from targets that are not degraded."""
     for total in runtime.ledger.chunks.totals(batch.batch_id):
         yield part_of_chunks(total, runtime.chunk_sizes.small)
     withheld = runtime.ledger.chunks.withheld_pieces(batch.batch_id)
@@ -93,15 +92,15 @@ def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
             yield Part(pool, piece.count, max(piece.count / most.deliveries, piece.size / most.size))
 
 
-#: A batch counts as delivered when this share of its responses is in: one slow target does not count.
+#: The share of responses that must be in for a batch to count as delivered: a slow target must not decide that.
 _MOST = 0.8
 
 
 def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
-    """Return how many events the next batch may take, from the last batch that was full or exceeded the target
-    duration.
+    """Return how many events the next batch may take to last the target duration.
 
-    `backlog` is the number of waiting events that do not share the bus; 0 if others share it.
+    The estimate is based on the last batch that was full or exceeded that duration. `backlog` is the number of waiting
+    events if the bus has a single topic, else 0.
     """
     target = runtime.settings.batch_target_duration
     for batch in runtime.ledger.batches.find(limit=_MAX_BATCHES, runner=runner):
@@ -127,7 +126,7 @@ def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
             for file in runtime.ledger.files.of_batch(batch.batch_id, "settlement")
             if file.path is not None and batch.kept == "all"
         ]
-    except StoreError:  # commit, audit and repair report it; the size of a batch does not depend on it
+    except StoreError:  # commit, audit and repair report the error; an estimate must not fail because of it
         return None
     found = np.concatenate([times_of(table["settled_at"]) for table in tables]) if tables else np.array([], np.int64)
     found = np.sort(found[found != NO_TIME])

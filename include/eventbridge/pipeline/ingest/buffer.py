@@ -50,11 +50,11 @@ def buffer(
     """Land the rest of a planned batch and move it to `buffered`; does nothing in any other state.
 
     Each finished sub-range is recorded, so a run that dies loses at most one sub-range. A message that is not a
-    CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an id that the batch
+    CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an event that the batch
     already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
-    `open_lander` returns a lander, which lands parts in parallel; the stage lands the remaining parts itself, checked
-    by `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed even if the bus
-    has dropped them.
+    `open_lander` returns a lander, which lands parts in parallel; the stage lands the remaining parts itself, and
+    checks them with `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed
+    even if the bus has dropped them.
 
     Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the batch was
     planned on another bus.
@@ -73,7 +73,7 @@ def buffer(
 
 @dataclass
 class Landing:
-    """One attempt to land a batch; it records sub-ranges in order, because each needs the ids before it."""
+    """One attempt to land a batch; it records sub-ranges in order: each is checked against the ids of earlier ones."""
 
     runtime: Runtime
     batch: Batch
@@ -115,7 +115,7 @@ class Landing:
 
     @property
     def bus_today(self) -> Bus:
-        """The bus as the current rule file has it: `offset_reset` may have been changed to resolve a deleted range."""
+        """The bus as the current rule files define it: `offset_reset` may have changed since, to resolve a deletion."""
         if self.bus.source.offset_reset == "earliest":
             return self.bus
         return self.runtime.rule_set().buses.get(self.bus.name, self.bus)
@@ -155,7 +155,7 @@ class Landing:
             detail = file.detail
             if self.seen.isdisjoint(identities):
                 taken = self._record(file, identities)
-            else:  # another part of the batch has some of these ids, and this file marks them as new
+            else:  # this file marks ids as new that another part of the batch has too
                 taken = self._land(detail.partition, detail.start, detail.end)
             if not taken or (position := self._landed_until(part, position)) != detail.end:
                 return False
@@ -165,7 +165,7 @@ class Landing:
     def _land(self, partition: Partition, start: int, limit: int) -> bool:
         """Land and record the next sub-range of a partition, or read the record of another process.
 
-        Returns False if it is too late.
+        Returns False if the batch is no longer `planned`.
         """
         found = self._checked(partition, start, limit)
         batch = self.batch
@@ -194,7 +194,8 @@ class Landing:
     def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
         """Return the next events of a partition without landing them.
 
-        None if the bus dropped the first of them: listen then plans the remaining ones.
+        Returns None if they must be passed over, because the bus deleted the first of them: listen then plans the gap
+        and the remaining ones. Raises OffsetGapError if `offset_reset` is `fail`.
         """
         if passes_over(self.bus_today, self.source, partition, start):
             return None
@@ -208,11 +209,11 @@ class Landing:
 
     @property
     def _has_response(self) -> bool:
-        """Whether a streaming task that has since died sent some of the batch: then none of it is passed over."""
+        """Whether a streaming task that has since died sent a part of the batch: then none of it may be passed over."""
         return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
 
     def _learn(self) -> None:
-        """Read the recorded state: the position in each partition, and the ids of its valid events."""
+        """Read the sub-ranges that are recorded so far, and the identities of their valid events."""
         for file in self.runtime.ledger.files.of_batch(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
@@ -223,17 +224,17 @@ class Landing:
     def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the contiguous recorded sub-ranges that begin at `position`."""
         while (file := self.recorded.get(_key(span.partition, position))) is not None:
-            assert isinstance(file.detail, LandedRange)  # only buffer records under such a key
+            assert isinstance(file.detail, LandedRange)  # only this stage records files under such a key
             position = file.detail.end
         return position
 
 
 def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
-    """Yield the results of a lander until its workers fail; the stage then gets the error itself, with more detail."""
+    """Yield the results of a lander until its workers fail; landing the rest here shows the error in more detail."""
     try:
         yield from lander.land(job, parts)
     except EventBridgeError as error:
-        log.warning("batch %s is landed by its own task, because its workers failed: %s", job.batch_id, error)
+        log.warning("the task of batch %s lands the rest of it, because the workers failed: %s", job.batch_id, error)
 
 
 def _key(partition: Partition, start: int) -> str:
@@ -241,7 +242,7 @@ def _key(partition: Partition, start: int) -> str:
 
 
 class FreshRange(NamedTuple):
-    """The messages read from a partition up to offset `end`: their number, their bytes, and the valid events."""
+    """The messages read from a partition up to offset `end`: their number, their bytes, and the new valid events."""
 
     end: int
     read: int
@@ -251,9 +252,10 @@ class FreshRange(NamedTuple):
 
 @dataclass(frozen=True)
 class FreshReading:
-    """Reads a few messages of a log at a time, by pages if it has them: for few rows columns cost more.
+    """Reads a few messages of a log at a time, in pages if the log has them: for few rows, columns cost more.
 
-    Messages of a log with its own retention are added to `taken`; a log that is trimmed by EventBridge keeps them.
+    Messages of a log with its own retention are added to `taken`. A log that EventBridge trims keeps them until they
+    are landed.
     """
 
     source: LogSource
@@ -270,7 +272,7 @@ class FreshReading:
         object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
 
     def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
-        """Return the next events of a partition, at least a block; adds the identities of valid events to `seen`."""
+        """Return the new events of a partition up to `limit`, or up to about FILE_MAX_BYTES; adds them to `seen`."""
         rows, refused, end = self._read(partition, start, limit)
         events: list[FreshEvent] = []
         size = 0
@@ -289,9 +291,7 @@ class FreshReading:
         return FreshRange(end, len(rows), size, events)
 
     def _read(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
-        """Return messages, by row the reasons why some are no events, and the offset up to which they account for the
-        log.
-        """
+        """Return messages, why some are not events (by row), and the offset up to which the log was read."""
         if self._pages is not None:
             return _rows_of(self._pages, partition, start, limit)
         return self._read_blocks(partition, start, limit)
@@ -330,7 +330,7 @@ def _rows_of(
     return rows, {}, limit
 
 
-#: Maximum types that are learned for a bus: a bus that puts ids into its types must not fill the ledger.
+#: The maximum number of types to learn for a bus: types that contain ids must not fill the ledger.
 MAX_TYPES: Final = 500
 
 
@@ -359,11 +359,11 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
 
 
 def _rules_of_all(runtime: Runtime, batch: Batch) -> RuleSet:
-    """Return the rules in force of all runners, or those that the batch is pinned to if they cannot be read."""
+    """Return the rules in force of all runners or, if they cannot be read, the batch's own rule set."""
     try:
         known = runtime.ledger.rules.in_force()
         if known is not None:
             return frozen_rules(runtime.store, known.rule_set)
     except EventBridgeError as error:
-        log.warning("batch %s names rules of its own runner only: %s", batch.batch_id, error)
+        log.warning("schema changes in batch %s name only rules of its own runner: %s", batch.batch_id, error)
     return runtime.rules_of(batch)

@@ -1,6 +1,6 @@
 """Checks messages before they are archived, and builds the rows of one file from a partition.
 
-A message must strictly be a CloudEvent, and new in its batch. Messages of any form become events in structured JSON.
+An event must be a valid CloudEvent, and new in its batch. Messages of other forms become events in structured JSON.
 """
 
 from __future__ import annotations
@@ -45,17 +45,17 @@ from eventbridge.store.parquet import TableWriter, read_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
 
-#: Bytes of an event's identity.
+#: The size of an event's identity, in bytes.
 IDENTITY_BYTES: Final = 16
 
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The result of the checks of a file's messages, in their order.
+    """The result of checking the messages of a file, in their order.
 
-    `columns` are the columns of schema BUFFER that the checks decide, with dictionary-coded texts except `event_id`.
-    `types` has the type of each event, or None. `counts` is the number of messages by status, and `identities` has
-    those of the valid events.
+    `columns` are the columns of schema BUFFER that the checks decide; texts except `event_id` are dictionary-coded.
+    `types` has the type of each message, None if it is not an event. `counts` is the number of messages by status, and
+    `identities` are the identities of the valid events.
     """
 
     columns: Mapping[str, pa.Array]
@@ -64,7 +64,7 @@ class CheckResult:
     identities: set[bytes]
 
 
-#: Takes (bodies, reasons of refused rows, known identities, maximum size of an event in bytes), returns the result.
+#: Takes bodies, the reasons of refused rows, known identities and the maximum size of an event in bytes.
 Check: TypeAlias = Callable[[pa.ChunkedArray, Mapping[int, str], AbstractSet[bytes], int], CheckResult]
 
 
@@ -153,17 +153,18 @@ def identity_of(source: str, event_id: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=IDENTITY_BYTES).digest()
 
 
-#: Bytes of messages per landed file: with large events this bounds the memory.
+#: How many bytes of messages complete a landed file: if events are large, this bounds the memory.
 FILE_MAX_BYTES = 24 << 20
 
-#: Ids differ from row to row; a file has few distinct other texts.
+#: Ids differ from row to row, so they are not dictionary-coded; a file has few distinct values of the other texts.
 _BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
 
 
 class Limits(NamedTuple):
-    """The maximum events of a file and bytes of an event, and how many events a schema is learned from.
+    """The maximum number of events in a file, the maximum size of an event, and how many events of a file are sampled.
 
-    `example_bytes` is the maximum length of a value that is kept as an example; 0 keeps none.
+    Schemas are learned from the sampled events. `example_bytes` is the maximum length of a value that is kept as an
+    example; 0 keeps none.
     """
 
     file_events: int
@@ -173,9 +174,9 @@ class Limits(NamedTuple):
 
 
 class CheckedFile(NamedTuple):
-    """The content of one file: rows of schema BUFFER, the record of them, and the identities of the valid events.
+    """The content of one file: rows of schema BUFFER, their record, and the identities of the valid events.
 
-    `samples` are samples of these events, by type.
+    `samples` has a sample of the events of each type.
     """
 
     rows: pa.Table
@@ -197,7 +198,7 @@ class Checking:
     def next_file(
         self, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
     ) -> CheckedFile:
-        """Return the next messages of a partition, as many as fit one file; if `is_gap`, pass over all up to `limit`.
+        """Return the next messages of a partition, as many as fit one file; if `is_gap`, skip all up to `limit`.
 
         An event with an identity in `seen` is a duplicate.
         """
@@ -232,7 +233,7 @@ class Checking:
         return sample_bodies(messages["body"].take(pa.array(chosen)).to_pylist(), self.limits.example_bytes)
 
     def _read(self, partition: Partition, start: int, limit: int) -> tuple[pa.Table, int]:
-        """Return the next messages, as many as fit one file, and the offset up to which they account for the log."""
+        """Return the next messages, as many as fit one file, and the offset up to which the log was read."""
         blocks: list[pa.RecordBatch] = []
         events, size = self.limits.file_events, FILE_MAX_BYTES
         with closing(reading(self.source, partition, start, limit)) as messages:
@@ -268,7 +269,7 @@ def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows
 
 
 def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
-    """Return how many messages of a block it takes to reach the number of events or of bytes."""
+    """Return how many messages of a block it takes to reach `events` messages or `size` bytes."""
     sizes = np.cumsum(pc.fill_null(pc.binary_length(block["body"]), 0).to_numpy(zero_copy_only=False))
     enough = int(np.searchsorted(sizes, size)) + 1
     return min(events, enough, int(block.num_rows))
@@ -276,7 +277,7 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
 
 def reading(source: LogSource, partition: Partition, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
     """Yield the blocks of a source, as a generator that can be closed early."""
-    # A generator of our own: a source may give any iterator, and only generators have close().
+    # A generator of our own: a source may return any iterator, and only generators have close().
     yield from source.read(partition, start, end)
 
 
@@ -325,7 +326,7 @@ def _last(messages: pa.Table) -> LastMessage | None:
 def as_events(
     messages: pa.Table, partition: Partition, mapping: EventMapping | None
 ) -> tuple[pa.Table, Mapping[int, str]]:
-    """Return messages with bodies in structured JSON, and by row the reason why a message is no event.
+    """Return messages with bodies in structured JSON, and, by row, why a message is not an event.
 
     The body of a refused message is kept. Without a mapping, a message whose headers name no form is unchanged: its
     body decides whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode

@@ -1,7 +1,7 @@
 """Checks messages with compiled code; messages that it cannot decide are checked one by one.
 
-For processes that have the compiled code loaded, such as Spark's workers: loading it takes as long as checking some
-hundred thousand messages one by one.
+Only processes that need the compiled code anyway, such as Spark's workers, use it: loading the code takes as long as
+checking some hundred thousand messages one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from eventbridge.transform.kernel.ids import identities_of
 def check_compiled(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
 ) -> CheckResult:
-    """Return the same result as `check_one_by_one`."""
+    """Check messages with compiled code; the result is the same as that of `check_one_by_one`."""
     if not len(bodies):
         return CheckedRows(seen).checked()
     names = _Names.of(bodies, max_bytes)
@@ -48,9 +48,7 @@ def check_compiled(
 
 
 class _Names(NamedTuple):
-    """For each message: whether it is surely an event, its identity, id, source and type; undefined values if it is
-    not.
-    """
+    """Whether each message is certainly an event, and its identity, id, source and type, undefined if it is not."""
 
     sure: npt.NDArray[np.bool_]
     identities: list[bytes]
@@ -71,7 +69,7 @@ class _Names(NamedTuple):
 
 
 def _readable(texts: Texts) -> Iterator[Texts]:
-    """Yield the texts in two parts: in place, and copies of the last ones, which no readable memory follows."""
+    """Yield the texts in place, then copies of the last ones: compiled code reads PADDING bytes beyond a text."""
     copied = int(np.searchsorted(texts.end, len(texts.buffer) - PADDING, side="right"))
     if copied:
         yield Texts(texts.buffer, texts.start[:copied], texts.end[:copied])
@@ -90,7 +88,7 @@ def _names(
 def _mixed(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], names: _Names, rows: CheckedRows, max_bytes: int
 ) -> CheckResult:
-    """Add each message in order; messages that are not surely events are checked one by one."""
+    """Add each message in order; messages that are not certainly events are checked one by one."""
     unsure = iter(bodies.filter(pa.array(~names.sure)).to_pylist())
     columns = [column.to_pylist() for column in (names.event_ids, names.sources, names.types)]
     rows_of_names = zip(names.sure.tolist(), names.identities, *columns, strict=True)

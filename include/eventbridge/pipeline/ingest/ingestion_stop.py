@@ -1,4 +1,4 @@
-"""Stops and resumes ingestion, replays and redrives by the free space on the store's disk and in its quota."""
+"""Stops and resumes ingestion, replays and redrives depending on free space, on the store's disk and in its quota."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-#: How long a replay or redrive waits before it checks the free space again.
+#: How long, in seconds, a replay or redrive waits before it checks the free space again.
 RECHECK_SECONDS = 5.0
 
 
@@ -29,7 +29,7 @@ def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool
     if stop is not None and (short is None or short.cause != stop.cause):
         changed = runtime.ledger.ingestion.resume()
         if changed:
-            log.warning("there is free space again; no new batches were planned since %s: %s", stop.since, stop.reason)
+            log.warning("there is free space again; no batches had been planned since %s: %s", stop.since, stop.reason)
         stop = None
     if short is not None:
         changed = _stopped(runtime, stop, short, again) or changed
@@ -56,12 +56,12 @@ def _reason(runtime: Runtime, short: FreeSpace) -> str:
     if short.cause == "disk":
         return (
             f"the store {runtime.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
-            f"({write_size(short.watermarks.low)}); ingestion resumes at EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
-            f"({write_size(short.watermarks.high)}): free some space, or lower both settings"
+            f"({write_size(short.watermarks.low)}). Ingestion resumes at EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
+            f"({write_size(short.watermarks.high)}). Free some space, or lower both settings"
         )
     quota, resume = settings.store_max_size or 0, settings.store_resume_size or 0
     return (
-        f"the store {runtime.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_MAX_SIZE is "
-        f"{write_size(quota)}; ingestion resumes at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}): "
-        "shorten a retention and run `eventbridge maintain`, or raise both settings"
+        f"the store {runtime.store.uri} holds {quota - free:,} bytes, and EVENTBRIDGE_STORE_MAX_SIZE is "
+        f"{write_size(quota)}. Ingestion resumes at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}). "
+        "Shorten a retention and run `eventbridge maintain`, or raise both settings"
     )

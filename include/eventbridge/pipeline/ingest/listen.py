@@ -32,7 +32,8 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: A round is repeated only if another process changed the rules or planned a batch in between, or for an old runner.
+#: The maximum number of planning rounds. A round is repeated only if another process changed the rules or planned a
+#: batch in the meantime, or if an old runner must be planned for first.
 MAX_ROUNDS: Final = 20
 
 
@@ -43,16 +44,16 @@ def listen(
     """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take, or no
     capacity.
 
-    None also while a streaming task has the runner's lease. A batch that a streaming task left open when it ended is
-    finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty, unless
-    rules are being transferred.
+    Also returns None while a streaming task has the runner's lease. A batch that a streaming task left open when it
+    ended is finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty,
+    unless rules are being transferred.
 
     The current rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch
     takes as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None
-    means unknown, and bounds nothing.
+    means that they are unknown and limit nothing.
 
-    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where continuing would lose
-    or repeat history, BusError if the bus does not respond, and InfrastructureError if rules change all the time.
+    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError if continuing would lose
+    or repeat events, BusError if the bus does not respond, and InfrastructureError if the rules keep changing.
     """
     return BatchPlanner(runtime).plan(PlanRequest(runner, holder, pools))
 
@@ -72,14 +73,13 @@ class Done(NamedTuple):
 
 
 class Again(NamedTuple):
-    """The runner to plan for in another round, because the state has changed since it was read, or another runner is
-    planned first."""
+    """The request for the next round, after the state changed while it was read, or for a runner that goes first."""
 
     request: PlanRequest
 
 
 class RunnerRules(NamedTuple):
-    """The rules that a runner takes up, those of today that it still delivers for and another has, and its bus."""
+    """The rules in force, a runner's own rules, the (rule, target) pairs that move to other runners, and its bus."""
 
     taken: TakenRules
     rules: RuleSet
@@ -96,10 +96,10 @@ class Registered(NamedTuple):
 
 
 class Consumer(NamedTuple):
-    """The rules that a runner delivers for in its next batch, and the offset to which it may take each partition.
+    """The rules of a runner's next batch, the runner's offsets, and the offset up to which it may take each partition.
 
-    A partition that is absent from `until` may be taken to its end. `transfers` is whether rules are moving between
-    runners.
+    A partition that is absent from `until` may be taken to its end. `transfers` says whether rules are moving to or
+    from the runner.
     """
 
     rules: RuleSet
@@ -109,7 +109,7 @@ class Consumer(NamedTuple):
 
 
 class BatchPlan(NamedTuple):
-    """The ranges that a new batch takes, its first state, and whether its bus holds more."""
+    """The ranges that a new batch takes, whether its bus holds more events, and its first state."""
 
     ranges: list[Range]
     is_full: bool
@@ -121,7 +121,7 @@ class BatchPlanner:
     """Plans the next batch of a runner, in rounds of the same steps.
 
     Each step ends the planning, requests another round, or returns the input of the next step. A process may pause or
-    die between any two steps: each write of a step is valid only under the rules and batches that the step read.
+    die between any two steps. So a step's write succeeds only if the rules and batches that the step read still apply.
     """
 
     runtime: Runtime
@@ -134,9 +134,9 @@ class BatchPlanner:
                 return found.batch_id
             request = found.request
         raise InfrastructureError(
-            f"No batch of runner {request.runner!r} could be planned: in each of {MAX_ROUNDS} tries, another process "
-            "put other rules in force or planned a batch. If two processes read different rule files, let all of them "
-            "read the same files; otherwise try again"
+            f"No batch could be planned for runner {request.runner!r}: in each of {MAX_ROUNDS} tries, another process "
+            "put other rules in force or planned a batch. If two processes read different rule files, make all of them "
+            "read the same files; otherwise, try again"
         )
 
     def _round(self, request: PlanRequest) -> Done | Again:
@@ -158,7 +158,7 @@ class BatchPlanner:
             return Done()
         if not plan.ranges:
             return Done(_adopt_orphaned_batch(runtime, request.runner, registered.arriving))
-        if not registered.is_new:  # else that was made sure of before registering
+        if not registered.is_new:  # for a new runner, `register` has checked this
             refuse_lost_ledger(runtime)
         return publish(runtime, request, own, consumer.rules, plan)
 
@@ -166,13 +166,13 @@ class BatchPlanner:
 def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
     """Return the unfinished batch of a runner, None if one must be planned.
 
-    First, commits that the bus did not take are repeated, and an open batch is moved to `planned`. The result names no
-    batch while a streaming task other than `holder` has the lease, or a batch must stay open.
+    First, commits that the bus rejected are repeated, and an open batch is moved to `planned`. The result names no
+    batch while a process other than `holder` has the streaming lease, or while the open batch must stay open.
     """
     runner, holder = request.runner, request.holder
     lease = runtime.ledger.streaming.lease(runner)
     if lease is not None and lease.holder != holder:
-        log.info("runner %s: %s has its streaming lease, until %s at least", runner, lease.holder, lease.until)
+        log.info("runner %s: %s has its streaming lease until at least %s", runner, lease.holder, lease.until)
         return Done()
     repeat_bus_commits(runtime, runner)
     unfinished = runtime.ledger.batches.unfinished(runner)
@@ -184,7 +184,7 @@ def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
 
 
 def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
-    """Put the current rules in force, and return those of a runner; Done if the owner of its bus has no quota left.
+    """Put the current rules in force, and return those of a runner; Done if its bus's owner has no quota left.
 
     Raises NotFoundError for a runner that no rule names.
     """
@@ -204,8 +204,8 @@ def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
 def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource) -> Registered | Done:
     """Return the runner's offset in each partition of its bus, after registering partitions that are new to it.
 
-    A new runner whose rules come from an open batch is registered after that batch: Done names it if nobody else
-    finishes it.
+    A new runner that takes over rules from an unfinished batch is registered after that batch ends. Done names that
+    batch if its own runner can no longer finish it.
     """
     rules, bus = own.rules, own.bus
     known = _standing(runtime, runner, bus)
@@ -232,15 +232,15 @@ def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource)
 def settle_consumers(
     runtime: Runtime, request: PlanRequest, own: RunnerRules, registered: Registered, source: LogSource
 ) -> Consumer | Done | Again:
-    """Record for which rules the runner delivers from now on, and for which it no longer does.
+    """Record which rules the runner delivers for from now on, and which it no longer delivers for.
 
     Done if its rules must wait for another runner's batch, or if it has none. Again if rule files changed or another
-    process planned a batch since the rules were taken up; also for an old runner without rules that must catch up.
+    process planned a batch since the rules were taken up, or if an old runner without rules must catch up first.
     """
     runner, (taken, rules, moved, bus) = request.runner, own
     kept = rule_transfer.kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, registered.offsets)
     if kept.must_wait:
-        log.info("runner %s waits for the end of an open batch: its rules move to the runner of that batch", runner)
+        log.info("runner %s waits until an open batch ends, because its rules move to the runner of that batch", runner)
     if kept.must_wait or not (rules.rules or kept.rules):
         return Done()
     if not rule_transfer.record_departure(
@@ -249,7 +249,7 @@ def settle_consumers(
         return Again(request)
     transfer = rule_transfer.transfer_of(runner, registered.offsets, registered.arriving)
     if (old := rule_transfer.to_catch_up(transfer.behind, taken.rules.runners())) is not None:
-        log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
+        log.info("runner %s plans a batch for %s, which no longer has any rules", runner, old)
         return Again(PlanRequest(old, pools=request.pools))
     rules = rules.without(transfer.waiting)
     if kept.rules:
@@ -265,8 +265,8 @@ def plan_events(
 ) -> BatchPlan | None:
     """Return the ranges of a new batch; None if ingestion is stopped, so that messages stay in the queues of the bus.
 
-    For the `holder` of the lease it is an open batch without events, unless its end must be known before: while rules
-    are transferred, or where messages are passed over.
+    For the `holder` of the lease, the batch is open and empty, unless its end must be known in advance: while rules are
+    transferred, or if messages must be passed over.
     """
     runner = request.runner
     most = events_to_hand_out(runtime, runner, consumer.rules, request.pools)
@@ -284,9 +284,9 @@ def plan_events(
 
 
 def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: RuleSet, plan: BatchPlan) -> Done | Again:
-    """Record a batch with its ranges, pinned to `rules`; Again if another process has planned one first.
+    """Record a batch with its ranges, pinned to `rules`; Again if rules changed or another process planned one first.
 
-    That batch may be committed by now, because this process may have paused in between.
+    The batch of the other process may even be committed by now, because this process may have paused.
     """
     frozen = freeze_rules(runtime.store, rules)
     now, bus = runtime.ledger.now(), own.bus.name
@@ -298,14 +298,12 @@ def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: Rul
 
 
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[rule_transfer.Arrival]) -> str | None:
-    """Return the open batch that arriving rules wait for, if its runner has no rules any more, so that this run
-    finishes it.
-    """
+    """Return the unfinished batch that arriving rules wait for, if its own runner has no rules left to finish it."""
     known = runtime.ledger.rules.in_force()
     batch_id = rule_transfer.orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batches.get(batch_id)):
         return None
-    log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
+    log.info("runner %s finishes batch %s, whose own runner no longer has any rules", runner, batch_id)
     return batch_id
 
 
@@ -313,16 +311,14 @@ def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int
     others = {row.bus for row in runtime.ledger.offsets.find(runner)} - {bus.name}
     if others:
         raise UserError(
-            f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
-            f"Give the rules of {bus.name!r} a runner with another name: offsets of two buses cannot be distinguished."
+            f"The runner {runner!r} has consumed the bus {others.pop()!r} until now, but its rules name {bus.name!r}. "
+            f"Give the rules of {bus.name!r} a runner with another name: a runner keeps the offsets of one bus only."
         )
     return runtime.ledger.offsets.committed(runner)
 
 
 def _existing(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return the offsets in partitions that the bus has; the offset in a topic that its file no longer names is kept
-    for later.
-    """
+    """Return the offsets in the bus's current partitions; the ledger also keeps those of topics that were removed."""
     existing = set(source.partitions())
     return {
         partition: offset
@@ -339,6 +335,6 @@ def _ranges(
         found = waiting_events(bus, source, partition, offset)
         waiting.append(found._replace(end=min(found.end, consumer.until.get(partition, found.end))))
     available = sum(each.end - each.readable_from for each in waiting)
-    # The few events of another topic would wait for the whole of a large batch.
+    # With several topics, a batch that grows with the backlog would delay the few events of a quiet topic.
     limit = max_events(runtime, runner, most, available if len(bus.source.topics) == 1 else 0)
     return BatchPlan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=available > limit)

@@ -1,6 +1,6 @@
-"""Manages the batches that a streaming task has open, or opens after another batch.
+"""Opens and ends the batches to which a streaming task adds events.
 
-If the streaming task ends, the stages finish its batch.
+If the streaming task ends early, the stages finish its batch.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def open_following(
 ) -> Batch | None:
     """Open a batch that follows an uncommitted one, which its streaming task has read up to `ends`.
 
-    Both have the same rules. None if a listen must plan the next batch after the former is committed: rules or the
-    partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no longer has
-    the lease.
+    Both batches have the same rules. Returns None if listen must plan the next batch once `former` is committed: if the
+    rules or the partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no
+    longer has the lease.
     """
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(former.runner)
@@ -61,9 +61,9 @@ def open_following(
 def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """Move an open batch to `planned`; return False if it stays open.
 
-    It stays open while the lease of the runner does not belong to `holder`, or while it follows another batch. Once it
-    is planned, the streaming task can record nothing for it: its ranges end where the last segment says, and deliveries
-    that the segments show are not sent again. Does nothing to a batch that is not open.
+    It stays open while a process other than `holder` has the runner's lease, or while it follows an uncommitted batch.
+    Once it is planned, the streaming task can record nothing more for it: its ranges end where the last segment ends,
+    and deliveries that the segments contain are not sent again. A batch that is not open stays as it is.
     """
     if batch.state != "open":
         return True
@@ -72,18 +72,18 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     if batch.follows is not None:
         return False
     if runtime.ledger.batches.move(batch.batch_id, "open", "planned"):
-        log.warning("runner %s: its streaming task ended in the middle of batch %s", batch.runner, batch.batch_id)
+        log.warning("runner %s: the streaming task ended in the middle of batch %s", batch.runner, batch.batch_id)
     return True
 
 
 def closed(runtime: Runtime, batch: Batch) -> Batch:
-    """Return a batch once no streaming task has it open; raises UserError while one has."""
+    """Return a batch that is not open; an open one is ended first. Raises UserError if it must stay open."""
     if batch.state != "open":
         return batch
     if not end_open(runtime, batch):
-        first = f" behind batch {batch.follows}, which is to be committed first" if batch.follows else ""
+        first = f", and batch {batch.follows} must be committed first" if batch.follows else ""
         raise UserError(
-            f"batch {batch.batch_id} is open: a streaming task of runner {batch.runner!r} delivers its events{first}. "
-            "Run this again once `eventbridge status` shows it in another state"
+            f"batch {batch.batch_id} is open: a streaming task of runner {batch.runner!r} is delivering its events"
+            f"{first}. Run this again once `eventbridge status` shows it in another state"
         )
     return runtime.ledger.batches.get(batch.batch_id)

@@ -14,7 +14,7 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 log = logging.getLogger(__name__)
 
-#: Maximum number of rule changes, the newest ones, that are read if the file of the previous rules is lost.
+#: The maximum number of rule changes to read, newest first, if the file of the previous rules is lost.
 _MAX_CHANGES = 1_000_000
 
 
@@ -26,10 +26,10 @@ class TakenRules(NamedTuple):
 
 
 def take_up_rules(runtime: Runtime) -> TakenRules:
-    """Return the rules that a new batch takes: today's, put in force if they are new, else the last valid ones.
+    """Return the rules for a new batch: those of the current files, put in force if new, or the last valid ones.
 
-    Errors are recorded and published once, as an operational event. Raises RuleFileError if no rule files were ever
-    valid.
+    If the setting `rules_from` is `published`, the rules in force are taken without reading files. Errors are recorded
+    and published once, as an operational event. Raises RuleFileError if no rule files were ever valid.
     """
     if runtime.settings.rules_from == "published":
         known = runtime.ledger.rules.in_force()
@@ -55,7 +55,7 @@ def _of(runtime: Runtime, known: RulesInForce) -> TakenRules:
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
-    """Freeze the current rules, then put them in force; if two processes do this at once, one succeeds.
+    """Freeze the current rules, then put them in force; if two processes do this at the same time, one succeeds.
 
     Returns the version of each rule that changed ("" if it was removed), or None if another set is in force by now.
     """
@@ -65,13 +65,13 @@ def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
     of = rule_set, today.runners(), known.rule_set if known else None, changes
     if runtime.ledger.rules.put_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
-        log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
+        log.info("rule set %s is in force; number of rules changed: %d", rule_set, len(changes))
         return changes
     return None
 
 
 def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
-    """Return the versions of the rules in force; if their file cannot be read, from the changes in the ledger."""
+    """Return the versions of the rules in force; if their file cannot be read, those that the ledger's changes show."""
     try:
         return {name: rule.version for name, rule in frozen_rules(runtime.store, known.rule_set).rules.items()}
     except (StoreFileMissing, StoreFileDamaged) as error:
@@ -86,6 +86,6 @@ def _note(runtime: Runtime, error: RuleFileError) -> None:
     known = runtime.ledger.rules.in_force()
     if known is None:
         return
-    log.error("ALARM: batches continue with the rules of %s: %s", known.since.isoformat(), error)
+    log.error("ALARM the rule files have errors; the rules of %s stay in force: %s", known.since.isoformat(), error)
     errors = [str(each) for each in error.errors]
     runtime.ledger.rules.record_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])

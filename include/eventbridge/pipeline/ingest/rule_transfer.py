@@ -1,4 +1,4 @@
-"""Rules that moved from one runner to another: no event is missed, delivered twice, or delivered out of order."""
+"""Moves rules from one runner to another, so that no event is missed, delivered twice, or delivered out of order."""
 
 from __future__ import annotations
 
@@ -22,11 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """Rules that move from an old runner: the offsets up to which it delivers for them, and its last batch with them,
-    if open.
+    """Rules that move from the runner `old`, which delivers for them up to the offsets `line`.
 
-    `is_over` if the old runner no longer delivers for them, because it has continued without them, or because its
-    offsets count on another log.
+    `batch` is the old runner's unfinished batch, which has these rules. `is_over` says that the old runner no longer
+    delivers for them, because it has continued without them, or because its offsets belong to another log.
     """
 
     old: str
@@ -39,7 +38,7 @@ class Arrival(NamedTuple):
 class CatchUp(NamedTuple):
     """Rules whose old runner must deliver `events` more before the new runner, which is ahead, takes them.
 
-    `is_at_work`: the old runner has an open batch, which may end later.
+    `is_at_work`: the old runner has an unfinished batch.
     """
 
     old: str
@@ -51,14 +50,14 @@ class CatchUp(NamedTuple):
         """Return the message about what the runner waits for."""
         return (
             f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
-            f"has {self.events:,} more events to deliver for {'it' if len(self.rules) == 1 else 'them'} first: "
-            "this runner waits until then"
+            f"has {self.events:,} more {'event' if self.events == 1 else 'events'} to deliver for "
+            f"{'it' if len(self.rules) == 1 else 'them'} first: this runner waits until then"
         )
 
 
 @dataclass(frozen=True)
 class RuleTransfer:
-    """The limits of a runner's next batch: without the `waiting` rules, and while they wait, no further than `until`.
+    """The limits of a runner's next batch: it omits the `waiting` rules, and ends at the offsets `until` at the latest.
 
     `behind` are the waiting rules for which an old runner must catch up.
     """
@@ -69,10 +68,9 @@ class RuleTransfer:
 
 
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
-    """Return the rules that move to a runner from others on the same bus, or return to it after a batch without
-    them."""
-    # All are read at one moment, after the current rules came into force: from then on the old runner plans without
-    # them.
+    """Return the rules that move to a runner from others on its bus, or return to it after a batch without them."""
+    # All of this is read in one transaction, after the current rules came into force: from then on, the old runner
+    # plans its batches without these rules.
     known = runtime.ledger.assignments.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
@@ -107,8 +105,8 @@ def _line(
         rows = [row for row in known.offsets if row.group == old]
     line = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in partitions}
     is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
-    # An unreachable broker cannot be queried; it still has the messages that the rule has not got when it is reachable
-    # again.
+    # An unreachable broker cannot be queried. When it is reachable again, it still has the messages that the rule has
+    # not received.
     line |= {
         row.partition: row.offset for row in rows if row.partition not in partitions and _is_away(row.partition, bus)
     }
@@ -124,7 +122,7 @@ def _is_away(partition: Partition, bus: Bus) -> bool:
 
 
 def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
-    """Return where a new group that takes over rules starts: by partition, at the earliest offset of them."""
+    """Return where a new group that takes over rules starts: in each partition, at the lowest offset of these rules."""
     start: dict[Partition, int] = {}
     for each in arriving:
         for partition, offset in each.line.items():
@@ -133,10 +131,10 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 
 
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
-    """Return the arriving rules that a group at the offsets `known` must omit from its next batch.
+    """Return the limits of the next batch of a group at the offsets `known`, to which these rules move.
 
-    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it: the events between would
-    be missed.
+    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it: the rule would miss the
+    events in between.
     """
     behind: list[CatchUp] = []
     waiting: set[str] = set()
@@ -155,7 +153,7 @@ def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[
                 until[partition] = min(further_offset, until.get(partition, further_offset))
     if waiting:
         log.info(
-            "runner %s: rules wait until it reaches the offsets of their old runner: %s",
+            "runner %s: rules wait until it and their old runner are at the same offsets: %s",
             runner,
             ", ".join(sorted(waiting)),
         )
@@ -170,32 +168,33 @@ def _named(rules: Sequence[str]) -> str:
 
 def _error_message(runner: str, arrival: Arrival, further: int) -> str:
     rules, them = _named(arrival.rules), "it" if len(arrival.rules) == 1 else "them"
+    events = f"{further:,} {'event' if further == 1 else 'events'}"
     if arrival.old == runner:
         return (
-            f"The {rules} came back to runner {runner!r}, which took {further:,} events without {them}: these would be "
-            f"missed. Give {them} a runner with a new name, which starts where this one left {them}"
+            f"The {rules} came back to runner {runner!r} and would miss {events} that the runner has "
+            f"taken without {them}. Give {them} a runner with a new name, which starts where this runner stopped"
         )
     return (
         f"The {rules} moved from runner {arrival.old!r}, which no longer delivers for {them}, to {runner!r}, which is "
-        f"{further:,} events ahead: these would be missed. Give {them} a runner with a new name, which misses no event"
+        f"{events} ahead, and would miss what it has taken. Give {them} a runner with a new name, which misses no event"
     )
 
 
 def to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
-    """Return an old runner that has no rules any more and must catch up: no other run would plan its batch."""
+    """Return an old runner that must catch up but has no rules left: no run of its own would plan its batch."""
     return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
 
 
 def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
-    """Return the open batch of an old runner that has no rules any more: no other run would finish it."""
+    """Return the unfinished batch of an old runner that has no rules left: no run of its own would finish it."""
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
 def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
-    """Record the position of a runner that plans without rules that the current files assign to another runner.
+    """Record the offsets at which a runner stops delivering for rules that the files now assign to another runner.
 
-    Returns False if rule files have changed since, or another process has planned a batch: then there is nothing to
-    plan.
+    Returns False if rule files have changed since, or another process has planned a batch: the caller must then plan
+    again.
     """
     return runtime.ledger.assignments.leave(runner, gone, taken.rule_set)
 
@@ -203,8 +202,8 @@ def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[s
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
     """Record that a runner delivers for its rules from now on; writes only changes.
 
-    Returns False if rule files have changed since: another runner may have the rules by now, and there is nothing to
-    plan.
+    Returns False if rule files have changed since: another runner may have the rules by now, so the caller must plan
+    again.
     """
     assigned = runtime.ledger.assignments.all()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
@@ -214,9 +213,9 @@ def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> 
 
 @dataclass(frozen=True)
 class KeptRules:
-    """Rules that stay with a runner until it reaches their new runners, and the offsets up to which it takes them.
+    """Rules that stay with a runner until it reaches the offsets of their new runners, and those offsets (`until`).
 
-    `must_wait`: a streaming task of a new runner has an open batch, whose end is unknown until it closes.
+    `must_wait`: a streaming task of a new runner has an open batch, whose end is not known yet.
     """
 
     rules: frozenset[str] = frozenset()
@@ -225,10 +224,9 @@ class KeptRules:
 
 
 def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
-    """Return the (rule, target) pairs that a runner still delivers for and that the current files assign to another
-    runner.
+    """Return the (rule, target) pairs that a runner delivers for but the current files assign to another runner.
 
-    Only pairs of the runner's bus. `rules` are the rules that the current files give to this runner.
+    They are limited to the runner's bus. `rules` are the rules that the current files assign to this runner.
     """
     gone = [
         pair
@@ -249,7 +247,7 @@ def kept_rules(
 ) -> KeptRules:
     """Return which of the `moved` rules stay with a runner at `offsets`, and up to which offsets.
 
-    Call it after the current rules came into force: from then on no new runner plans a batch by older rules.
+    Call it after the current rules came into force: from then on no new runner plans a batch with older rules.
     """
     of_runner: dict[str, set[str]] = {}
     for rule in moved:

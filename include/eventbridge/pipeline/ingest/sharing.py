@@ -1,4 +1,4 @@
-"""Landing of one batch by several workers, each a part of a partition: their jobs and their results.
+"""Lands one batch with several workers, each of which lands a part of a partition: their jobs and their results.
 
 The stage records the results part by part in the order of the batch, like the parts that it lands itself.
 """
@@ -19,16 +19,16 @@ from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.protocol import Store
 
-#: Batches of at least this many offsets are shared: with fewer, the round trip to the workers takes as long as it
-#: saves.
+#: The minimum number of offsets of a batch that workers share: with fewer, the round trip to the workers takes as long
+#: as it saves.
 LARGE_EVENTS: Final = 150_000
 
-#: Files in a part: the result of a worker, which the stage records at once.
+#: The number of files in a part. A worker returns a part as one result.
 _FILES_PER_PART: Final = 2
 
 
 class LandJob(Struct, frozen=True, kw_only=True):
-    """The settings that all parts of one batch share; `at` is the arrival time of its messages, by the ledger's clock.
+    """The settings that all parts of one batch share; `at` is the arrival time of its messages.
 
     `log` is the identity of the log by topic, as the stage reads it: a worker whose connection leads to another log
     lands nothing.
@@ -69,7 +69,7 @@ class LandJobParts(Struct, frozen=True):
     parts: tuple[Part, ...]
 
     def to_json(self) -> bytes:
-        """Return both as JSON."""
+        """Return the job and its parts as JSON."""
         return json.encode(self)
 
     @classmethod
@@ -92,7 +92,7 @@ class LandedFiles(Struct, frozen=True):
     files: tuple[LandedFile, ...]
 
     def to_json(self) -> bytes:
-        """Return them as JSON."""
+        """Return the files as JSON."""
         return json.encode(self)
 
     @classmethod
@@ -124,7 +124,7 @@ class Lander(Protocol):
 
 
 def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
-    """Return the parts for workers, of ranges that are not landed yet; nothing if the ranges are small."""
+    """Divide ranges that are not landed yet into parts for workers; returns no parts if the ranges are small."""
     if sum(span.end - span.start for span in spans) < LARGE_EVENTS:
         return []
     size = job.file_events * _FILES_PER_PART
@@ -145,7 +145,7 @@ def land_part(
 ) -> LandingResult:
     """Land a part file by file, up to the first deleted message, which only the stage may decide about.
 
-    Events that other parts of the batch have too are valid here; the stage, which has all parts, finds the duplicates.
+    Events that another part of the batch has too are valid here; the stage, which has all parts, finds the duplicates.
     """
     checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()

@@ -19,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
-    """Return the messages that a partition has for a runner at `offset`; raises OffsetGapError if `offset_reset` is
-    `fail`.
+    """Return the messages that a partition has for a runner at `offset`.
 
-    With `latest`, a deleted message makes the runner pass over everything in the partition, as one gap.
+    If the message at `offset` was deleted, `offset_reset` decides: with `latest`, the runner passes over everything in
+    the partition, as one gap; with `fail`, this function raises OffsetGapError.
     """
     earliest, end = source.earliest(partition), source.end(partition)
     if offset < earliest:
@@ -33,10 +33,9 @@ def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: in
 
 
 def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) -> bool:
-    """Return whether a range that begins at `offset` is passed over entirely: with `latest`, if its first message is
-    deleted.
+    """Return whether a range that begins at `offset` is passed over entirely.
 
-    Raises OffsetGapError if `offset_reset` is `fail`.
+    It is if its first message was deleted and `offset_reset` is `latest`. With `fail`, this raises OffsetGapError.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -47,9 +46,9 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
 
 
 def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
-    """Return whether the messages of any partition of the bus are passed over; raises OffsetGapError.
+    """Return whether the messages of any partition must be passed over; raises OffsetGapError like `passes_over`.
 
-    An open batch must not begin there: later messages would be skipped with them, although they were sent.
+    An open batch must not begin there: messages that it sent later would be passed over together with the deleted ones.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -61,26 +60,27 @@ def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int
 
 def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int) -> None:
     what = (
-        f"the bus {bus.name!r} dropped offsets {offset} to {earliest} of {partition.topic}/{partition.partition_id} "
-        "before they were taken"
+        f"the bus {bus.name!r} dropped offsets {offset} to {earliest - 1} of "
+        f"{partition.topic}/{partition.partition_id} before they were taken"
     )
     if bus.source.offset_reset == "fail":
         raise OffsetGapError(
-            f"{what[:1].upper()}{what[1:]}, its offset_reset is fail. To continue, write offset_reset: earliest, which "
-            "takes the remaining messages, or latest, which takes only new ones, and give the topic a longer retention"
+            f"{what[:1].upper()}{what[1:]}, and its offset_reset is fail. To continue, write offset_reset: earliest, "
+            "which takes the remaining messages, or latest, which takes only new ones, and give the topic a longer "
+            "retention"
         )
-    log.error("ALARM: %s: a gap in the reconciliation; offset_reset is %s", what, bus.source.offset_reset)
+    log.error("ALARM %s; the reconciliation counts them as a gap; offset_reset is %s", what, bus.source.offset_reset)
 
 
-#: How far a broker's clock may be ahead of the ledger's without skipping an event; in return, older events may come.
+#: How far a broker's clock may be ahead of the ledger's without an event being missed; some older events are taken too.
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 
 def later_start(runtime: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
     """Return the offset of the first event that a registered runner takes of a partition that is new to it.
 
-    A new partition is taken from its beginning. One that a broker names may be old, because its broker was unreachable:
-    a time in `start_at` applies to it too, and `latest` means the time at which the group was registered.
+    That is the beginning of the partition, or the time in `start_at`. A partition of a named broker may be old, because
+    the broker was unreachable: for it, `latest` means the time at which the group was registered.
     """
     if bus.source.start_at not in ("earliest", "latest"):
         return start_offset(bus, source, partition)

@@ -15,7 +15,7 @@ import pyarrow as pa
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 
-#: Offset, when it was published in microseconds since 1970, body: in structured JSON, unless the message is refused.
+#: Offset, time of publishing in microseconds since 1970, and body, in structured JSON unless the message is refused.
 Row = tuple[int, int, bytes | None]
 
 
@@ -33,15 +33,13 @@ class _Taken:
 class TakenMessages:
     """Messages by partition, as Python objects: small blocks of columns take more memory than their content.
 
-    Not thread-safe: one thread adds, and another reads after it.
+    Not thread-safe: another thread may read only after the thread that adds has finished.
     """
 
     _partitions: dict[Partition, _Taken] = field(default_factory=dict)
 
     def add(self, partition: Partition, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
-        """Add all messages from `start` to before `end`, contiguous with earlier ones; `refused` has the reasons by
-        row.
-        """
+        """Add all messages from `start` to before `end`, contiguous with earlier ones; `refused` has reasons by row."""
         taken = self._partitions.setdefault(partition, _Taken(start, start))
         assert start == taken.end, "an open batch continues at its position"
         taken.rows += rows
@@ -56,7 +54,7 @@ class TakenMessages:
     def messages(
         self, partition: Partition, start: int, end: int, most: int, max_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
-        """Return the first messages in a range that was taken, the reasons by row for non-events, and the end offset.
+        """Return the first messages of a range that was taken, why some are not events (by row), and their end offset.
 
         At most `most` messages, and none after those that reach `max_bytes`.
         """
