@@ -13,7 +13,8 @@ def test_a_batch_that_is_whole_needs_no_repair(delivered: Any, eventbridge: Call
     result = eventbridge("batch", "repair", batch[:9])
 
     assert result.code == 0
-    assert result.out == f"batch {batch}: every file is there and correct, and there is no surplus; nothing to repair\n"
+    found = "every file exists and is correct, and no delivery is settled twice; nothing to repair"
+    assert result.out == f"batch {batch}: {found}\n"
     assert not (delivered.folder / "home" / "store" / "repairs").exists()
 
 

@@ -46,7 +46,7 @@ def test_removed_data_is_reported(later: Any, eventbridge: Callable[..., Any]) -
     """First with --dry-run, which changes nothing, then for good; the audit goes by the manifest then."""
     output = eventbridge("maintain", "--dry-run")
     assert "1 batch: archive would be removed\n" in output.out
-    assert output.err == "note: nothing was changed; run it without --dry-run to remove them\n"
+    assert output.err == "note: nothing was removed; run the command without --dry-run to remove the data\n"
     assert eventbridge("audit", "--json").json["pruned"] == 0
 
     done = eventbridge("maintain")
@@ -55,7 +55,7 @@ def test_removed_data_is_reported(later: Any, eventbridge: Callable[..., Any]) -
     assert "bus orders: " in done.out
     audited = eventbridge("audit")
     assert audited.code == 0
-    assert "1 committed batch, 1 of them pruned: their manifests are audited, 0 still open" in audited.out
+    assert "1 committed batch, 1 of them pruned (only the manifest is audited), 0 still open" in audited.out
     assert eventbridge("status", "--json").json["batches"][0]["kept"] == "dead_letters"
 
 

@@ -87,7 +87,8 @@ def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any
 
     assert result.code == 0
     assert result.out == "3 events published to orders/placed\n"
-    assert result.err.startswith("warning: 2 of them will be dead letters (malformed), first line 3: not JSON")
+    warned = "warning: malformed events, which will be dead-lettered: 2; the first: line 3: not JSON"
+    assert result.err.startswith(warned)
 
 
 def test_it_warns_before_the_first_run_of_a_bus_that_starts_at_latest(

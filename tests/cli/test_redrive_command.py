@@ -106,7 +106,7 @@ def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., 
         cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])
         out, err = running.communicate(timeout=60)
 
-    assert cancelled.out == f"{redrive_id} is cancelled; the dead letters that it did not take stay\n"
+    assert cancelled.out == f"{redrive_id} is cancelled; the dead letters that it did not take stay as they are\n"
     assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 delivered\n"), err
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 1
     assert eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["taken"] == 3

@@ -82,8 +82,8 @@ def test_a_released_rule_continues(held: Any, eventbridge: Callable[..., Any]) -
     released = eventbridge("rules", "release", "expensive")
 
     assert released.code == 0
-    assert released.out.startswith("expensive released; on hold since ")
-    assert released.out.endswith(f"({REASON}); 2 deferred matches with 3 events are due now\n")
+    assert released.out.startswith("expensive released; it was on hold since ")
+    assert released.out.endswith(f"({REASON}); due now: 2 deferred matches with 3 events\n")
     found = eventbridge("status", "--json").json
     assert found["rules_on_hold"] == []
     assert [each["state"] for each in found["deferred_matches"]] == ["scheduled", "scheduled"]
@@ -126,7 +126,8 @@ def test_a_release_of_a_rule_leaves_deliveries_of_a_disabled_target_on_hold(
 
     assert output == (
         "all-orders is not on hold, and nothing waits for a release\n"
-        "its target gone is disabled; deliveries are on hold for that: `eventbridge targets enable all-orders gone`\n"
+        "its target gone is disabled, so its deliveries stay on hold; to enable it: "
+        "`eventbridge targets enable all-orders gone`\n"
     )
 
 
@@ -178,7 +179,7 @@ def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: 
     assert released == [
         f"strict: the delivery {stuck} to books (maximum_retry_attempts) is tried again",
         f"strict: the delivery {delivery} to lines (transform_failed) has nothing to send and stays on hold: "
-        f"skip it by --skip {delivery}",
+        f"skip it with --skip {delivery}",
     ]
     found = eventbridge("rules", "release", "strict", "--json").json
     assert (found["retried"], [each["delivery_id"] for each in found["unsendable"]]) == ([], [delivery])

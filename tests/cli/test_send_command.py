@@ -25,7 +25,7 @@ def test_an_event_of_several_lines_is_sent(shop: Any, eventbridge: Callable[...,
         eventbridge(*SEND, "-", stdin=text),
     ):
         assert (result.code, result.err.count("error")) == (0, 0)
-        assert "accepted it" in result.out
+        assert "accepted the event" in result.out
 
 
 def test_the_advice_for_input_other_than_one_event_works(shop: Any, eventbridge: Callable[..., Any]) -> None:

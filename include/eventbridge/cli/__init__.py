@@ -35,16 +35,16 @@ from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMis
 from eventbridge.version import __version__
 
 HELP = """
-Route events from a bus to targets by rules in files, at least once, every event accounted for.
+Route events from a bus to targets, as rules in files say: at least once, with every event accounted for.
 
-Each command takes --json, which prints one JSON document.
+Every command except `serve` takes --json, which prints one JSON document.
 
 \b
 Exit codes:
   0    done
-  1    a difference was found, a damaged file was skipped, or EventBridge itself failed
-  2    your input is wrong: a rule, a setting, a name, a command
-  3    EventBridge stopped to lose nothing: you must act
+  1    a check failed, a damaged file was skipped, or EventBridge itself failed
+  2    your input is wrong: a rule, a setting, a name or the command line
+  3    EventBridge stopped so that nothing is lost: you must act
   4    a disk, database, bus or Spark failed: nothing is lost, try again
   130  interrupted by Ctrl-C (143: by SIGTERM)
 """
@@ -64,7 +64,7 @@ app.command("status", short_help="Show the status of runners, batches, pending d
     status.show_status
 )
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
-app.command("audit", short_help="Recompute the reconciliation: is every event accounted for?")(audit.show_audit)
+app.command("audit", short_help="Check from the store that every event is accounted for.")(audit.show_audit)
 app.command("why", short_help="Trace one event: rules, deliveries, attempts.")(why.why)
 app.add_typer(audit.batch_app, name="batch")
 app.add_typer(dead_letters.app, name="dead-letters")
@@ -76,11 +76,11 @@ app.command("heartbeat", short_help="Send one heartbeat event with the status of
     installation.heartbeat
 )
 app.add_typer(targets.app, name="targets")
-app.command("serve", short_help="Serve the HTTP API: publish events.")(installation.serve)
+app.command("serve", short_help="Serve the HTTP API and the web page.")(installation.serve)
 app.add_typer(tokens.app, name="tokens")
 app.add_typer(installation.ledger_app, name="ledger")
 app.command("maintain", short_help="Remove data past its retention.")(installation.maintain)
-app.command("init-airflow", short_help="Add the DAGs to an Airflow.")(installation.init_airflow)
+app.command("init-airflow", short_help="Add EventBridge's DAGs to Airflow.")(installation.init_airflow)
 app.command("compile", short_help="Compile the matcher before the first event needs it.")(installation.compile_matcher)
 
 
@@ -100,8 +100,8 @@ def _everywhere(
 
 
 def main() -> None:
-    """Run the command line; an EventBridgeError becomes one message on standard error and its exit code."""
-    # the parent process may have closed them
+    """Run the command line; report an EventBridgeError as one message on standard error and exit with its code."""
+    # None if the parent process closed them
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
@@ -117,7 +117,7 @@ def _run() -> None:
     try:
         code = app(prog_name="eventbridge", standalone_mode=False)
     except SystemExit as end:
-        if isinstance(end.__context__, BrokenPipeError):  # of click's own output, its help for one: it exits with 1
+        if isinstance(end.__context__, BrokenPipeError):  # click exits with 1 if its help meets a closed pipe
             _end_unread()
         raise
     except UsageError as error:
@@ -133,7 +133,7 @@ def _run() -> None:
         _fail(product_failure(missing), missing.exit_code)
     except BrokenPipeError:
         raise
-    except OSError as error:  # an error without a class of ours: a full disk, a folder without permission
+    except OSError as error:  # for example a full disk, or a folder without permission
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{os.strerror(error.errno) if error.errno else error}"
         _fail(failure(SYSTEM, text, InfrastructureError.exit_code), InfrastructureError.exit_code)
@@ -141,7 +141,7 @@ def _run() -> None:
 
 
 def _end_unread() -> None:
-    """End without output: the reader has closed the pipe."""
+    """Discard buffered output and exit with CLOSED_PIPE: the reader has closed the pipe."""
     end_output(sys.stdout, sys.stderr)
     sys.exit(CLOSED_PIPE)
 

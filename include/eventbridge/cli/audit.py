@@ -34,7 +34,10 @@ def show_audit(
         str | None, typer.Option(metavar="ID", help="Audit only this batch; the beginning of its id is enough.")
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Also read every byte of their files, which takes long for a large archive.")
+        bool,
+        typer.Option(
+            "--whole", help="Also read every byte of the batches' files, which takes long for a large archive."
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -57,7 +60,7 @@ def show_audit(
 
 
 def _show(found: Audit) -> None:
-    pruned = f", {found.pruned:,} of them pruned: their manifests are audited" if found.pruned else ""
+    pruned = f", {found.pruned:,} of them pruned (only the manifest is audited)" if found.pruned else ""
     print_line(
         f"{counted(found.batches, 'committed batch', 'committed batches')}{pruned}, {found.open_batches:,} still open"
     )
@@ -85,30 +88,33 @@ def _show(found: Audit) -> None:
     elif found.batches:
         print_line("0 differences: every event is accounted for")
     else:
-        print_line("0 differences: nothing is committed yet")
+        print_line("0 differences: nothing has been committed yet")
 
 
 batch_app = typer.Typer(
-    cls=Group, help="Repair a batch that cannot be committed, or that lost files since.", no_args_is_help=True
+    cls=Group, help="Repair a batch that cannot be committed, or that has lost files.", no_args_is_help=True
 )
 
 
 @batch_app.callback()
 def _batch_group() -> None:
-    """Repair a batch that cannot be committed, or that lost files since."""
+    """Repair a batch that cannot be committed, or that has lost files."""
 
 
 @batch_app.command()
 def repair(
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch, or its beginning.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what is wrong, and what would be done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report what is wrong and what would be done.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Repair a batch with a surplus, or with files that are lost, damaged or wrong, and commit it.
+    """Repair a batch with lost, damaged or wrong files, or with a delivery that is settled twice, and commit it.
 
-    Delivery files are routed again from the archive; dead letters, and the manifest of a committed batch, are rebuilt
-    from its other files. Otherwise the batch is settled again: a delivery whose response is lost is tried again, under
-    the same id. Nothing is dropped; a record in the store lists the files that were set aside.
+    Delivery files are recreated by routing the archived events again. Dead letters, and the manifest of a committed
+    batch, are rebuilt from the batch's other files. Otherwise the batch is settled again: a delivery whose response is
+    lost is tried again, with the same id. Nothing is dropped: a record in the store lists the files that were set
+    aside.
     """
     from eventbridge.repair.audit import find_batch
     from eventbridge.repair.repair import repair_batch
@@ -121,7 +127,8 @@ def repair(
         return
     if not found.needed:
         print_line(
-            f"batch {found.batch_id}: every file is there and correct, and there is no surplus; nothing to repair"
+            f"batch {found.batch_id}: every file exists and is correct, and no delivery is settled twice; "
+            "nothing to repair"
         )
         return
     for file in found.unreadable:
@@ -129,14 +136,14 @@ def repair(
     for file in found.wrong:
         print_line(f"contradicts the other files: {file}")
     for delivery in found.surplus:
-        print_line(f"surplus in the settlement: {delivery}")
+        print_line(f"settled twice, or not a delivery of the batch: {delivery}")
     would = "would be " if dry_run else ""
     for file in found.rebuilt:
         print_line(f"{would}rebuilt: {file}")
     if found.settled_again:
-        print_line(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
+        print_line(f"{would}settled again; deliveries to try again: {found.unproven:,}")
     if dry_run:
-        note("nothing was changed; run it without --dry-run to repair the batch")
+        note("nothing was changed; run the command without --dry-run to repair the batch")
         return
     print_line(f"recorded in {found.record}")
-    print_line("committed" if found.committed else "not committed: its run continues with it")
+    print_line("committed" if found.committed else "not committed yet: the batch's run continues it")

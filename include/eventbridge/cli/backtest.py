@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from eventbridge.routing.job import RouteJob, Router, SliceResult, Task
     from eventbridge.runtime.runtime import Runtime
 
-_CANDIDATE = "A rule of the current files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
+_CANDIDATE = (
+    "A current rule, a former version as RULE@VERSION, or all rules of a file, given as a path ending in .yaml."
+)
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,23 @@ class ArchiveOptions:
     """Options that select a part of the archive, and the number of samples."""
 
     since: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or an age such as 2h.")
+        str,
+        typer.Option(
+            "--from", metavar="TIME", help="Events landed since TIME: ISO 8601, in UTC, or an age such as 2h."
+        ),
     ]
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")] = (
-        None
-    )
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Events landed before TIME; default: now.")
+    ] = None
     bus: Annotated[
-        str | None, typer.Option(metavar="BUS", help="Only rules of this bus; needed for a file with rules of several.")
+        str | None,
+        typer.Option(metavar="BUS", help="Only rules of this bus; required for a file with rules of several buses."),
     ] = None
     samples: Annotated[
-        int, typer.Option("--sample", min=0, max=100, metavar="N", help="Samples of each kind in the report.")
+        int,
+        typer.Option(
+            "--sample", min=0, max=100, metavar="N", help="Maximum number of samples of each kind in the report."
+        ),
     ] = 3
 
     def request(self) -> BacktestRequest:
@@ -49,7 +58,7 @@ class ArchiveOptions:
 
 
 KeepOption = Annotated[
-    bool, typer.Option("--keep", help="Keep the report in the store, as JSON and Markdown, and print where.")
+    bool, typer.Option("--keep", help="Keep the report in the store, as JSON and Markdown, and print its addresses.")
 ]
 SparkOption = Annotated[
     str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server, as for `deliver`.")
@@ -90,7 +99,7 @@ def diff(
 ) -> None:
     """Run two candidates over archived events on Spark and report how B differs from A.
 
-    Compares rules of the same name; if A and B have one rule each, these two. Nothing is delivered.
+    Rules of the same name are compared; if A and B have one rule each, those two are. Nothing is delivered.
     """
     from eventbridge.backtest.report import to_json
     from eventbridge.control.backtest import diff_rules, keep_report
@@ -118,14 +127,14 @@ def _opened(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]
 
 
 class _LazyRouter:
-    """A router that is opened for the first slice, so that an error is reported before Spark starts."""
+    """A router that is opened at the first call, so that errors in the request are reported before Spark starts."""
 
     def __init__(self, open_router: Callable[[], Router]) -> None:
         self._open = open_router
         self._router: Router | None = None
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route the slices; opens the router at the first call."""
+        """Route the slices; open the router if this is the first call."""
         if self._router is None:
             self._router = self._open()
         return self._router.route_slices(job, tasks)
@@ -156,7 +165,7 @@ def _show_backtest(report: BacktestReport) -> None:
 
 def _show_rule(rule: RuleReport) -> None:
     if rule.left_out:
-        note(f"{rule.left_out:,} events of {rule.rule} were left out: {rule.left_out_why}")
+        note(f"{counted(rule.left_out, 'event', 'events')} of {rule.rule} left out: {rule.left_out_why}")
     if rule.matched:
         hours = [[each.at, each.landed, each.matched] for each in rule.hours]
         show_table(f"{rule.rule} by hour, in UTC", ["hour", "landed", "matched"], hours)
@@ -197,7 +206,7 @@ def _show_diff(report: DiffReport) -> None:
             note(f"rules only in {side}, not compared: {', '.join(names)}")
     for pair in report.pairs:
         if pair.left_out:
-            note(f"{pair.left_out:,} events of {pair.a} were left out: {pair.left_out_why}")
+            note(f"{counted(pair.left_out, 'event', 'events')} of {pair.a} left out: {pair.left_out_why}")
         _show_events(f"gained by {pair.b}", pair.gained_samples)
         _show_events(f"lost by {pair.b}", pair.lost_samples)
         for target in pair.targets:

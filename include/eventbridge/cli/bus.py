@@ -23,15 +23,17 @@ def _group() -> None:
 def publish(
     bus: Annotated[str, typer.Argument(metavar="BUS", help="Name of the event bus in the rule files.")],
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="JSON lines, one CloudEvent a line; - is standard input.")
+        str, typer.Argument(metavar="FILE", help="File with one CloudEvent in JSON per line; - is standard input.")
     ],
-    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Topic; default: the bus's first.")] = None,
+    topic: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Topic; default: the first topic of the bus.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Publish each line of FILE as one event; all events are durable when the command ends.
 
-    Events with the same `partitionkey`, else the same `subject`, go to one partition, in order.
-    Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter `malformed`.
+    Events with the same `partitionkey` (or, without one, the same `subject`) go to one partition, in order.
+    Lines are published unchanged: a line that is not a CloudEvent becomes a dead letter with the reason `malformed`.
     """
     from eventbridge.control.publish import publish_lines
 
@@ -39,11 +41,11 @@ def publish(
         done = publish_lines(runtime, bus, topic, numbered_lines(file))
     for runner in done.unregistered:
         warn(
-            f"the runner {runner} has never run and the bus {bus} starts at latest: it will not see events "
-            f"that are published before its first run. Run it once first, or set start_at: earliest"
+            f"the runner {runner} has never run, and the bus {bus} has `start_at: latest`: the runner will not get "
+            f"events that are published before its first run. Run it once first, or set `start_at: earliest`"
         )
     if done.malformed:
-        warn(f"{len(done.malformed):,} of them will be dead letters (malformed), first {done.malformed[0]}")
+        warn(f"malformed events, which will be dead-lettered: {len(done.malformed):,}; the first: {done.malformed[0]}")
     if as_json:
         show_json(
             {

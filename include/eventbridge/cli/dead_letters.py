@@ -52,12 +52,12 @@ _OTHERS = 10
 @takes_records
 def list_dead_letters(
     chosen: DeadLetterOptions,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of dead letters to list.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, the newest batch's first.
 
-    The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
+    The first column is the NAME for `dead-letters show`. It begins with the delivery id or, if the event is not a
     CloudEvent (malformed), with the event's position: bus/topic/partition/offset.
     """
     from eventbridge.dead_letters.reader import selected_dead_letters
@@ -98,12 +98,12 @@ def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
 @takes_records
 def export(
     file: Annotated[
-        str, typer.Argument(metavar="FILE", help="Where to write: a name ending in .jsonl or .parquet, or - (lines).")
+        str, typer.Argument(metavar="FILE", help="File to write, ending in .jsonl or .parquet; - prints JSON lines.")
     ],
     chosen: DeadLetterOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Write whole dead letters into a file, with event, request and attempts: JSON lines or Parquet.
+    """Write complete dead letters, with event, request and attempts, into a file of JSON lines or Parquet.
 
     An existing file is not overwritten. The file appears when it is complete, or not at all.
     """
@@ -118,7 +118,7 @@ def export(
         if next(selected_dead_letters(runtime, selection, damaged={}), None) is None:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
-        with Interrupts():  # SIGTERM too removes the draft
+        with Interrupts():  # so that SIGTERM, too, removes the draft
             count = export_dead_letters(file, selected_dead_letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
@@ -134,9 +134,9 @@ def show(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Show one dead letter whole: the event, the request as transformed, every attempt.
+    """Show one complete dead letter: the event, the transformed request, every attempt.
 
-    NAME is the first column of `dead-letters list`. A delivery id (the target's `webhook-id`), or a position
+    NAME is the first column of `dead-letters list`. A delivery id (which the target gets as `webhook-id`) or a position
     [bus/]topic/partition/offset shows the newest dead letter; a note then names the others.
     """
     from eventbridge.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
@@ -148,7 +148,7 @@ def show(
         try:
             newest, *others = find_dead_letters(runtime, name, damaged)
         except NotFoundError as error:
-            if damaged:  # it may be in one of these files
+            if damaged:  # the dead letter may be in one of the damaged files
                 note(str(error))
                 warn_about_damage(damaged)
             raise
@@ -221,7 +221,7 @@ def _error(attempt: dict[str, Any]) -> str | None:
     return ": ".join(part for part in (attempt["error_class"], attempt["error"]) if part) or None
 
 
-#: Dead letters in memory at a time, and in a row group of Parquet.
+#: The maximum number of dead letters in memory, and in a row group of Parquet.
 _AT_ONCE = 1_000
 
 

@@ -22,16 +22,22 @@ if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
     from eventbridge.runtime.runtime import Runtime
 
-#: How long it waits for retries before it is idle: a first retry is due a second after the failure, rounded up.
+#: How long `deliver` waits for retries before it counts as idle: a first retry is due one second after the failure,
+#: rounded up.
 SOON_SECONDS = 3.0
-#: How long a process that takes over waits for the running one to end its batch: more than one close takes.
+#: How long a process that takes over waits until the running process has closed its batch; closing takes less.
 TAKE_OVER_SECONDS = 60.0
 
 
 def deliver(
-    runner: Annotated[str, typer.Option(metavar="NAME", help="The runner; by default a bus has one of its name.")],
+    runner: Annotated[
+        str, typer.Option(metavar="NAME", help="The runner; by default, each bus has one of the same name.")
+    ],
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End once nothing is available or due; required without --streaming.")
+        bool,
+        typer.Option(
+            "--until-idle", help="End once no event is available and no retry is due; required without --streaming."
+        ),
     ] = False,
     wait: Annotated[
         float,
@@ -42,7 +48,7 @@ def deliver(
         typer.Option(
             metavar="URL",
             help="Spark Connect server, sc://host:port; default: EVENTBRIDGE_SPARK_REMOTE,"
-            " else the command starts one, which takes about 15 s.",
+            " otherwise the command starts one, which takes about 15 s.",
         ),
     ] = None,
     streaming: Annotated[
@@ -53,14 +59,14 @@ def deliver(
         bool,
         typer.Option(
             "--take-over",
-            help="With --streaming: take the runner over from another process; names it and waits.",
+            help="With --streaming: take the runner over from the process that delivers its events, after its batch.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Deliver a runner's events through the same stages as the DAGs, until idle; with --streaming as they arrive.
 
-    Deliveries that fail are pending in the ledger, and the next run tries them again when they are due.
+    Failed deliveries stay pending in the ledger, and a later run tries them again when they are due.
     """
     if streaming:
         if until_idle or spark is not None:
@@ -104,7 +110,7 @@ def deliver(
     if stopped is not None:
         since = cell_text(stopped.since)
         raise OperatorError(
-            f"No new batch is planned since {since} UTC, although events may wait on the bus: {stopped.reason}."
+            f"No new batch has been planned since {since} UTC, although events may wait on the bus: {stopped.reason}."
         )
 
 
@@ -149,7 +155,7 @@ def _print_pending(pending: int, on_hold: int) -> None:
         are = "is" if pending == 1 else "are"
         of_them = f", of which {on_hold} {'is' if on_hold == 1 else 'are'} on hold" if on_hold else ""
         print_line(
-            f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what is due"
+            f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends those that are due"
         )
 
 
@@ -159,21 +165,21 @@ def _print_taken_over(runtime: Runtime, runner: str) -> None:
 
     if process := streaming_process(runtime, runner):
         note(
-            f"process {process} delivers the events of runner {runner!r}: taking over at the end of its batch, within "
+            f"process {process} is delivering the events of runner {runner!r}: taking over after its batch, within "
             f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process is suspended: then its requests in "
             "flight are sent again"
         )
     if found := pushes_at_work(runtime, runner):
         batch_id, workers = found
         note(
-            f"process {' and '.join(workers)} is sending batch {batch_id} of runner {runner!r}: it finishes the chunks "
-            "that it is sending, and this process delivers the rest. Nothing is sent twice, unless that process is "
+            f"batch {batch_id} of runner {runner!r} is being sent by {' and '.join(workers)}: the chunks in progress "
+            "are finished there, and this process delivers the rest. Nothing is sent twice, unless the sender is "
             "suspended: then its requests in flight are sent again"
         )
 
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
-    """Return the address of the named Spark Connect server, else of a new one, which `stack` stops."""
+    """Return the address of the Spark Connect server given, or in the settings, or of a new one that `stack` stops."""
     from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.spark.environment import TOKEN
@@ -197,7 +203,10 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
 
 @contextmanager
 def exclusive(settings: Settings, name: str, what: str) -> Iterator[None]:
-    """Keep a second command of this kind off this machine: it would only wait for the pushes of the first."""
+    """Hold a lock against a second command of this kind on this machine, which would only wait for the first.
+
+    Raises InfrastructureError if another process has the lock.
+    """
     with os.fdopen(open_private(settings.home / f"{name}.lock", os.O_RDWR), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""The text of a failed command: `error: ...` for people, or with `--json` one JSON object on one line."""
+"""Formats the error of a failed command: `error: ...` for people, or with `--json` one JSON object on one line."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from eventbridge import errors
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_text import plain
 
-#: Typer raises this for a command line that it cannot parse, and exports only the subclass.
+#: Typer raises this for a command line that it cannot parse, and exports only its subclass BadParameter.
 UsageError: Final[Any] = typer.BadParameter.__base__
 
 USAGE: Final = "usage"
 ABORTED: Final = "aborted"
 SYSTEM: Final = "system_failed"
 
-#: The `error` of each class in the JSON form. Programs compare these: a class may be renamed, its code may not.
+#: The field `error` of the JSON form, by class. Programs compare these codes: a class may be renamed, its code may not.
 CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.EventBridgeError: "failed",
     errors.UserError: "invalid_input",
@@ -55,7 +55,7 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
 
 
 def has_json_option(arguments: Iterable[str]) -> bool:
-    """Return whether a command line asks for JSON, even if it is wrong otherwise."""
+    """Return whether a command line asks for JSON, even if it is otherwise invalid."""
     for each in arguments:
         if each == "--":
             return False
@@ -81,11 +81,11 @@ def product_failure(error: errors.EventBridgeError) -> str:
 
 
 def usage_failure(error: Any) -> str:
-    """Return the text of a usage error for standard error: the usage, and a suggestion for the unknown word."""
+    """Return the text of a usage error for standard error, with the usage and a suggestion for an unknown word."""
     from eventbridge.cli.suggestion import misplaced_option, options_of, suggestion
 
     message = error.format_message()
-    if getattr(error, "possibilities", None) is not None:  # of Typer's errors only that of an unknown option has it
+    if getattr(error, "possibilities", None) is not None:  # among Typer's errors, only that for an unknown option
         command = error.ctx.command
         remedy = None
         if hasattr(command, "commands"):

@@ -27,7 +27,7 @@ def init_airflow(
 ) -> None:
     """Write two files into Airflow's DAGs folder: one imports all DAGs, the other shows errors in rule files.
 
-    You may repeat it: files that are up to date stay as they are. It never changes a file that it did not write.
+    You may run it again: files that are up to date stay as they are. It never changes a file that it did not write.
     """
     from eventbridge.airflow.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
 
@@ -66,17 +66,15 @@ def _missing_folder_text(folder: Path, *, named: bool) -> str:
 
 _NAMED = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
 
-ledger_app = typer.Typer(
-    cls=Group, help="Create, migrate or copy the ledger of a database server.", no_args_is_help=True
-)
+ledger_app = typer.Typer(cls=Group, help="Create, migrate or copy a ledger in a database.", no_args_is_help=True)
 
 
 @ledger_app.command("migrate")
 def migrate(as_json: JsonOption = False) -> None:
     """Create or upgrade the ledger's tables in the database that EVENTBRIDGE_LEDGER_URL names.
 
-    In PostgreSQL only this command does so; a ledger in a file is migrated when it is opened. You may repeat it, also
-    while other processes use the ledger.
+    In PostgreSQL, nothing else changes the tables; a ledger in a file is migrated when it is opened. You may run this
+    command again, even while other processes use the ledger.
     """
     from eventbridge.ledger import Ledger
 
@@ -92,7 +90,7 @@ def migrate(as_json: JsonOption = False) -> None:
 @ledger_app.command("copy")
 def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help=f"The existing ledger. {_NAMED}")],
-    destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated one; as FROM.")],
+    destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated ledger, given like FROM.")],
     as_json: JsonOption = False,
 ) -> None:
     """Copy a ledger into another database, completely or not at all, and count the rows.
@@ -115,9 +113,9 @@ def copy(
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
-    """Compile the matcher where workers will run: up to three minutes once per installation, else a second or two.
+    """Compile the matcher for the workers of this installation: up to three minutes once, then a second or two.
 
-    Run it when you build an image; otherwise the first events wait for it.
+    Run this command when you build an image; otherwise the first events wait for the compilation.
     """
     from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
@@ -139,7 +137,7 @@ def serve(
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="The port to listen on; 0: any free port.")] = 8090,
 ) -> None:
-    """Serve the HTTP API and the page: publish events by POST /buses/BUS/events, with a token of `tokens create`.
+    """Serve the HTTP API and the web page: publish with POST /buses/BUS/events and a token from `tokens create`.
 
     SIGTERM or Ctrl-C stops it gracefully: it accepts no new calls, responds to calls in progress, and exits with 0.
     """
@@ -159,13 +157,13 @@ def heartbeat(
         str | None,
         typer.Argument(
             metavar="URL",
-            help="Where to POST the event. Put a URL that is a secret into the connection that "
-            "EVENTBRIDGE_HEARTBEAT_CONNECTION names, and leave it out here.",
+            help="The address to POST the event to. If it is a secret, leave it out here and put it into the "
+            "connection that EVENTBRIDGE_HEARTBEAT_CONNECTION names.",
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send one event with the status of the installation; run it every minute.
+    """Send one event with the status of the installation; run this command every minute.
 
     Exit code 1 if the event reports a problem, 4 if the address did not accept it.
     """
@@ -185,12 +183,12 @@ def heartbeat(
     else:
         for each in beat.problems:
             warn(each)
-        print_line("sent; it reports problems" if beat.problems else "sent; healthy")
+        print_line("sent; the event reports problems" if beat.problems else "sent; healthy")
     if beat.problems:
         raise typer.Exit(_UNHEALTHY)
 
 
-#: The removed part of a batch, by the name of the part it still had.
+#: What was removed from a batch, by what it still had before.
 _LOST = {
     "all": "deliveries, outcomes and settlement",
     "archive": "archive",
@@ -200,7 +198,7 @@ _LOST = {
 
 
 def maintain(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only report what would be removed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove files, rows and messages past their retention from the store, the ledger and the embedded buses.
@@ -219,11 +217,11 @@ def maintain(
     for line in _removed_lines(done):
         print_line(line)
     if dry_run:
-        note("nothing was changed; run it without --dry-run to remove them")
+        note("nothing was removed; run the command without --dry-run to remove the data")
 
 
 def _removed_lines(done: Maintained) -> list[str]:
-    """Return a line for each kind of thing that was removed, would be removed, or stays."""
+    """Return a line for each kind of data that was removed, would be removed, or stays."""
     removed = "would be removed" if done.dry_run else "removed"
     lines = [
         f"{counted(count, 'batch', 'batches')}: {_LOST[what]} {removed}" for what, count in sorted(done.batches.items())
@@ -241,5 +239,5 @@ def _removed_lines(done: Maintained) -> list[str]:
     if done.store_bytes is not None:
         lines.append(f"the store holds {done.store_bytes:,} bytes")
     if not done.finished:
-        lines.append("the time of this run is over; the next one continues")
+        lines.append("this run reached its time limit; the next one continues")
     return lines

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM in a command that delivers or writes: stop gracefully first, then at once."""
+"""Handles Ctrl-C and SIGTERM in a command that delivers or writes: it stops gracefully first, then immediately."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from eventbridge.cli.output import note
 from eventbridge.errors import SparkError
 from eventbridge.runtime.stop import Stop
 
-#: A shell adds the number of the signal that ended a process.
+#: The exit code after a signal is this plus the number of the signal, as in a shell.
 _EXIT_CODE_BASE = 128
-#: How long Spark may still compute after the first signal: most jobs end by then, and a supervisor that waits half a
-#: minute before it kills the process leaves enough to end a Spark of its own.
+#: How long a Spark job may continue after the first signal. Most jobs end by then, and a supervisor that kills the
+#: process half a minute after its signal leaves enough time to stop a Spark server that the command started.
 _SPARK_SECONDS = 15.0
 
 
 class Interrupts:
     """While the context is open, SIGINT and SIGTERM stop the command and its child processes.
 
-    Before `begin` a signal ends it at once. After `begin` the first one sets `stop`, the second one
-    `stop.set_at_once`, and the third one ends it at once. A command that is ended at once, or while Spark computes, has
-    the exit code of its signal.
+    Before `begin`, a signal ends the command immediately. After `begin`, the first signal sets `stop`, the second calls
+    `stop.set_at_once`, and the third ends the command immediately. A command that is ended immediately, or during a
+    Spark job, has the exit code of its signal.
     """
 
     def __init__(self) -> None:
@@ -34,11 +34,11 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """130 after SIGINT, 143 after SIGTERM, 0 if there was neither."""
+        """130 after SIGINT, 143 after SIGTERM, 0 if neither arrived."""
         return 0 if self._signal is None else _EXIT_CODE_BASE + self._signal
 
     def begin(self) -> None:
-        """From now on the first signal asks for a graceful stop."""
+        """Make the next signal ask for a graceful stop instead of ending the command."""
         self._orderly = True
 
     def __enter__(self) -> Self:
@@ -53,11 +53,11 @@ class Interrupts:
         if isinstance(error, KeyboardInterrupt):
             raise typer.Exit(self.exit_code)
         if isinstance(error, SparkError) and self.stop.is_set():
-            note(f"{error} The batch keeps its events: the next run continues with it.")
+            note(f"{error} The batch keeps its events, and the next run continues it.")
             raise typer.Exit(self.exit_code)
 
     def ends_spark(self) -> bool:
-        """Return whether a job of Spark that is not finished is to be given up: 15 s after the first signal."""
+        """Return whether to abandon an unfinished Spark job: 15 s after the first signal, or after the second one."""
         return self.stop.is_over(_SPARK_SECONDS)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
@@ -67,7 +67,7 @@ class Interrupts:
             raise KeyboardInterrupt
         if self.stop.is_set():
             self.stop.set_at_once()
-            note("stopping without the responses to requests in flight; a third signal ends the process at once")
+            note("stopping without waiting for requests in flight; a third signal ends the process immediately")
         else:
             self.stop.set()
             note("stopping once each request in flight has its response or its timeout; a second signal ends the wait")

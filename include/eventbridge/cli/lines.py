@@ -1,4 +1,4 @@
-"""Reads a file or standard input: JSON lines, a line at a time, or one event whole."""
+"""Reads JSON lines, one at a time, or one whole event, from a file or standard input."""
 
 from __future__ import annotations
 
@@ -13,33 +13,34 @@ from eventbridge.errors import UserError
 
 
 def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line) of a file, or of standard input for `-`; lines of white space are left out.
+    """Yield (line number, line) from a file, or from standard input for `-`; blank lines are counted but left out.
 
-    Raises UserError if it cannot be read.
+    Numbers start at 1. Raises UserError if the input cannot be read.
     """
     with _opened(name, "JSON lines") as stream:
         yield from _filled(stream)
 
 
 def one_event(name: str, most: int) -> bytes:
-    """Return the content of a file, or of standard input for `-`: one event, which may have several lines.
+    """Return one event, which may span several lines, from a file or, for `-`, from standard input.
 
-    The end of its last line is left out, as `bus publish` leaves it out, so that a target gets the bytes of a delivery.
-    Reads at most `most` bytes, that end, and one byte more. Raises UserError if the file cannot be read.
+    The final line ending is removed, as `bus publish` removes it, so that a target gets the same bytes as in a
+    delivery. Reads at most `most` bytes, the line ending, and one byte more, which shows that the event is too large.
+    Raises UserError if the input cannot be read.
     """
     with _opened(name, "one event in JSON") as stream:
         content = stream.read(most + len(b"\r\n") + 1)
-    # One end of a line and no more: without the rest of a larger file, what was cut off could be a second event.
+    # Remove one line ending only: if the read stopped before the end of the file, a second event may follow the rest.
     return content.removesuffix(b"\n").removesuffix(b"\r")
 
 
 @contextmanager
 def _opened(name: str, what: str) -> Iterator[BinaryIO]:
-    """Open a file, or standard input for `-`, to read `what`; raises UserError for what fails meanwhile."""
+    """Open a file, or standard input for `-`; raises UserError for an OSError in the body. Messages call it `what`."""
     try:
         if name == "-":
             if sys.stdin.isatty():
-                note(f"reading {what} from the terminal; Ctrl-D ends it")
+                note(f"reading {what} from the terminal; Ctrl-D ends the input")
             yield sys.stdin.buffer
         else:
             with Path(name).open("rb") as stream:

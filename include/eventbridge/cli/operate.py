@@ -1,4 +1,4 @@
-"""Commands that change rules and targets in force: pause, resume, disable, enable, release, publish."""
+"""Commands that change rules and targets: pause, resume, disable, enable, priority, rate, release, publish."""
 
 from __future__ import annotations
 
@@ -19,29 +19,31 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
-TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
+TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The names of the rule and the target.")]
 TargetName = Annotated[
     str | None,
     typer.Argument(metavar="[TARGET]", help="The target's name, unless RULE/TARGET gives it.", show_default=False),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
-ClearOption = Annotated[bool, typer.Option("--clear", help="Use the value of the rule file again.")]
+ClearOption = Annotated[
+    bool, typer.Option("--clear", help="Remove the override: use the value of the rule file again.")
+]
 
 
 def pause_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
-    """Pause a rule: its deliveries wait, events are still matched, and no other rule waits. For hours or days."""
+    """Pause a rule, for hours or days: its deliveries wait, events are still matched, and no other rule waits."""
     _operate("pause rule", rule, as_json=as_json)
 
 
 def resume_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
-    """Resume a paused rule: deliveries that waited are due now, and did not age meanwhile."""
+    """Resume a paused rule: its waiting deliveries become due, and have not aged meanwhile."""
     _operate("resume rule", rule, as_json=as_json)
 
 
 def disable_rule(rule: RuleArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
-    """Disable a rule, like `enabled: false` in its file: it matches nothing, and never delivers events that arrive now.
+    """Disable a rule, like `enabled: false` in its file: it matches nothing.
 
-    Its pending deliveries are on hold until you enable it.
+    It never delivers events that arrive while it is disabled. Its pending deliveries are on hold until you enable it.
     """
     if not yes:
         _check_rule(rule)
@@ -60,7 +62,7 @@ def set_priority(
     clear: ClearOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Override the priority in the rule's file: its weight and, if it has no pool of its own, its shared pool."""
+    """Override the priority of a rule: the weight of its push tasks and, without a pool of its own, its shared pool."""
     _operate(*_set_or_clear("priority", priority, clear, rule), value=priority, as_json=as_json)
 
 
@@ -70,7 +72,7 @@ def pause_target(rule: TargetArgument, target: TargetName = None, as_json: JsonO
 
 
 def resume_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
-    """Resume a paused target: deliveries that waited are due now, and did not age meanwhile."""
+    """Resume a paused target: its waiting deliveries become due, and have not aged meanwhile."""
     _operate("resume target", rule, target, as_json=as_json)
 
 
@@ -80,7 +82,7 @@ def set_rate(
     clear: ClearOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Override the rate in the rule's file: the most deliveries the target gets, from all pushes together."""
+    """Override the rate of a target: the maximum number of deliveries it gets, from all pushes together."""
     action, about = _set_or_clear("rate", rate, clear, target)
     _operate(action, about, None, value=rate, as_json=as_json)
 
@@ -102,7 +104,7 @@ def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str,
 
 
 def _suggestion(rules: RuleSet, name: str) -> str:
-    """Return the targets of a rule of this name, or the targets of this name, or else the nearest names."""
+    """Return advice that lists the targets whose rule or own name is `name`, or the targets with the nearest names."""
     from eventbridge.similar_names import listed, suggest
 
     targets = {f"{rule.name}/{target}": target for rule in rules.rules.values() for target in rule.destinations}
@@ -114,7 +116,7 @@ def _suggestion(rules: RuleSet, name: str) -> str:
 
 
 def _check_rule(rule: str) -> None:
-    """Raise NotFoundError for a rule that no rule file names, before the user is asked to confirm anything."""
+    """Raise NotFoundError for a rule that no rule file defines, before the user is asked to confirm anything."""
     from eventbridge.rules.find import find_rule
 
     with open_runtime(expects_ledger=True) as runtime:
@@ -137,15 +139,13 @@ def release(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
     skip: Annotated[
         str | None,
-        typer.Option(
-            "--skip", metavar="DELIVERY", help="Dead-letter this delivery, at which the rule is on hold, and continue."
-        ),
+        typer.Option("--skip", metavar="DELIVERY", help="Dead-letter the delivery that blocks the rule, and continue."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Release a rule on hold: routing it failed, its `expect` failed, or it must not dead-letter a delivery.
+    """Release a rule on hold: its routing or `expect` failed, or a delivery that must not be dead-lettered blocks it.
 
-    Release it once the cause is fixed: its deliveries are due now, and the delivery is tried again, or skipped.
+    Release it once the cause is fixed: its deliveries become due, and a blocking delivery is tried again, or skipped.
     """
     from eventbridge.control.release import release_rule
     from eventbridge.rules.find import find_rule
@@ -160,9 +160,9 @@ def release(
 
 
 def _release_text(released: Released) -> str:
-    """Return a line for each thing that was released."""
+    """Return a line for each hold that was released, and for each that remains."""
     disabled = [
-        f"its target {target} is disabled; deliveries are on hold for that: "
+        f"its target {target} is disabled, so its deliveries stay on hold; to enable it: "
         f"`eventbridge targets enable {released.rule} {target}`"
         for target in released.disabled
     ]
@@ -175,7 +175,7 @@ def _release_text(released: Released) -> str:
     lines += [f"{released.rule}: {_delivery_text(each)} is tried again" for each in released.retried]
     lines += [
         f"{released.rule}: {_delivery_text(each)} has nothing to send and stays on hold: "
-        f"skip it by --skip {each.delivery_id}"
+        f"skip it with --skip {each.delivery_id}"
         for each in released.unsendable
     ]
     if released.hold is not None or released.deferred_matches or released.waits_for:
@@ -191,22 +191,22 @@ def _expectation_line(released: Released) -> str:
     hold = released.expectation
     head = f"{released.rule} is not on hold because of an expectation"
     if hold is not None:
-        head = f"{released.rule} released; on hold since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
+        head = f"{released.rule} released; it was on hold since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
     if not released.deliveries:
         return f"{head}; nothing waits"
-    return f"{head}; {counted(released.deliveries, 'delivery', 'deliveries')} that waited are due now"
+    return f"{head}; due now: {counted(released.deliveries, 'delivery', 'deliveries')}"
 
 
 def _routing_line(released: Released) -> str:
     hold = released.hold
     since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
-    head = f"{released.rule} released; on hold{since}" if hold else f"{released.rule} is not on hold"
+    head = f"{released.rule} released; it was on hold{since}" if hold else f"{released.rule} is not on hold"
     if released.waits_for:
         return f"{head}; its deferred matches still wait: {released.waits_for}"
     if not released.deferred_matches:
         return f"{head}; nothing waits"
     deferred_matches = counted(released.deferred_matches, "deferred match", "deferred matches")
-    return f"{head}; {deferred_matches} with {counted(released.events, 'event', 'events')} are due now"
+    return f"{head}; due now: {deferred_matches} with {counted(released.events, 'event', 'events')}"
 
 
 def publish_rules(
@@ -218,7 +218,9 @@ def publish_rules(
             help="Folder of rule files, or s3://CONNECTION@BUCKET/PREFIX; default: EVENTBRIDGE_RULES_FOLDER.",
         ),
     ] = None,
-    empty: Annotated[bool, typer.Option("--empty", help="Publish a set without rules: remove all of them.")] = False,
+    empty: Annotated[
+        bool, typer.Option("--empty", help="Publish even if there are no rules: all rules are removed.")
+    ] = False,
     watch: Annotated[
         float | None,
         typer.Option(
@@ -230,9 +232,9 @@ def publish_rules(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the rule files and publish them for every host, where EVENTBRIDGE_RULES_FROM is `published`.
+    """Check the rule files and publish them to every host whose EVENTBRIDGE_RULES_FROM is `published`.
 
-    Rules are added, changed and removed only by this command. With errors in the files nothing changes.
+    On these hosts, only this command adds, changes and removes rules. If the files have errors, nothing changes.
     """
     from eventbridge.control.publish_rules import publish_rules as publish
     from eventbridge.runtime.bucket_rules import load_rule_files
@@ -253,7 +255,7 @@ def publish_rules(
 
 
 def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoReturn:
-    """Publish whenever the files change, until a signal ends the command; report a repeated error once."""
+    """Publish whenever the files change, until a signal ends the command; report an error that repeats only once."""
     with Interrupts() as interrupts:
         interrupts.begin()
         before = ""

@@ -1,4 +1,4 @@
-"""Options that several commands share: dataclasses as options, and the selection of dead letters."""
+"""Options that several commands share: fields of dataclasses as options, and the selection of dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def takes_records(command: Callable[..., None]) -> Callable[..., None]:
     """Return a Typer command with the fields of its dataclass parameters as options.
 
-    Fields are annotated like parameters; the default of a field is that of the option. Names must be unique.
+    Fields are annotated like parameters, and the default of a field is the default of its option. Names must be unique.
     """
     hints = get_type_hints(command, include_extras=True)
     of_records = {name: list(_parameters(hint)) for name, hint in hints.items() if is_dataclass(hint)}
@@ -55,27 +55,29 @@ def _parameters(record: Any) -> Iterator[inspect.Parameter]:
 
 @dataclass(frozen=True)
 class DeadLetterOptions:
-    """Options that select dead letters: those that meet all given options."""
+    """Options that select dead letters; a dead letter must meet every given option."""
 
-    rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only those of this rule.")] = None
-    target: Annotated[str | None, typer.Option(metavar="TARGET", help="Only those of targets of this name.")] = None
+    rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only dead letters of this rule.")] = None
+    target: Annotated[
+        str | None, typer.Option(metavar="TARGET", help="Only dead letters of targets with this name.")
+    ] = None
     reason: Annotated[
-        str | None, typer.Option(metavar="REASON", help="Only those with this reason, e.g. non_retryable.")
+        str | None, typer.Option(metavar="REASON", help="Only dead letters with this reason, e.g. non_retryable.")
     ] = None
     error: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="Only those whose detail, or an attempt's error, has TEXT.")
+        str | None, typer.Option(metavar="TEXT", help="Only if the detail, or an attempt's error, contains TEXT.")
     ] = None
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only those last tried since: ISO 8601, or an age such as 2h.")
+        str | None, typer.Option(metavar="TIME", help="Only if last tried since TIME: ISO 8601, or an age such as 2h.")
     ] = None
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those last tried before.")] = None
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Only if last tried before TIME.")] = None
     name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only the one of this NAME, as in `show`; may be repeated."),
+        typer.Option(metavar="NAME", help="Only the dead letter with this NAME, as in `show`; repeatable."),
     ] = None
     sql: Annotated[
         str | None,
-        typer.Option(metavar="CONDITION", help="Only those that meet a DuckDB SQL condition on the records."),
+        typer.Option(metavar="CONDITION", help="Only dead letters that meet a DuckDB SQL condition on their records."),
     ] = None
 
     @property
@@ -93,7 +95,7 @@ class DeadLetterOptions:
 
 
 def refuse_empty(options: Mapping[str, object]) -> None:
-    """Raise UserError with the option's name if an option is empty text; other values are accepted.
+    """Raise UserError with the option's name if the text of an option is blank.
 
     An unset variable of a script would otherwise select more than intended.
     """
@@ -114,8 +116,8 @@ def warn_about_damage(damaged: Damaged) -> None:
 def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> None:
     """Raise NotFoundError for a rule or target that neither the rule files nor past batches name.
 
-    A rule that was removed from the files may have dead letters, so it is known. Nothing is refused while the files
-    have errors, because dead letters can still be read.
+    A rule that was removed from the files is accepted, because it may have dead letters. While the files have errors,
+    every name is accepted, because dead letters can still be read.
     """
     from eventbridge.rules.find import find_rule, find_target, find_target_of_any
 

@@ -1,6 +1,6 @@
 """Output of the command line: lines and tables for people, or with `--json` one JSON document.
 
-Notes and warnings go to standard error. Tables fit the terminal; in a pipe or a file only a very long cell is cut.
+Notes and warnings go to standard error. Tables fit the terminal; in a pipe or a file, only a very long cell is cut.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON documen
 #: Exit code after a closed pipe (128 + SIGPIPE); 1 would look like a difference found.
 CLOSED_PIPE = 141
 
-#: An object or list that is no longer than this is written on one line.
+#: A JSON object or list of at most this many characters is written on one line.
 _JSON_LINE_WIDTH = 60
 
 
@@ -51,9 +51,9 @@ def end_output(*streams: TextIO) -> None:
 
 
 def confirm(consequence: str, question: str) -> None:
-    """State the consequence and ask for confirmation; the answer no ends the command with exit code 1.
+    """State the consequence and ask for confirmation; the answer "no" ends the command with exit code 1.
 
-    Raises UserError that names --yes if standard input is not a terminal.
+    Raises a UserError that names --yes if standard input is not a terminal.
     """
     if not sys.stdin.isatty():
         raise UserError(f"{consequence} Standard input is not a terminal: pass --yes to confirm")
@@ -100,22 +100,25 @@ def _json_line(value: Any) -> str:
 
 
 _GAP = "  "
-#: Enough of an id to find it again: commands take prefixes. Of a batch it is the millisecond it was planned in.
+#: How many characters of an id to show if the terminal is narrow. Commands accept prefixes; in the id of a batch, this
+#: many hold the millisecond in which the batch was planned.
 _SHORT_ID = 13
-#: An id, and what follows it in the name of a dead letter.
+#: A UUID, with the suffix that follows it in the name of a dead letter.
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
-#: A cell is cut here: an event id of 100 KB would pad the column of every row. Every valid name fits.
+#: The maximum number of characters in a cell: an event id of 100 KB would pad the column of every row. Every valid name
+#: fits.
 _LONGEST_CELL = 300
-#: Words are not broken to make a column narrower than this; rather each row becomes a block of lines.
+#: A column of text does not become narrower than its longest word, up to this many characters. If the table does not
+#: fit then, each row becomes a block of lines.
 _LONGEST_WORD = 24
 
 
 def show_table(
     title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], *, ids: Collection[str] = ()
 ) -> None:
-    """Print rows under a title; columns of numbers are aligned to the right, an empty table is one line.
+    """Print rows under a title; columns of numbers are aligned to the right, and an empty table is one line.
 
-    On a terminal that is too narrow the UUIDs of the columns `ids` are shortened, then text is wrapped;
+    On a terminal that is too narrow, the UUIDs of the columns `ids` are shortened, then text is wrapped;
     if that is not enough, each row is printed as lines of `column value`. A cell of more than 300 characters is cut.
     """
     filled = [list(row) for row in rows]
@@ -128,7 +131,7 @@ def show_table(
 
 
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
-    """Print named values, one below the other; those that are None are left out, numbers are aligned to the right."""
+    """Print named values, one per line; None values are left out, and numbers are aligned to the right."""
     filled = [(name, cell_text(value), _is_number(value)) for name, value in fields if value is not None]
     name_width = max((_width(name) for name, _, _ in filled), default=0)
     number_width = max((_width(value) for _, value, number in filled if number), default=0)
@@ -144,7 +147,7 @@ def show_text(title: str, content: str) -> None:
 def cell_text(value: object) -> str:
     """Return a value as one line; times in UTC to the second, control characters escaped.
 
-    A fraction has one decimal, or two digits where that would make it 0.0: 0.013.
+    A float has one decimal, or two significant digits where one decimal would show 0.0: 0.013.
     """
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -256,7 +259,7 @@ def _as_blocks(columns: Sequence[str], cells: list[list[str]]) -> Iterable[str]:
 def _wrapped(cell: str, width: int) -> list[str]:
     if _width(cell) <= width:
         return [cell]
-    # half as many characters where each takes two columns
+    # half as many characters, because each may take two columns
     return textwrap.wrap(cell, width if _width(cell) == len(cell) else max(1, width // 2)) or [""]
 
 

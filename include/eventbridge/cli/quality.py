@@ -13,12 +13,14 @@ from eventbridge.cli.suggestion import Group
 if TYPE_CHECKING:
     from eventbridge.model.quality import Measure, QualityRecord
 
-app = typer.Typer(cls=Group, no_args_is_help=True, help="Check hours of events, deliveries and outcomes.")
+app = typer.Typer(
+    cls=Group, no_args_is_help=True, help="Check the events and deliveries of an hour; list and show results."
+)
 
 _FAILED = 1
 
 
-@app.command("check", short_help="Check an hour; exit code 1 if something in it failed.")
+@app.command("check", short_help="Check an hour; exit code 1 if a check failed.")
 def check(
     hour: Annotated[
         str | None,
@@ -26,9 +28,9 @@ def check(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an hour of the archive with Great Expectations; a second check of the hour shows the first result.
+    """Check an hour of the archive with Great Expectations; an hour that was checked before shows that result.
 
-    A rule whose `expect` failed is put on hold. Exit code 1 if something failed.
+    A rule whose `expect` failed is put on hold. Exit code 1 if a check failed.
     """
     from eventbridge.quality.check import check_hour
 
@@ -41,9 +43,7 @@ def check(
 
 @app.command("list", short_help="List the hours that were checked.")
 def list_checks(
-    limit: Annotated[
-        int, typer.Option("--limit", min=1, metavar="N", help="How many of the latest checks to list.")
-    ] = 24,
+    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="Maximum number of checks to list.")] = 24,
     as_json: JsonOption = False,
 ) -> None:
     """List the latest checked hours, the latest first."""
@@ -61,7 +61,8 @@ def list_checks(
 @app.command("show", short_help="Show the check of an hour.")
 def show(
     hour: Annotated[
-        str | None, typer.Argument(metavar="TIME", help="A time in the hour, in UTC; default: the latest checked.")
+        str | None,
+        typer.Argument(metavar="TIME", help="A time within the hour, in UTC; default: the latest checked hour."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -85,7 +86,7 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
         f"{cell_text(found.hour)} UTC: {result}; {batches}, {counted(len(found.measures), 'measure', 'measures')}"
     )
     if found.open_batches:
-        note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour were not committed and are not included")
+        note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour left out: not committed yet")
     failed = {(each.subject, each.name) for each in found.failures}
     rows = [
         [

@@ -32,19 +32,23 @@ class RedriveOptions:
 
     rate: Annotated[
         float | None,
-        typer.Option(metavar="N", help="The maximum dead letters a second, 0.1 or more; default: no limit."),
+        typer.Option(metavar="N", help="Maximum number of dead letters per second, 0.1 or more; default: no limit."),
     ] = None
     retransform: Annotated[
         bool,
-        typer.Option("--retransform", help="Route the events through the current rules, under new ids, instead."),
+        typer.Option(
+            "--retransform", help="Route the events through the current rules, with new delivery ids, instead."
+        ),
     ] = False
-    again: Annotated[bool, typer.Option("--again", help="Also those that were redriven before.")] = False
+    again: Annotated[bool, typer.Option("--again", help="Also take dead letters that were redriven before.")] = False
 
 
 def redrive(
     chosen: DeadLetterOptions,
     how: RedriveOptions,
-    everything: Annotated[bool, typer.Option("--all", help="All dead letters; required without a filter.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Take all dead letters; required if no filter is given.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show which dead letters would be taken, and which not.")
     ] = False,
@@ -58,8 +62,8 @@ def redrive(
 ) -> None:
     """Deliver dead letters again, in this process, in batches of kind `redrive`.
 
-    The requests are sent unchanged, under the same delivery ids; age and attempts count from now. A delivery that fails
-    is retried by the rule's policy, or becomes a new dead letter.
+    The requests are sent unchanged, with the same delivery ids; age and attempts count from now. A delivery that fails
+    is retried according to the rule's retry policy, or becomes a new dead letter.
     """
     from eventbridge.control.consecutive_batches import deliver_redrive
     from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey, survey_of
@@ -148,7 +152,7 @@ def cancel(
     if as_json:
         show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:
-        print_line(f"{found.redrive_id} is cancelled; the dead letters that it did not take stay")
+        print_line(f"{found.redrive_id} is cancelled; the dead letters that it did not take stay as they are")
     else:
         print_line(f"{found.redrive_id} has ended already: {found.state}")
 
@@ -163,7 +167,7 @@ def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitSt
     if not request.retransform:
         from eventbridge.routing.task import InProcessRouter
 
-        return InProcessRouter(runtime.store)  # has nothing to route
+        return InProcessRouter(runtime.store)  # stored requests need no routing
     from eventbridge.cli.deliver import spark_url
     from eventbridge.spark.route import ConnectRouter
 
@@ -182,7 +186,7 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
         f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_counts_text(counts) or 'none'}"
     )
     if counts["pending"]:
-        note("eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
+        note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
 
 
 def _note_skipped(found: Survey) -> None:

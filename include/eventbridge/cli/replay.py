@@ -30,7 +30,7 @@ class _BusFirst(Group):
     """A group whose first word may be a bus instead of a command: `replay BUS` is `replay begin BUS`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the command before a bus."""
+        """Insert `begin` if the first word is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = ["begin", *args]
         return super().parse_args(ctx, args)
@@ -54,17 +54,19 @@ class ReplayOptions:
 
     since: Annotated[
         str,
-        typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or an age such as 2h."),
+        typer.Option(
+            "--from", metavar="TIME", help="Events landed since TIME: ISO 8601, in UTC, or an age such as 2h."
+        ),
     ]
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")] = (
-        None
-    )
+    until: Annotated[
+        str | None, typer.Option("--to", metavar="TIME", help="Events landed before TIME; default: now.")
+    ] = None
     rules: Annotated[
-        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only for this rule; may be given several times.")
+        list[str] | None, typer.Option("--rule", metavar="RULE", help="Only for this rule; repeatable.")
     ] = None
     targets: Annotated[
         list[str] | None,
-        typer.Option("--target", metavar="TARGET", help="Only to targets of this name; may be given several times."),
+        typer.Option("--target", metavar="TARGET", help="Only to targets with this name; repeatable."),
     ] = None
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="JSON", help="Only events that this filter pattern matches.")
@@ -90,11 +92,11 @@ class ReplayOptions:
     ] = False
     rate: Annotated[
         float | None,
-        typer.Option(metavar="N", help="The maximum deliveries a second, 0.1 or more; default: no limit."),
+        typer.Option(metavar="N", help="Maximum number of deliveries per second, 0.1 or more; default: no limit."),
     ] = None
 
     def of(self, bus: str) -> WrittenReplayRequest:
-        """Return the request for a bus; raises UserError for an option without text."""
+        """Return the request for a bus; raises UserError for a blank option."""
         from eventbridge.replay.request import WrittenReplayRequest
 
         named = {"from": self.since, "to": self.until, "rule": self.rules, "target": self.targets}
@@ -115,7 +117,8 @@ def begin(
 ) -> None:
     """Deliver archived events again, in this process, in batches of kind `replay`.
 
-    Age and attempts count from now. A delivery that fails is retried by the rule's policy, or becomes a dead letter.
+    Age and attempts count from now. A delivery that fails is retried according to the rule's retry policy, or becomes a
+    dead letter.
     """
     from eventbridge.replay.plan import begin_replay
 
@@ -192,9 +195,9 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 
 @app.command("resume")
 def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
-    """Continue a replay that is paused, or whose command died, in this process, until it ends.
+    """Continue a paused replay, or one whose command died, in this process until it ends.
 
-    In Airflow trigger `eventbridge_replay_events` with *Replay id* instead.
+    In Airflow, trigger `eventbridge_replay_events` with *Replay id* instead.
     """
     from eventbridge.control.consecutive_batches import resume_replay
 
@@ -253,7 +256,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
             f"{_counts_text(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
-            note("eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
+            note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 

@@ -57,7 +57,7 @@ FolderOption = Annotated[
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     """Check every rule file and, if the files have no other error, run the tests of their rules.
 
-    Reports all errors, with file, line, column, path and remedy; exit code 2.
+    Reports every error, with file, line, column, path and remedy; exit code 2 if there are any.
     """
     from eventbridge.policy.streaming import short_of_slots
 
@@ -89,12 +89,13 @@ def _parallelism() -> int:
 @app.command()
 def show(
     rule: Annotated[
-        str | None, typer.Argument(metavar="RULE", help="One rule, whole, or as RULE@VERSION; default: a line each.")
+        str | None,
+        typer.Argument(metavar="RULE", help="A rule to show completely, or RULE@VERSION; default: one line per rule."),
     ] = None,
     folder: FolderOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the rules as EventBridge reads them; one rule is shown whole, with its defaults filled in."""
+    """Show the rules as EventBridge reads them; one rule is shown completely, with its defaults filled in."""
     from eventbridge.event.json_document import parse_document
     from eventbridge.rules.find import find_rule
 
@@ -103,7 +104,7 @@ def show(
     rule = rule or None
     if rule is not None:
         find_rule(rules, rule)
-    # read strictly: json.loads would round the numbers of a pattern
+    # not json.loads, which would round the numbers of a pattern
     document: Any = parse_document(rules.to_json())
     if rule is not None:
         print_line(json_text(document["rules"][rule]))
@@ -135,8 +136,10 @@ def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
 
 @app.command()
 def history(
-    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only of this rule; default: of all.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many changes to list at most.")] = 50,
+    rule: Annotated[
+        str | None, typer.Argument(metavar="RULE", help="Only changes of this rule; default: of all rules.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of changes to list.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """Show when rules were added, changed and removed, the newest change first.
@@ -166,7 +169,7 @@ def _as_they_were(rule: str, version: str) -> RuleSet:
 
 @app.command("test")
 def try_on_events(
-    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Rule to try; or give --pattern.")] = None,
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Rule to test; or give --pattern.")] = None,
     pattern: Annotated[Path | None, typer.Option(metavar="FILE", help="File that holds one JSON pattern.")] = None,
     events: Annotated[str, typer.Option(metavar="FILE", help="Events as JSON lines; - is standard input.")] = "-",
     why: Annotated[
@@ -177,9 +180,9 @@ def try_on_events(
 ) -> None:
     """Test whether a rule's pattern matches each event, and print a line `number: true|false id` for each.
 
-    `where` is not evaluated: only Spark can.
+    `where` is not evaluated: only Spark can do that.
 
-    The exit code is 0 whatever the results are, 2 if a line is not one JSON object. If none is, one error says so.
+    The exit code is 0 whatever the results are, and 2 if a line is not one JSON object.
     """
     parsed = _pattern(rule, pattern, folder)
     responses = results_of_lines(parsed, events, cloud_events=rule is not None, explained=why)
@@ -212,7 +215,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     if not found.enabled:
         note(f"the rule {rule} is not enabled")
     if found.where is not None:
-        note("the rule has `where`, which only Spark evaluates: it may still reject an event that is true here")
+        note("the rule has `where`, which only Spark evaluates: `where` may still reject an event that matches here")
     return parse_pattern(found.pattern)
 
 
@@ -252,13 +255,13 @@ def _folder(folder: Path | None) -> Iterator[Path]:
         yield copies
 
 
-#: A file is not in JSON lines if none of its first lines, up to this number, is JSON.
+#: A file is not JSON lines if none of its first lines, up to this number, is a JSON object.
 _MAX_BUFFERED_LINES = 20
 
 
 @dataclass(frozen=True)
 class PatternResult:
-    """The result of a pattern for one event; `error`: the line is not JSON; `malformed`: it is not a CloudEvent."""
+    """The result of a pattern for one event; `error`: why it is not JSON, `malformed`: why it is no CloudEvent."""
 
     line: int
     event: str | None
@@ -277,8 +280,8 @@ class PatternResult:
 def results_of_lines(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
     """Yield the result of a pattern for each line of a file, or of standard input for `-`.
 
-    `cloud_events`: also check that the line is a CloudEvent. `explained`: with the conditions that failed. Raises
-    UserError for a file that cannot be read, and for one whose lines are not JSON objects.
+    `cloud_events`: also check that each line is a CloudEvent. `explained`: add the conditions that failed. Raises
+    UserError for a file that cannot be read, or whose lines are not JSON objects.
     """
     return _if_json_lines(_results(pattern, events, cloud_events=cloud_events, explained=explained), events)
 
@@ -308,7 +311,7 @@ def _results(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
 def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[PatternResult]:
     """Yield the results; raises UserError once if none of the first lines is a JSON object.
 
-    YAML, or JSON over several lines, would otherwise be one error a line.
+    YAML, or JSON over several lines, would otherwise give one error per line.
     """
     buffered: list[PatternResult] = []
     for result in results:
@@ -343,12 +346,16 @@ def shadow(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule with a shadow target.")],
     since: Annotated[
         str,
-        typer.Option("--from", metavar="TIME", help="Batches planned since: ISO 8601, in UTC, or an age such as 2h."),
+        typer.Option(
+            "--from", metavar="TIME", help="Batches planned since TIME: ISO 8601, in UTC, or an age such as 2h."
+        ),
     ] = "1h",
     until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Batches planned before; default: now.")
+        str | None, typer.Option("--to", metavar="TIME", help="Batches planned before TIME; default: now.")
     ] = None,
-    sample: Annotated[int, typer.Option(min=0, max=1_000, metavar="N", help="Differences shown of each shadow.")] = 10,
+    sample: Annotated[
+        int, typer.Option(min=0, max=1_000, metavar="N", help="Maximum number of differences to show for each shadow.")
+    ] = 10,
     as_json: JsonOption = False,
 ) -> None:
     """Show where outputs and responses of shadows differ from those of the targets that they shadow."""

@@ -38,12 +38,12 @@ def settings() -> Settings:
 
 @contextmanager
 def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, writes: bool = False) -> Iterator[Runtime]:
-    """Open the runtime for one command and close it after.
+    """Open the runtime for one command and close it afterwards.
 
-    `expects_ledger`: the command works on an existing ledger. If there is none, it gets an empty one that is deleted
-    with the command, and a note names the file that was searched. `is_action`: the command changes something, so the
-    ledger records who ran it. `writes`: it leaves something behind without being an action. An action or a write
-    creates a missing ledger; with `expects_ledger` a note then says so, as the file is perhaps the wrong one.
+    `expects_ledger`: the command works on an existing ledger. If the file is missing, the command gets an empty ledger,
+    which is deleted when it ends, and a note names the missing file. `is_action`: the command changes something, so the
+    ledger records who ran it. `writes`: the command stores data without being an action. An action or a write creates
+    a missing ledger; with `expects_ledger`, a note then says so, because the path may be the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.runtime.open import open_runtime as open_with_settings
@@ -88,8 +88,9 @@ def _without_traces(chosen: Settings, folder: Path) -> Settings:
 
 @contextmanager
 def _recorded_action(runtime: Runtime) -> Iterator[None]:
-    """Record the command before the body runs, and its exit code after; raises LedgerError before the body runs.
+    """Record the command before the body runs, and its exit code afterwards.
 
+    Raises LedgerError, before the body runs, if the command cannot be recorded.
     The record holds the arguments, which name files and rules; it never holds the content of a file.
     """
     from eventbridge.control.actions import note_action

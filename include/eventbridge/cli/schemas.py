@@ -17,7 +17,7 @@ _Bus = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on 
 
 @app.command("list")
 def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
-    """Show the types of each bus: the numbers of sampled events, of fields, and of lost fields."""
+    """List the event types of each bus, with the number of sampled events, of fields, and of lost fields."""
     from eventbridge.views.schemas import all_schemas
     from eventbridge.views.trace.explain import refuse_unknown_bus
 
@@ -34,11 +34,11 @@ def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
 
 @app.command()
 def show(
-    type_: Annotated[str, typer.Argument(metavar="TYPE", help="A type of events, such as order.placed.")],
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="An event type, such as order.placed.")],
     bus: _Bus = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the fields of a type: their types, the share of events without a value, an example."""
+    """Show each field of an event type: its types, the share of events without a value, and an example."""
     from eventbridge.views.schemas import schemas_named
 
     with open_runtime(expects_ledger=True) as runtime:
@@ -59,7 +59,8 @@ def show(
             ]
             for field in each.fields
         ]
-        title = f"{each.type} on {each.bus}, of {each.sampled:,} sampled events until {each.last_at:%Y-%m-%d %H:%M} UTC"
+        last = f"{each.last_at:%Y-%m-%d %H:%M} UTC"
+        title = f"{each.type} on {each.bus}, events sampled: {each.sampled:,}, the last at {last}"
         show_table(title, ["field", "type", "null", "state", "example"], rows)
 
 

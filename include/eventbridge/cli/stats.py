@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 def stats(
     days: Annotated[
-        int, typer.Option("--days", min=1, max=800, metavar="N", help="How many days, today included.")
+        int, typer.Option("--days", min=1, max=800, metavar="N", help="Number of days, including today.")
     ] = 7,
     rule: Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule.")] = None,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Print the rules' days as CSV, for a spreadsheet.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print the table of rules as CSV, for a spreadsheet.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show the cost of each rule, by day in UTC: deliveries, payload bytes, CPU time of routing and pushing.
 
-    Each commit of a batch updates the stats; they stay when the batch is pruned.
+    Each commit of a batch updates the stats, and pruning the batch later does not change them.
     """
     from eventbridge.views.stats import daily_stats
 
@@ -52,7 +52,7 @@ def _show(found: Stats) -> None:
         ]
         for each in found.rules
     ]
-    columns = ["day", "rule", "matched", "delivered", "pending", "dead-lettered", "bytes", "CPU s", "mean s"]
+    columns = ["day", "rule", "matched", "delivered", "pending", "dead-lettered", "bytes", "CPU s", "mean latency s"]
     show_table("Rules", columns, rows)
     print_line()
     events = [

@@ -69,7 +69,7 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
         yield [head, *(f"  {line}" for line in named_lines(found.errors))]
     if found.ingestion_stop is not None:
         stop = found.ingestion_stop
-        yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]
+        yield [f"No new batch has been planned since {cell_text(stop.since)} UTC: {stop.reason}."]
     if found.store_quota is not None:
         yield [_quota_line(found.store_quota)]
     gaps = {q.runner: q.gap for q in reversed(found.partitions) if q.gap}
@@ -86,12 +86,12 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
 def _streaming(runner: StreamingRunner) -> str:
     task = "no streaming task is running"
     if runner.holder:
-        task = f"{runner.holder} delivers its events, and holds the lease until {cell_text(runner.until)} UTC"
+        task = f"{runner.holder} is delivering its events, and holds the lease until {cell_text(runner.until)} UTC"
     return f"The runner {runner.runner} is in streaming mode: {task}."
 
 
 def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:
-    """Yield each table's title and columns, with its rows; those without rows are not shown."""
+    """Yield the title and columns of each table, with its rows; a table without rows is not shown."""
     yield (
         (
             "Partitions, in events",
@@ -150,7 +150,7 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
 def _never_ran(new: NewRunner) -> str:
     """Return where a runner without a first run starts, and how many events wait for it."""
     waiting = "the number of waiting events is unknown" if new.waiting is None else _wait(new.waiting)
-    start = f"It will start at {cell_text(new.start_at)} of the bus {new.bus}"
+    start = f"The bus {new.bus} has `start_at: {cell_text(new.start_at)}`"
     return f"The runner {new.runner} has never run: {waiting}. {start}."
 
 
@@ -190,12 +190,12 @@ def _seconds(batch: Batch) -> float | None:
     return (batch.committed_at - batch.planned_at).total_seconds() if batch.committed_at else None
 
 
-#: How many failures are shown.
+#: The maximum number of failed chunks to show.
 _MAX_FAILURES = 20
 
 
 def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
-    """Show the chunks of the newest batches, or the newest ones that failed, with their exceptions."""
+    """Show the chunks of the newest batches, or the newest chunks that failed, with their exceptions."""
     from eventbridge.views.chunks import chunk_failures, chunk_statuses
 
     with open_runtime(expects_ledger=True) as runtime:

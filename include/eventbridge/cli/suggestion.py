@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from eventbridge.similar_names import similar
 
-#: Words that mean the same in other tools; our commands and options use one of each set.
+#: Sets of words that mean the same in other tools: a user may write any of them for a command or option.
 _SYNONYMS: Sequence[frozenset[str]] = (
     frozenset({"list", "show", "ls", "get", "describe"}),
     frozenset({"create", "add", "new", "make"}),
@@ -24,9 +24,9 @@ _SYNONYMS: Sequence[frozenset[str]] = (
 
 
 def suggestion(word: str, known: Collection[str], what: str) -> str:
-    """Return `Did you mean x?` for the command or option that is nearest to a word, or else all of them.
+    """Return `Did you mean x?` with the known command or option nearest to a word, or the list of all known ones.
 
-    A prefix or a misspelling is nearest, then a synonym. `what` is the heading of the list of all: `Commands: check`.
+    A prefix or a misspelling is preferred to a synonym. `what` is the heading of the list: `Commands: check, show`.
     """
     by_name = {each.lstrip("-"): each for each in known}
     name = word.lstrip("-")

@@ -1,4 +1,4 @@
-"""`eventbridge targets`: list targets with their state, check, pause, resume and enable them."""
+"""`eventbridge targets`: list targets with their state; check, pause, resume and enable them; send an event."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ app.command("rate")(operate.set_rate)
 
 @app.command("list")
 def list_targets(as_json: JsonOption = False) -> None:
-    """Show the state of every target of the current rule files, since when and why; changes nothing.
+    """Show the state of each target of the current rule files, when it began, and why; changes nothing.
 
     degraded: the breaker is open until the time shown, then probes are sent; half-open: the last probes succeeded;
-    disabled: deliveries are on hold until you enable the target; paused: it responded with 429 and nothing is sent
-    before the time shown, or an operator paused it, or its pool has no slots (see the reason). For a target that is ok,
-    the time is the end of its ramp.
+    disabled: deliveries are on hold until you enable the target; paused: the target responded with 429 and nothing is
+    sent before the time shown, or an operator paused it, or its pool has no slots (see the reason). For a target that
+    is ok, the time shown is when its rate, which rises after a recovery, reaches its limit.
     """
     from eventbridge.views.target_status import target_list
 
@@ -64,7 +64,10 @@ def check(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check that a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
+    """Check, without sending a request, that a target can be reached: host name, connection, TLS, login.
+
+    Exit code 1 if it cannot be reached.
+    """
     from eventbridge.control.try_target import check_target
 
     with open_runtime(expects_ledger=True) as runtime:
@@ -87,9 +90,10 @@ def send(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a target its output for one event, once, even if the rule does not match; exit code 1 if it is refused.
+    """Send one event, transformed, to a target once, even if the rule does not match the event.
 
-    It is not a delivery: it counts neither for the reconciliation nor for the breaker.
+    The request is not a delivery: it counts neither for the reconciliation nor for the breaker. Exit code 1 if the
+    target does not accept it.
     """
     from eventbridge.control.try_target import response_document, send_event
 
@@ -100,9 +104,9 @@ def send(
     if as_json:
         show_json(response_document(rule, target, response))
     elif response.accepted:
-        print_line(f"{rule}/{target} accepted it" + (f": {what}" if response.code is not None else ""))
+        print_line(f"{rule}/{target} accepted the event" + (f": {what}" if response.code is not None else ""))
     else:
-        print_line(f"{rule}/{target} did not accept it: {what}")
+        print_line(f"{rule}/{target} did not accept the event: {what}")
     if not response.accepted:
         raise typer.Exit(1)
 
@@ -113,9 +117,9 @@ def enable(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that is disabled, degraded, half-open or paused: deliveries that waited for it are due now.
+    """Enable a target that is disabled, degraded, half-open or paused: deliveries that wait for it become due.
 
-    Deliveries keep their ids and their age, so those past the maximum age become dead letters.
+    Deliveries keep their ids and ages, so those past the maximum age become dead letters.
     """
     from eventbridge.control.overrides import enable_target
     from eventbridge.policy.breaker import pause_of

@@ -15,20 +15,25 @@ app = typer.Typer(cls=Group, help="Create, list and revoke API tokens.", no_args
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, such as its program's.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the token, such as the name of the program that uses it.")
+    ],
     scope: Annotated[
         list[str],
         typer.Option(
             metavar="publish:BUS",
-            help="A permission; may be given again. publish:BUS or publish:*, metrics (GET /metrics), read, "
+            help="A permission; repeatable. publish:BUS or publish:*, metrics (GET /metrics), read, "
             "payloads (with read: see payloads), operate (pause, enable, redrive, replay).",
         ),
     ],
     owner: Annotated[
         list[str] | None,
-        typer.Option(metavar="OWNER", help="Only for the rules and buses of this owner; may be given again."),
+        typer.Option(metavar="OWNER", help="Only for the rules and buses of this owner; repeatable."),
     ] = None,
-    expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it is valid, e.g. 90d.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="How long the token is valid, e.g. 90d; default: until you revoke it."),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Create a token and print it once; the ledger keeps only its hash."""
@@ -50,7 +55,7 @@ def create(
 
 @app.command("list")
 def list_tokens(as_json: JsonOption = False) -> None:
-    """List tokens by name, with their scopes; never the tokens themselves."""
+    """List the name, the scopes and the times of each token, never the token itself."""
     with open_runtime(expects_ledger=True) as runtime:
         found = runtime.ledger.tokens.all()
     if as_json:

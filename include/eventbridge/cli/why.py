@@ -42,20 +42,20 @@ def why(
     event_id: Annotated[
         str,
         typer.Argument(
-            metavar="EVENT_ID", help="The `id` of the event as it is written, or a delivery id (`webhook-id`)."
+            metavar="EVENT_ID", help="The event's `id`, exactly as published, or a delivery id (`webhook-id`)."
         ),
     ],
     bus: Annotated[str | None, typer.Option(metavar="BUS", help="Only on this bus; default: on all.")] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Only in batches planned since: ISO 8601, or an age such as 2h."),
+        typer.Option("--from", metavar="TIME", help="Only batches planned since TIME: ISO 8601, or an age such as 2h."),
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only in batches planned before.")] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only batches planned before TIME.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Trace an event: its position on the bus, which rules matched and why not, every delivery and every attempt.
+    """Trace an event: its position on the bus, which rules matched or why not, every delivery and every attempt.
 
-    Shows every message with the id: on each bus, from each source, duplicates, and messages that are not valid events.
+    Shows every message with the id, on every bus and from every source, including duplicates and invalid events.
     Exit code 2 if no message has the id, 1 if a file that may hold it cannot be read.
     """
     from eventbridge.views.trace.explain import why_between
@@ -69,7 +69,7 @@ def why(
     for each in found.notes:
         note(each)
     for each in found.unreadable:
-        warn(f"this may be incomplete: {each}")
+        warn(f"the trace may be incomplete: {each}")
     if found.unreadable:
         raise typer.Exit(1)
 
@@ -130,7 +130,7 @@ def _show_rules(rules: tuple[RuleResult, ...]) -> None:
     if not rules:
         print_line("Rules: none")
         return
-    print_line("Rules, as they were when its batch was planned")
+    print_line("Rules, as they were when the batch was planned")
     for rule in rules:
         print_line(visible(f"  {_match_text(rule)}  {rule.rule} {rule.version}{_compared(rule)}"))
         for each in rule.conditions:

@@ -99,8 +99,8 @@ def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(s
     assert set(ids(sending).values()) == {1}
     assert _recorded(sending) == ids(sending)
     assert sum(row.count for row in ledger.pending.counts()) == 0
-    assert f"process {socket.gethostname()}:{first.pid} is sending batch" in said.decode()
-    assert "it finishes the chunks that it is sending, and this process delivers the rest" in said.decode()
+    sender = f"{socket.gethostname()}:{first.pid}"
+    assert f"is being sent by {sender}: the chunks in progress are finished there" in said.decode()
     assert audit(sending.runtime).differences == ()
 
 
@@ -140,5 +140,5 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Se
     assert process.returncode == 143
     assert out.decode().splitlines() == [
         "stopped: 3 events in 1 batch committed",
-        "3 deliveries are pending; a later run sends what is due",
+        "3 deliveries are pending; a later run sends those that are due",
     ]
