@@ -18,7 +18,7 @@ def publish(
 
     `events` are dicts, JSON texts, or one text of JSON lines; an event without `id` gets one. If `topic` is None, the
     events go to the bus's first topic. The EVENTBRIDGE_* variables name the rule files and buses. Raises UserError with
-    every error, and BusError.
+    every error, and BusError if the bus fails.
     """
     import os
 

@@ -22,11 +22,11 @@ from eventbridge.processes import TimeSpent
 
 _T = TypeVar("_T")
 
-#: The address space of the process, including Python and EventBridge's modules.
+#: The maximum address space of the process, including Python and EventBridge's modules.
 MEMORY_BYTES: Final = 1 << 30
 #: The maximum elapsed time of a call, however much processor time it has.
 CLOCK_SECONDS: Final = 60.0
-#: The process runs this much longer than its caller waits, if the caller does not end it.
+#: How much longer than its caller waits the process runs, if the caller does not end it.
 _GRACE_SECONDS: Final = 5.0
 #: A process that is this large after a call is not reused: Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20
@@ -46,8 +46,8 @@ def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, r
     """Return the result of a module's function for arguments that can be pickled, or raise its EventBridgeError.
 
     Its limits are `seconds` of processor time (JSONata's not included), CLOCK_SECONDS of elapsed time, and
-    MEMORY_BYTES. It has no environment variables of this process. Raises UserError, which ends in `remedy`, at a limit,
-    and Cancelled if the call is cancelled.
+    MEMORY_BYTES. Of this process's environment variables, it has only those that hold no secret. Raises UserError,
+    which ends in `remedy`, at a limit, and Cancelled if the call is cancelled.
     """
     message = pickle.dumps((function, arguments, seconds, CLOCK_SECONDS))
     try:
@@ -77,9 +77,9 @@ class _Ended(Exception):
 
 
 def _response(message: bytes) -> tuple[bytes, bytes]:
-    """Return the kind and body of the response; raises ChildLate, _Ended.
+    """Return the kind and body of the response; raises ChildLate or _Ended.
 
-    An idle process may have just ended, and any may be killed from outside: the call is repeated once.
+    An idle process may just have ended, and any process may be killed from outside: the call is repeated once.
     """
     for is_last in (False, True):
         child = children.idle() or _start()

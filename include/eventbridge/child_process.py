@@ -1,6 +1,6 @@
-"""Starts child processes, exchanges bytes with them over pipes, and ends them; and what such a process does first.
+"""Starts child processes, exchanges bytes with them over pipes, and ends them; also sets up the child from inside.
 
-A child has no secret in its environment. Whatever it does, its caller can end it: no call has to end by itself.
+A child has no secret in its environment. Whatever it does, its caller can end it: no call has to end on its own.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Child:
         return self._process.poll() is None
 
     def send(self, parts: Sequence[Any]) -> None:
-        """Write a message, parts of bytes; raises ChildEnded."""
+        """Write a message, given as parts of bytes; raises ChildEnded if the process has ended."""
         pipe = self._process.stdin
         assert pipe is not None
         try:
@@ -104,9 +104,9 @@ class Children:
     """The children of this process that run the `main` of one module."""
 
     def __init__(self, module: str, what: str, *options: str, max_idle: int = 2, variables: Sequence[str] = ()) -> None:
-        """Take the module, what the process does as the end of a sentence, and options of Python.
+        """Take the module, what the process does (the end of a sentence in messages), and options for Python.
 
-        `variables`: names of environment variables that the children get besides those of all children.
+        `variables` are the names of environment variables that the children get in addition to those of all children.
         """
         program = f"import sys; sys.path[:] = sys.argv[1:]; from {module} import main; main()"
         self._command = [sys.executable, "-W", "ignore", *options, "-c", program]
@@ -119,7 +119,7 @@ class Children:
         os.register_at_fork(after_in_child=self._forget)
 
     def idle(self) -> Child | None:
-        """Return a running child that nobody uses, None if there is none."""
+        """Return a running child that is not in use, None if there is none."""
         with self._lock:
             while self._idle:
                 child = self._idle.pop()
@@ -129,7 +129,7 @@ class Children:
         return None
 
     def start(self) -> Child:
-        """Return a new child; raises InfrastructureError."""
+        """Return a new child; raises InfrastructureError if it cannot be started."""
         try:
             return Child([*self._command, *sys.path], self._variables)
         except OSError as error:
@@ -144,7 +144,7 @@ class Children:
         child.end()
 
     def end_idle(self) -> None:
-        """End the children that nobody uses."""
+        """End the children that are not in use."""
         with self._lock:
             while self._idle:
                 self._idle.pop().end()
@@ -158,7 +158,7 @@ class Children:
 def open_pipes(address_bytes: int) -> tuple[BinaryIO, BinaryIO]:
     """Return the pipes of requests and responses in a child, whose memory is limited from here on.
 
-    The child ends when the process that started it has gone.
+    The child ends when the process that started it has ended.
     """
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output that a library prints is not a response
@@ -172,7 +172,7 @@ def open_pipes(address_bytes: int) -> tuple[BinaryIO, BinaryIO]:
 
 
 def _end_with_the_caller() -> None:
-    """End this process and its children when the caller has gone: it may be busy then and not read the pipe."""
+    """End this process and its children when the caller has ended: a busy process does not read the pipe."""
     poll = select.poll()
     poll.register(0, 0)  # a closed other end is always reported
     poll.poll()

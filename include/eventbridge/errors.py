@@ -1,27 +1,27 @@
-"""The errors of the product, in one tree; every other module raises them.
+"""The errors of the product, in one tree; all other modules raise them.
 
 EventBridgeError
 ├── UserError                 wrong input from a person: shown without traceback, exit code 2
 │   ├── SettingsError         an EVENTBRIDGE_* setting
-│   ├── PackageMissing        a package that an extra of this one would have installed
-│   ├── RuleFileError         rule files; holds every RuleError at once
+│   ├── PackageMissing        a package that an extra of this one installs
+│   ├── RuleFileError         rule files; holds all of their RuleErrors
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
 │   ├── EventError            not one strict JSON object, or no CloudEvent
-│   ├── TypeUnusable          a type of target or source that no package has, or whose package cannot be used
+│   ├── TypeUnusable          a type of target or source that no package provides, or whose package cannot be used
 │   ├── ConnectionUnusable    a connection that is named but not defined, or cannot be read
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
-│       └── PartlySearched    or perhaps does, in a file that cannot be read: exit code 1
-├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
+│       └── PartlySearched    it may exist in a file that cannot be read: exit code 1
+├── OperatorError             the product stopped to avoid data loss; an operator must act, exit code 3
 │   ├── LedgerLostError       the store has a newer history than this ledger
-│   ├── OffsetGapError        a committed offset does not count on the log that is there
-│   ├── RuleMovedError        a rule moved to a runner that is past events it has not seen
+│   ├── OffsetGapError        a committed offset does not belong to the present log
+│   ├── RuleMovedError        a rule moved to a runner that is past events that the rule has not seen
 │   └── ReconciliationError   a batch is not reconciled
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
 │   │   ├── StoreFileMissing     no file has this name
 │   │   ├── StoreFileDamaged     there is one, but it does not hold what was written
-│   │   ├── StoreFileUnreadable  there is one, but the disk or its rights keep its bytes back
+│   │   ├── StoreFileUnreadable  there is one, but the disk or its permissions prevent reading it
 │   │   └── NewerFormatError     a newer version of the product wrote it
 │   ├── LedgerError
 │   ├── SettledAgainError     a repair gave a batch another settlement meanwhile
@@ -127,7 +127,7 @@ def named_lines(errors: Sequence[object]) -> list[str]:
 
 
 class RuleFileError(UserError):
-    """Rule files hold errors: all of them are in `errors`, the message names the first 200."""
+    """Rule files have errors: all of them are in `errors`, the message names the first 200."""
 
     def __init__(self, errors: Sequence[RuleError]) -> None:
         self.errors = tuple(errors)
@@ -189,13 +189,13 @@ class PartlySearched(NotFoundError):
 
 
 class OperatorError(EventBridgeError):
-    """The product stopped to avoid data loss; a person must act."""
+    """The product stopped to avoid data loss; an operator must act."""
 
     exit_code = 3
 
 
 class LedgerLostError(OperatorError):
-    """The store has a newer history than this ledger: an empty or old ledger must not look like a first start."""
+    """The store has a newer history than this ledger: an empty or old ledger must not be taken for a first start."""
 
 
 class OffsetGapError(OperatorError):
@@ -229,7 +229,7 @@ class StoreFileDamaged(StoreError):
 
 
 class StoreFileUnreadable(StoreError):
-    """The disk, or the rights of this user, prevent the read of one file; others may be readable."""
+    """The disk or this user's permissions prevent reading one file; others may be readable."""
 
 
 class NewerFormatError(StoreError):

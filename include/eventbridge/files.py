@@ -1,4 +1,4 @@
-"""Files and folders that only their owner may read, whatever the umask of the process is; and full disks.
+"""Creates files and folders that only their owner may read, whatever the process's umask is; detects full disks.
 
 A folder that an operator has created with the set-group-ID bit and group write (mode 2770) is shared: its group may
 also read and write everything created below it, so that several users of one host can work on one installation.
@@ -20,14 +20,14 @@ _LEAST_BYTES = 1 << 20
 
 
 def is_shared(folder: Path) -> bool:
-    """Return whether the group of a folder may write in it."""
+    """Return whether a folder is shared: set-group-ID, and writable by its group."""
     return folder.stat().st_mode & _SHARED == _SHARED
 
 
 def make_private_folder(folder: Path) -> list[Path]:
     """Create a folder and its missing parents, with mode 0700 or as the parent is shared; return the created folders.
 
-    The uppermost comes first. Raises OSError.
+    The outermost comes first. Raises OSError.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     missing.reverse()
@@ -91,7 +91,7 @@ def full_disk_message(file: Path) -> str:
     """Return the error and its remedy, with the folder of the file and the free space there."""
     folder = _folder(file)
     return (
-        f"the disk is full, {folder} has {_free(folder):,} bytes left. "
+        f"the disk is full: {folder} has {_free(folder):,} bytes left. "
         "Free some space there, then run this again; nothing was lost"
     )
 

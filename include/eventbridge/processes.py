@@ -23,12 +23,15 @@ from eventbridge.errors import InfrastructureError, UserError
 cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
 _limit: Final[ContextVar[tuple[float, float] | None]] = ContextVar("limit", default=None)
 
-#: Language, time zone and libraries: an allow-list, because any other variable may hold a secret.
+#: The variables that every child gets, for language, time zone and libraries: an allow-list, because any other variable
+#: may hold a secret.
 _NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
-#: If processors are short, a retry or redrive process gets a third of the time of another one of the same worker.
+#: The niceness of a process for a retry or redrive: if processors are short, it gets a third of the time of another
+#: process of the same worker.
 NICENESS = 5
-#: A process of old work (replay, backtest) gets a tenth. Not 19: a process that holds the ledger's lock must progress.
+#: The niceness of a process for old work (replay, backtest), which gets a tenth. Not 19: a process that holds the
+#: ledger's lock must progress.
 OLD_NICENESS = 10
 
 
@@ -69,7 +72,7 @@ def check_cancelled() -> None:
 
 
 def child_environment(more: Collection[str] = ()) -> dict[str, str]:
-    """Return the variables of this process for a child without secrets, and `more` of them by name."""
+    """Return this process's environment variables for a child: those that hold no secret, and those named in `more`."""
     return {name: os.environ[name] for name in (*_NAMES, *more) if name in os.environ}
 
 

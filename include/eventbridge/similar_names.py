@@ -17,7 +17,7 @@ _MAX_LISTED = 20
 
 
 def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """Return the names most similar to a word, best first; `cutoff` is the least similarity, from 0 to 1.
+    """Return the names most similar to a word, best first; `cutoff` is the minimum similarity, from 0 to 1.
 
     It takes 1 µs for each name, and at most 0.1 s more.
     """
@@ -30,7 +30,7 @@ def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0
 
 
 def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
-    """Return `Did you mean x?` for the nearest of `names`; nothing if MAX_SUGGESTED errors are `reported`."""
+    """Return `Did you mean x?` for the nearest of `names`; "" if none is near, or MAX_SUGGESTED are `reported`."""
     by_folded = {known.lower(): known for known in names} if reported < MAX_SUGGESTED else {}
     near = similar(name.lower(), by_folded)
     return f"Did you mean {by_folded[near[0]]}?" if near else ""
@@ -43,7 +43,7 @@ def suggest(what: str, name: str, known: Iterable[str]) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names in one line, at most 20 and how many more there are; `none` for none."""
+    """Return names in one line, at most 20 and how many more there are; `none` if there are none."""
     more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
     return f"{', '.join(names[:_MAX_LISTED]) or 'none'}{more}"
 

@@ -102,7 +102,7 @@ def test_invalid_events_are_reported_one_by_one(server: Server, client: httpx.Cl
     assert (body["published"], body["failed"]) == (2, 4)
     assert [each.get("error", "") for each in body["results"]] == [
         "",
-        "$.source: a CloudEvent must have it, and it is missing",
+        "$.source: a CloudEvent must have it, but it is missing",
         "$.time: 'noon' is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)",
         "a number, not a JSON object, at line 1, column 1",
         "source '/shop' has the id 'o20' twice, here and in event 1",
@@ -116,7 +116,7 @@ def test_a_call_without_any_event_is_400(client: httpx.Client) -> None:
     response = client.post(PATH, content="{}", headers=STRUCTURED)
 
     assert response.status_code == 400
-    assert response.json()["results"] == [{"error": "$.id: a CloudEvent must have it, and it is missing"}]
+    assert response.json()["results"] == [{"error": "$.id: a CloudEvent must have it, but it is missing"}]
 
 
 def test_an_event_without_id_gets_one(server: Server, client: httpx.Client) -> None:

@@ -34,8 +34,7 @@ def test_status_of_a_runner_that_never_ran(eventbridge: Callable[..., Any]) -> N
 
     assert result.code == 0
     assert result.out == (
-        "The runner orders has never run: 0 events wait for its first run. "
-        "The bus orders has `start_at: earliest`.\n"
+        "The runner orders has never run: 0 events wait for its first run. The bus orders has `start_at: earliest`.\n"
     )
     assert "there is no ledger at" in result.err
     assert eventbridge("rules", "pause", "all-orders").code == 0  # makes the ledger

@@ -221,8 +221,7 @@ def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Calla
 
     assert (result.code, result.out) == (0, "1: true o1\n")
     assert (
-        result.err
-        == "note: the rule has `where`, which only Spark evaluates: "
+        result.err == "note: the rule has `where`, which only Spark evaluates: "
         "`where` may still reject an event that matches here\n"
     )
     assert other.err == ""

@@ -1,4 +1,4 @@
-"""Connections: credentials and signing secrets by name; from EVENTBRIDGE_CONN_* if Airflow does not hold them."""
+"""Connections: named credentials and signing secrets, read from EVENTBRIDGE_CONN_* if they are not in Airflow."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], 
             hint = f" Did you mean {near[0].removeprefix(PREFIX).lower()!r}?" if near else ""
             raise ConnectionUnusable(
                 f"Connection {connection_id!r} is not defined: set {name} to its URI, "
-                f"or make an Airflow connection of that id.{hint}"
+                f"or create an Airflow connection with that id.{hint}"
             )
         return Connection.from_text(connection_id, environ[name])
 

@@ -1,4 +1,4 @@
-"""The ledger's URL, which may hold a password, from a command or a file that another variable names."""
+"""Reads the ledger's URL, which may hold a password, from a command or a file that another variable names."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ BY_FILE = f"{LEDGER_URL}_FILE"
 LEDGER_URL_NAMES = (LEDGER_URL, BY_COMMAND, BY_FILE)
 
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&](password|sslpassword)=", re.IGNORECASE)
-#: Every process that opens the ledger waits for it once.
+#: The maximum time that the command may take: every process that opens the ledger waits for it once.
 _LIMIT_SECONDS = 30.0
 
 
 def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings with the URL that a command prints or a file holds, and the errors.
+    """Return the settings with the URL that a command prints or a file holds, and any errors.
 
     The command's output is kept for the life of the process. No message shows the URL or the output.
     """
@@ -53,7 +53,7 @@ def named_url(named: str, environ: Mapping[str, str]) -> str:
         if _PASSWORD.search(named):
             raise UserError(
                 "a URL with a password may not be an argument: every user of this machine can read it (`ps`). Put it "
-                "into a variable, such as NEW_LEDGER_URL, and write the name of that; or into a file that "
+                "into a variable, such as NEW_LEDGER_URL, and write the variable's name; or into a file that "
                 "NEW_LEDGER_URL_FILE names"
             )
         return named
@@ -85,14 +85,14 @@ def _read_file(file: str) -> str:
 def _one_line(text: bytes, who: str) -> str:
     lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
     if len(lines) != 1:
-        raise ValueError(f"{who} {'no URL' if not lines else 'more than one URL'}. It must be one URL, and no more")
+        raise ValueError(f"{who} {'no URL' if not lines else 'more than one URL'}. It must be exactly one URL")
     return lines[0]
 
 
 def _error_message(error: Exception) -> str:
     match error:
         case subprocess.CalledProcessError():
-            return f"the command ended with exit code {error.returncode}. Run it by hand to see why"
+            return f"the command ended with exit code {error.returncode}. Run it yourself to see why"
         case subprocess.TimeoutExpired():
             return f"the command did not end within {_LIMIT_SECONDS:g} s"
         case OSError():

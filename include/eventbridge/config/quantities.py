@@ -30,7 +30,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Return a rate such as `200/s` or `10/m` as a number a second; raises ValueError for other text and for zero."""
+    """Return a rate such as `200/s` or `10/m` as a number per second; raises ValueError for other text and for zero."""
     parts = _RATE.fullmatch(text)
     if parts is None or int(parts[1]) == 0:
         raise ValueError(f"{text!r} is not a rate such as 200/s or 10/m")

@@ -78,7 +78,7 @@ def _no_folder(url: str) -> str:
 
 def _escaped(url: str) -> str:
     if re.match(r"postgres[^:]*://[^@]*@[^/?]*@", url):
-        raise ValueError("its host has an @: is an @ of the password not escaped? Write it as %40")
+        raise ValueError("its host has an @: write an @ of the password as %40")
     return url
 
 

@@ -52,12 +52,14 @@ class Settings(BaseModel):
     # Locations of state, data, buses and rule files.
 
     home: Folder = setting(
-        Path(".eventbridge"), "folder", "All state of one machine; the defaults of the next three are inside it."
+        Path(".eventbridge"),
+        "folder",
+        "All state of one machine; by default, ledger, store, buses and target files are in it.",
     )
     ledger_url: LedgerUrl = setting(
         lambda data: f"sqlite:///{data['home']}/ledger.sqlite",
         "SQLAlchemy URL",
-        "The database of state: SQLite, a file on one host, or `postgresql://`, a server for several hosts.",
+        "The database of the state: SQLite, a file for one host, or `postgresql://`, a server for several hosts.",
         repr=False,  # it may hold a password
     )
     store_uri: Uri = setting(
@@ -67,7 +69,7 @@ class Settings(BaseModel):
         repr=False,  # it may contain a key
     )
     bus_folder: Folder = setting(
-        lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
+        lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; use a fast local disk."
     )
     file_target_folders: Folders = setting(
         lambda data: (data["home"] / "files",),
@@ -95,7 +97,7 @@ class Settings(BaseModel):
         ge=1024,
     )
     batch_max_events: Count = setting(
-        1_000_000, "events", "The maximum events of a batch; for a replay or redrive at most 50,000.", ge=1
+        1_000_000, "events", "The maximum number of events in a batch; at most 50,000 for a replay or redrive.", ge=1
     )
     batch_target_duration: Seconds = setting(
         15.0,
@@ -105,21 +107,25 @@ class Settings(BaseModel):
         le=600,
     )
     batch_max_size: Size = setting(
-        1 << 30, "bytes", "The maximum size of a batch with large events; for a replay or redrive 64MiB.", ge=MIB
+        1 << 30, "bytes", "The maximum size of a batch with large events; 64MiB for a replay or redrive.", ge=MIB
     )
     batch_max_deliveries: Count = setting(
         1_000_000,
         "deliveries",
-        "The maximum planned deliveries of a batch: settling and reconciliation keep them in memory.",
+        "The maximum number of deliveries planned for a batch: settling and reconciliation keep them in memory.",
         ge=1,
     )
     batch_max_chunks: Count = setting(
-        64, "push tasks", "The maximum push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
+        64,
+        "push tasks",
+        "The maximum number of push tasks in a run: each costs the scheduler about 25 ms.",
+        ge=1,
+        le=1024,
     )
     batch_timeout: Seconds = setting(
         60.0,
         "seconds",
-        "How long a batch may deliver before the rest becomes pending: limits the delay by a slow target.",
+        "How long a batch may deliver before the rest becomes pending: limits the delay that a slow target causes.",
         gt=0,
         le=3600,
     )
@@ -143,7 +149,7 @@ class Settings(BaseModel):
     route_rule_cpu_budget: Seconds = setting(
         2.0,
         "seconds",
-        "The CPU time of a budgeted rule in a batch; the rest of its events is routed later, in the slow lane.",
+        "The maximum CPU time of a budgeted rule in a batch; the rest of its events is routed later, in a retry batch.",
         gt=0,
         le=600,
     )
@@ -157,7 +163,7 @@ class Settings(BaseModel):
     route_deferred_cpu_budget: Seconds = setting(
         20.0,
         "seconds",
-        "The CPU time of a budgeted rule for a batch in the slow lane; an event that uses all of it fails.",
+        "The maximum CPU time of a budgeted rule in a retry batch; an event that uses all of it fails.",
         gt=0,
         le=600,
     )
@@ -184,13 +190,13 @@ class Settings(BaseModel):
     chunk_max_deliveries: Count | None = setting(
         None,
         "deliveries",
-        "The maximum deliveries of one push task; not set = by the type of the target, see below.",
+        "The maximum number of deliveries in a push task; not set = depends on the target's type, see below.",
         ge=1,
     )
     chunk_max_size: Size | None = setting(
         None,
         "bytes",
-        "The maximum payload of one push task; not set = by the type of the target.",
+        "The maximum payload of a push task; not set = depends on the target's type.",
         ge=1024,
     )
     buffer_range_events: Count = setting(
@@ -218,25 +224,25 @@ class Settings(BaseModel):
     disk_min_free_size: Size = setting(
         512 * MIB,
         "bytes",
-        "With less free space listen plans no new batch, so that current batches can finish.",
+        "With less free space, listen plans no new batch, so that current batches can finish.",
         ge=0,
     )
     disk_resume_free_size: Size = setting(
         lambda data: 2 * data["disk_min_free_size"],
         "bytes",
-        "With this much free space listen plans batches again; higher than the minimum, so that it does not flap.",
+        "With this much free space, listen plans batches again; higher than the minimum, so that it does not flap.",
         ge=0,
     )
     store_max_size: Size | None = setting(
         None,
         "bytes",
-        "The maximum size of the store: at this size listen plans no new batch; not set = no quota.",
+        "The maximum size of the store: at this size, listen plans no new batch; not set = no quota.",
         ge=1,
     )
     store_resume_size: Size | None = setting(
         lambda data: None if data["store_max_size"] is None else data["store_max_size"] * 19 // 20,
         "bytes",
-        "At this size of the store or less listen plans batches again; not set = 95 % of the quota.",
+        "At this size of the store or less, listen plans batches again; not set = 95 % of the quota.",
         ge=0,
     )
     retention_deliveries: Seconds = setting(
@@ -305,7 +311,7 @@ class Settings(BaseModel):
     quality_history_days: Count = setting(
         14,
         "days",
-        "How many days back an hour's volumes are compared; with fewer than 3 checked days no check fails.",
+        "How many days back an hour's volumes are compared; with fewer than 3 checked days, no volume fails.",
         ge=3,
         le=90,
     )
@@ -323,7 +329,7 @@ class Settings(BaseModel):
     retry_max_per_target: Count = setting(
         100_000,
         "deliveries",
-        "The maximum deliveries of a healthy target in a retry run; those that became pending together may exceed it.",
+        "The maximum number of deliveries per healthy target in a retry run; ones made pending together may exceed it.",
         ge=1,
     )
     idempotency_retention: Seconds = setting(
@@ -348,7 +354,7 @@ class Settings(BaseModel):
 
     @property
     def target_locations(self) -> TargetLocations:
-        """Return where targets of rules may write: not into the store, the ledger, the buses and the rule files."""
+        """Where targets of rules may write: not into the store, the ledger, the buses or the rule files."""
         rules = self.rules_folder
         folders = (self.bus_folder, self.rule_cache, self.spark_folder, *((rules,) if isinstance(rules, Path) else ()))
         own = begins(folders, (self.store_uri, self.ledger_url, str(rules)))
@@ -356,12 +362,12 @@ class Settings(BaseModel):
 
     @property
     def spark_folder(self) -> Path:
-        """Return the folder of the Spark Connect server that `eventbridge deliver` starts."""
+        """The folder of the Spark Connect server that `eventbridge deliver` starts."""
         return self.home / "spark"
 
     @property
     def rule_cache(self) -> Path:
-        """Return the folder of the cache of parsed rule files; if it is removed, all files are parsed again."""
+        """The folder of the cache of parsed rule files; if it is removed, all files are parsed again."""
         return self.home / "rule_cache"
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Where targets of rules may write: below folders for them, and nowhere in the installation's own data."""
+"""Decides where targets of rules may write: below folders for them, and nowhere in the installation's own data."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class TargetLocations:
     """Where targets may write.
 
     File targets write only below `file_folders`. No target writes to a path, or to `s3://bucket/key`, that begins with
-    a member of `own`; paths are without links. `begins` returns them.
+    a member of `own`; the paths have no symbolic links. `begins` returns these prefixes.
     """
 
     file_folders: tuple[Path, ...] = ()
     own: tuple[str, ...] = ()
 
     def owns_file(self, folder: str, names: Sequence[str]) -> bool:
-        """Return whether a file is the installation's own; not in a folder for targets within an own folder.
+        """Return whether a file is the installation's own; a file in a folder for targets within an own folder is not.
 
-        It is in a folder for targets, and `names` lead to it from there through no link.
+        The file is below `folder`, a folder for targets, from which `names` lead to it through no link.
         """
-        real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash: an own folder may be missing yet
+        real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash: an own folder may not exist yet
         around = [each for each in self.own if real.startswith(each)]
         if not around:
             return False
@@ -43,13 +43,13 @@ class TargetLocations:
     def owns_prefix(self, bucket: str, prefix: str) -> bool:
         """Return whether keys below a prefix are the installation's own.
 
-        Buckets are compared by name alone: two endpoints of different names may be one server.
+        Buckets are compared by name alone: two endpoints with different names may be the same server.
         """
         below = _below(bucket, prefix)
         return any(below.startswith(each) for each in self.own)
 
 
-#: No folder for file targets.
+#: Locations without a folder for file targets.
 NOWHERE: Final = TargetLocations()
 
 

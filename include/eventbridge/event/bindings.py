@@ -1,6 +1,7 @@
-"""Other forms of messages as CloudEvents in structured JSON: the binary binding, and plain JSON by a mapping.
+"""Converts other forms of messages to CloudEvents in structured JSON: the binary binding, and plain JSON by a mapping.
 
-Called by the buffer stage; a refused message becomes a dead letter `malformed` with the reason given here.
+Called by the buffer stage; a refused message becomes a dead letter with the reason `malformed` and the error given
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Form = Literal["structured", "binary", "plain"]
 #: The prefix of attribute headers in Kafka's binding of CloudEvents.
 _PREFIX: Final = "ce_"
 _STRUCTURED: Final = "application/cloudevents"
-#: The prefix by which a mapping refers to a header of the message.
+#: The prefix with which a mapping refers to a header of the message.
 _OF_HEADER: Final = "$header."
 _DECODER: Final = msgspec.json.Decoder()
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -34,8 +35,8 @@ _JSON = re.compile(r"[^/;]+/(?:[^/;]*\+)?json", re.IGNORECASE)
 # RFC 9110, 5.6.6: a parameter's value is a token or a quoted string.
 _PARAMETER = re.compile(r'[ \t]*;[ \t]*(?:([^=;"\s]+)=("(?:[^"\\]|\\.)*"|[^;"\s]*))?[ \t]*', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-# Python has more codecs than these: some are not encodings of text (rot13, zlib), some take quadratic time (idna,
-# punycode), and any name makes it search for a module.
+# The allowed codecs. Of Python's others, some are not encodings of text (rot13, zlib) and some take quadratic time
+# (idna, punycode); and an arbitrary name makes Python search for a module.
 _CODECS: Final = frozenset(
     re.findall(
         "[a-z0-9_]+",
@@ -64,7 +65,7 @@ class MessageOrigin(NamedTuple):
 
 
 def form_of(headers: Headers) -> Form:
-    """Return the form of a message with these headers; headers take precedence over the look of the body."""
+    """Return the form of a message with these headers; only the headers count, whatever the body looks like."""
     media_type = _media_type(headers)
     if media_type.lower().startswith(_STRUCTURED):
         return "structured"
@@ -75,7 +76,7 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
     """Return the event with the headers `ce_...` as attributes and the body as data; without a body it has no data.
 
     A header without a value counts as absent. Data is JSON if the header `content-type` is a JSON type. It is text if
-    the media type begins with `text/` and its charset is known. Otherwise it is bytes, also without a media type, and
+    the media type begins with `text/` and its charset is known. Otherwise it is bytes: also without a media type, and
     if encoding the text again would give other bytes. Raises EventError for an attribute that occurs twice, for a
     header that is not UTF-8, and for data that does not match its media type.
     """
@@ -98,8 +99,8 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
 def of_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOrigin, headers: Headers = ()) -> bytes:
     """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, the value is the data.
 
-    An attribute is a text; or, beginning with `$.`, the path of a member of the value; or, with `$header.`, a header.
-    By default the id is made from the message's position and publish time. Raises EventError for a value that is not
+    The mapping gives an attribute as a text, as the path of a member of the value (`$.`), or as a header (`$header.`).
+    By default, the id is made from the message's position and publish time. Raises EventError for a value that is not
     JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
@@ -177,7 +178,7 @@ def _text_data(media_type: str, body: bytes) -> str | None:
         charset = charset_of(media_type)
         if not charset:  # the encoding of these bytes is unknown
             return None
-        raise EventError(f"data: it is {media_type}, and not {charset} at byte {error.start}") from None
+        raise EventError(f"data: its media type is {media_type}, but byte {error.start} is not {charset}") from None
 
 
 def _json(body: bytes) -> Any:
@@ -210,7 +211,7 @@ def _text(name: str, value: bytes) -> str:
         raise EventError(f"header {name}: it is not UTF-8 at byte {error.start}") from None
 
 
-#: Codecs that give the same bytes after decoding and encoding.
+#: The codecs that always give the same bytes after decoding and encoding.
 _REVERSIBLE: Final = frozenset(("ascii", "latin_1", "utf_8"))
 
 

@@ -1,9 +1,9 @@
 """CloudEvents 1.0 in structured JSON: a strict parser, and a recogniser of most events at a quarter of its cost.
 
-Called once per event by the buffer stage; a refused body becomes a dead letter `malformed` with the reason given here.
-`parse_event` accepts every body that `recognise` accepts, with the same identity; tests compare the two. A body that is
-not recognised may still be an event: with numbers that a float cannot hold, halves of surrogate pairs, many brackets,
-or extensions that are numbers.
+Called once per event by the buffer stage; a refused body becomes a dead letter with the reason `malformed` and the
+error given here. `parse_event` accepts every body that `recognise` accepts, with the same identity; tests compare the
+two. A body that is not recognised may still be an event: one with numbers that a float cannot hold, halves of surrogate
+pairs, many brackets, or extensions that are numbers.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def errors_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
             yield error
     for name in REQUIRED:
         if document.get(name) is None:
-            yield EventError(f"$.{name}: a CloudEvent must have it, and it is {_absence(document, name)}")
+            yield EventError(f"$.{name}: a CloudEvent must have it, but it is {_absence(document, name)}")
     if "data_base64" in document and "data" in document:
         yield EventError("$.data_base64: an event holds data or data_base64, never both")
 
@@ -139,7 +139,7 @@ def _shown(value: JsonValue) -> str:
 
 def _check_text(name: str, value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise EventError(f"$.{name}: must be a string, and is {_shown(value)}")
+        raise EventError(f"$.{name}: must be a string, but is {_shown(value)}")
     if not value:
         raise EventError(f"$.{name}: must not be empty")
     _check_characters(name, value)
@@ -163,7 +163,7 @@ def _check_named(name: str) -> Callable[[JsonValue], None]:
 
 def _check_version(value: JsonValue) -> None:
     if value != "1.0":
-        raise EventError(f"$.specversion: must be '1.0', and is {_shown(value)}")
+        raise EventError(f"$.specversion: must be '1.0', but is {_shown(value)}")
 
 
 def _check_source(value: JsonValue) -> None:
@@ -203,7 +203,7 @@ def _exists(time: re.Match[str]) -> bool:
 
 def _check_base64(value: JsonValue) -> None:
     if not isinstance(value, str):
-        raise EventError(f"$.data_base64: must be a string, and is {_shown(value)}")
+        raise EventError(f"$.data_base64: must be a string, but is {_shown(value)}")
     try:
         binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
     except (UnicodeEncodeError, binascii.Error) as error:
@@ -227,13 +227,13 @@ def check_extension(name: str, value: JsonValue) -> None:
         case Number():
             if not (_INTEGER.fullmatch(value.text) and -(2**31) <= int(value.text) < 2**31):
                 raise EventError(
-                    f"$.{name}: a number in an attribute must be an integer of 32 bits, and is {_shown(value)}"
+                    f"$.{name}: a number in an attribute must be an integer of 32 bits, but is {_shown(value)}"
                 )
         case dict() | list():
-            raise EventError(f"$.{name}: an attribute must be a string, boolean or integer, and is {_shown(value)}")
+            raise EventError(f"$.{name}: an attribute must be a string, boolean or integer, but is {_shown(value)}")
 
 
-#: The check of each member that CloudEvents defines, unless it is null; raises EventError.
+#: The check of each member that CloudEvents defines; raises EventError. A null is checked only in `data_base64`.
 ATTRIBUTE_CHECKS: dict[str, Callable[[JsonValue], None]] = {
     "id": _check_named("id"),
     "source": _check_source,
@@ -280,7 +280,7 @@ def recognised(body: bytes, *, max_bytes: int) -> dict[str, Any] | None:
 
 _DECODER: Final = msgspec.json.Decoder()
 
-#: Attributes whose texts repeat are checked once per text; texts longer than this are not cached.
+#: The maximum length of a cached text: attributes whose texts repeat are checked once per text.
 _KEPT_LENGTH: Final = 256
 _PLAIN: Final = frozenset(("id", "type", "subject"))
 _REPEATED: Final = frozenset(("source", "specversion", "datacontenttype", "dataschema"))

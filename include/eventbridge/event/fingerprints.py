@@ -16,13 +16,13 @@ _FACTORS: Final = np.array([0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0
 
 
 def fingerprint(ids: Ids) -> Fingerprint:
-    """Return `Fingerprint.of` of ids."""
+    """Return `Fingerprint.of(ids)`."""
     found = fingerprints(ids, np.array([len(ids)])) if len(ids) else []
     return found[0] if found else Fingerprint()
 
 
 def fingerprints(ids: Ids, counts: npt.NDArray[np.int64]) -> list[Fingerprint]:
-    """Return `Fingerprint.of` for groups of ids that follow one another; `counts` are their sizes, none 0."""
+    """Return `Fingerprint.of` for groups of ids that follow one another; `counts` are their sizes, none of them 0."""
     if not len(counts):
         return []
     hashed = _hashed(ids)
@@ -32,7 +32,7 @@ def fingerprints(ids: Ids, counts: npt.NDArray[np.int64]) -> list[Fingerprint]:
 
 
 def fingerprints_by(groups: npt.NDArray[np.int64], ids: Ids) -> dict[int, Fingerprint]:
-    """Return `Fingerprint.of` by group; `groups` names that of each id."""
+    """Return `Fingerprint.of` by group; `groups` has the group of each id."""
     if not len(groups):
         return {}
     # Ids of a target are mostly adjacent: runs are summed first, so that no sort is needed.

@@ -61,8 +61,8 @@ def delivery_id_text(raw: bytes) -> str:
 class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
     """Count, sum and xor (64 bit) over the hashes of a set of delivery ids.
 
-    Equal sets have equal fingerprints; two sets that differ by a lost, added or doubled id do not
-    (except with a chance of about 2^-64). Order does not matter.
+    Equal sets have equal fingerprints; two sets that differ by a lost, added or doubled id do not (except with a
+    probability of about 2^-64). Order does not matter.
     """
 
     count: int = 0
@@ -99,7 +99,7 @@ def _hash64(raw: bytes) -> int:
 def claimed_id(body: bytes) -> str | None:
     """Return the text of `id` in a message; if the message is not a JSON object, the text after its first `"id":`.
 
-    None if there is none.
+    Returns None if there is none.
     """
     try:
         found = parse_document(body).get("id")

@@ -45,7 +45,7 @@ class Number:
 
     @classmethod
     def of(cls, value: int | float | Decimal) -> Number:
-        """Return a Python number as JSON writes it; `ValueError` for NaN and infinities, which JSON lacks."""
+        """Return a Python number as JSON writes it; raises ValueError for NaN and infinities, which JSON lacks."""
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise ValueError(f"{value} is not a JSON number")
@@ -62,7 +62,7 @@ class Number:
 
     @property
     def order(self) -> tuple[int, Any, str]:
-        """Return a key that sorts, compares and hashes like the number's exact value."""
+        """A key that sorts, compares and hashes like the number's exact value."""
         if self._order is None:
             _set_order(self, _order_of(self.text))
         assert self._order is not None
@@ -108,8 +108,8 @@ _set_order: Callable[[Number, tuple[int, Any, str] | None], None] = Number.__dic
 def _order_of(text: str) -> tuple[int, Any, str]:
     """Return (sign, position of the first digit, digits) of a JSON number as a tuple that compares like its value.
 
-    0.d1d2d3... x 10^position with neither leading nor trailing zeros is unique. For negative
-    numbers the greater magnitude is the smaller value: position negated, digits reversed, closed by a sign above all
+    0.d1d2d3... x 10^position with neither leading nor trailing zeros is unique. For negative numbers the greater
+    magnitude is the smaller value: position negated, digits reversed and followed by a character that sorts above all
     digits.
     """
     if text.isdecimal():  # no sign, point or exponent
@@ -210,7 +210,7 @@ def type_name(value: object) -> str:
 
 
 class _NotJson(Exception):
-    """The decoder met NaN or an infinity; the message is the word."""
+    """The decoder found NaN or an infinity; the message is the word."""
 
 
 def _refuse(word: str) -> NoReturn:

@@ -18,7 +18,7 @@ _MEMBER = re.compile(
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
 )
 _MAX_MEMBERS = 32
-#: Characters of a `tracestate` that must be passed on (3.3.1.5), and the length above which a member is left out first.
+#: The maximum length of a `tracestate` to pass on (3.3.1.5), and the length above which a member is omitted first.
 _LONGEST_STATE = 512
 _LONG_MEMBER = 128
 

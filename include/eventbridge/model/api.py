@@ -9,7 +9,7 @@ from typing import Final
 #: The prefix of every token, by which scanners of source code recognise one.
 TOKEN_PREFIX: Final = "ebt_"
 
-#: The actions that a scope may allow: the word before its colon.
+#: The action of publishing to a bus: the word before the colon of a scope.
 PUBLISH: Final = "publish"
 
 #: The scope to read metrics; it names no bus.
@@ -33,10 +33,11 @@ ANY_BUS: Final = "*"
 
 @dataclass(frozen=True)
 class ApiToken:
-    """A token by its name, without its secret; the ledger stores only a hash of the secret.
+    """A token, identified by its name, without its secret; the ledger stores only a hash of the secret.
 
-    `scopes`: the allowed actions, each `<action>:<bus>`, or one without a bus, such as `read`; `owner:<name>` limits
-    it. Times are aware. `expires_at` is None if the token never expires, `revoked_at` if it is not revoked.
+    `scopes` are the allowed actions, each `<action>:<bus>` or one without a bus, such as `read`; `owner:<name>` limits
+    the token to an owner. Times are aware. `expires_at` is None if the token never expires, `revoked_at` if it is not
+    revoked.
     """
 
     name: str
@@ -47,7 +48,7 @@ class ApiToken:
 
     @property
     def owners(self) -> tuple[str, ...] | None:
-        """Return the owners to whose rules and buses the token is limited, None if it is not limited."""
+        """The owners to whose rules and buses the token is limited, None if it is not limited."""
         return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
@@ -61,7 +62,7 @@ class ApiToken:
 
 @dataclass(frozen=True)
 class KeptResponse:
-    """A response by the caller's token and key; `call_hash` is the hash of the call, including its content.
+    """A response stored by the caller's token and key; `call_hash` is the hash of the call, including its content.
 
     `status` is the HTTP status, `body` is JSON text, `made_at` is aware.
     """

@@ -9,9 +9,9 @@ Minutes = tuple[tuple[int, int], ...]
 
 
 class EventSample(Struct, frozen=True, omit_defaults=True):
-    """An archived event: its position, its names, when it was landed (microseconds since 1970), its text.
+    """An archived event: its position, its names, when it was landed (microseconds since 1970), and its text.
 
-    `cut`: the text is truncated.
+    `cut` is True if the text is truncated.
     """
 
     file: str
@@ -53,7 +53,9 @@ class Change(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why outputs cannot be rendered, for how many events, and the first event ids; other failures have no `text`."""
+    """Why outputs cannot be rendered, for how many events, and the first event ids; an empty `text` stands for all
+    other failures.
+    """
 
     text: str
     count: int
@@ -63,7 +65,7 @@ class Failure(Struct, frozen=True):
 class CandidateCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The results of one candidate: by rule, or by `<rule>/<target>`.
 
-    `candidate_events` are rows that the patterns of budgeted rules match, by rule: pairs of file and row set.
+    `candidate_events` are the rows that the patterns of budgeted rules match, by rule, as pairs of file and row set.
     """
 
     matched: dict[str, Minutes] = {}
@@ -91,9 +93,9 @@ class PairCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BacktestedSlice(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="backtested"):
-    """A backtested part of the archive: its valid events, by minute of their landing, and the findings.
+    """A backtested part of the archive: the number of its valid events, by minute of landing, and the findings.
 
-    `candidates` are A or A and B; `pairs` are in the order of the request.
+    `candidates` holds A, or A and B; `pairs` are in the order of the request.
     """
 
     landed: Minutes = ()

@@ -48,13 +48,13 @@ class Batch:
     bus_committed_at: datetime | None = None  # when the bus got its offsets; None if the next listen commits them
     kept: Kept = "all"  # the records that are guaranteed to exist
     cleared: Kept = "all"  # the records that may still exist: more than `kept` while retention removes files
-    is_full: bool = False  # it took all that it was allowed to: its bus held more
+    is_full: bool = False  # it took as many events as it was allowed to: its bus held more
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
-    follows: str | None = None  # the batch to commit first: until then only its streaming task has this one
+    follows: str | None = None  # the batch to commit first: until then, only its streaming task may work on this one
 
     @property
     def routes(self) -> bool:
-        """Return whether it has the route stage: it accounts for all delivery files, else for those of its chunks."""
+        """Whether it has the stage route, and accounts for all its delivery files, not just for those of its chunks."""
         return self.kind not in ("retry", "redrive") or self.bus != ""
 
 

@@ -11,10 +11,10 @@ ChunkState = Literal["new", "started", "error", "timeout", "completed"]
 #: The error of a chunk whose push ended without a report.
 PUSH_LOST = "The push was killed, or was still running when the batch was settled. Its recorded responses count."
 
-#: Pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
+#: The pool and priority weight of every retry chunk; the weight is below those of new deliveries (250 to 750).
 SLOW_LANE_POOL = "eventbridge.retry"
 SLOW_LANE_WEIGHT = -200
-#: Pool and priority weight of every chunk of a replay: the lowest of all.
+#: The pool and priority weight of every chunk of a replay: the lowest of all.
 REPLAY_LANE_POOL = "eventbridge.replay"
 REPLAY_LANE_WEIGHT = -400
 
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The work of one push task. If it is not handed out, it is settled as unknown and pending, due now or on hold."""
+    """The work of one push task. If it is not handed out, its deliveries are settled as unknown: due now or on hold."""
 
     batch_id: str
     chunk_id: int

@@ -29,7 +29,7 @@ def write_cursor(cursor: Cursor) -> str:
 
 
 def write_name_cursor(*names: str) -> str:
-    """Return the names of the last item of a page, of a list in the order of names, as a cursor."""
+    """Return the cursor for a list that is sorted by names, from the names of the last item of a page."""
     return base64.urlsafe_b64encode(msgspec.json.encode(names)).decode().rstrip("=")
 
 
@@ -80,4 +80,4 @@ def _decoded(text: str, kind: type[Content]) -> Content:
 
 
 def _no_cursor(text: str) -> UserError:
-    return UserError(f"{text!r} is not a cursor. Use the cursor that the previous page gave, or none")
+    return UserError(f"{text!r} is not a cursor. Use the cursor of the previous page, or none")

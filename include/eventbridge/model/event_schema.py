@@ -13,8 +13,7 @@ SchemaChangeKind = Literal["discovered", "field_lost", "field_changed"]
 
 
 class FieldSample(Struct, frozen=True, array_like=True):
-    """A field's statistics: the number of sampled events that have it, and that have null, its types, and one value as
-    JSON."""
+    """A field's statistics: how many sampled events have it, how many have null, its types, and one value as JSON."""
 
     seen: int
     null: int
@@ -23,7 +22,7 @@ class FieldSample(Struct, frozen=True, array_like=True):
 
 
 class TypeSample(Struct, frozen=True, array_like=True):
-    """Sampled events of a type: their number, and their fields by path; Spark's workers return it beside files."""
+    """Sampled events of a type: their number, and their fields by path; Spark's workers return it with their files."""
 
     events: int
     fields: dict[str, FieldSample]
@@ -32,8 +31,8 @@ class TypeSample(Struct, frozen=True, array_like=True):
 class KnownField(Struct, frozen=True, omit_defaults=True):
     """A field of a type: counts of sampled events since it was first found; the last `missing` of them lack it.
 
-    `breaks` counts batches that had it only in some sampled events, or again after it was missing.
-    `lost`: its loss was reported.
+    `breaks` counts batches that had it only in some sampled events, or again after it was missing. `lost` is True once
+    its loss was reported.
     """
 
     seen: int
@@ -47,7 +46,7 @@ class KnownField(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class EventSchema:
-    """The fields of a type by path, learned from `sampled` events between the planning times of two batches.
+    """The fields of a type by path, learned from `sampled` events of batches planned from `first_at` to `last_at`.
 
     `version` counts the changes of the record, 0 if it is not recorded yet.
     """
@@ -75,7 +74,7 @@ class SchemaChange:
 
 
 def encode_fields(fields: Mapping[str, KnownField]) -> str:
-    """Return fields as JSON, in order."""
+    """Return fields as JSON, in their order."""
     return json.encode(fields).decode()
 
 

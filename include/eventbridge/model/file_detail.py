@@ -21,7 +21,7 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     malformed: int = 0
     tombstone: int = 0
     size: int = 0  # body bytes
-    gaps: tuple[tuple[int, int], ...] = ()  # offsets that are not in the log: first (included), last (excluded)
+    gaps: tuple[tuple[int, int], ...] = ()  # offsets that are not in the log: start (included), end (excluded)
     last: LastMessage | None = None
 
 
@@ -48,7 +48,7 @@ class Routed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="r
 
     matched: dict[str, Fingerprint] = {}  # of all its deliveries, including failed ones
     failed: dict[str, int] = {}  # how many could not be rendered
-    failed_rows: str = ""  # these, as a row set; they are in no piece
+    failed_rows: str = ""  # the failed rows, as a row set; they are in no piece
     pieces: tuple[RoutedPiece, ...] = ()
     cpu: int = 0  # CPU time in microseconds
 
@@ -82,13 +82,13 @@ class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sh
 
 
 class SplitSlice(Struct, frozen=True, tag_field="record", tag="split"):
-    """A slice that is routed in parts: pairs of first row (included) and last row (excluded)."""
+    """A slice that is routed in parts: pairs of start row (included) and end row (excluded)."""
 
     parts: tuple[tuple[int, int], ...]
 
 
 class UnroutableEvent(Struct, frozen=True, tag_field="record", tag="unroutable"):
-    """The single event of a slice that cannot be routed; it becomes a dead letter with reason route_failed."""
+    """The single event of a slice that cannot be routed; it becomes a dead letter with the reason `route_failed`."""
 
     file: str  # buffer file
     row: int
@@ -96,7 +96,7 @@ class UnroutableEvent(Struct, frozen=True, tag_field="record", tag="unroutable")
 
 
 class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
-    """The CPU time, in microseconds, of a streaming task for its outcomes, and their number by `<rule>/<target>`."""
+    """The CPU time, in microseconds, that a streaming task took for outcomes, and their number by `<rule>/<target>`."""
 
     cpu: int
     outcomes: dict[str, int]

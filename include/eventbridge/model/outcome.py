@@ -7,33 +7,33 @@ from datetime import datetime
 from typing import ClassVar, Literal, NamedTuple
 
 StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
-#: Highest first. Two outcomes of one delivery are merged by rank, never by clock.
+#: The statuses by rank, the highest first. Two outcomes of one delivery are merged by rank, never by clock.
 STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 
 #: The reason of a deferral: the delivery may not be sent yet.
 NOT_BEFORE = "not_before"
 
-#: The reason of a retry: the delivery was sent, but the push stopped listening before a response came.
+#: The reason of a retry: the delivery was sent, but the push stopped waiting before a response came.
 INTERRUPTED = "Interrupted"
 
-#: Why a shadow's delivery counts as settled although its target does not have it: it could not be made, or its batch
-#: was over.
+#: Why a shadow's delivery counts as settled although its target does not have it: it could not be rendered, or was not
+#: sent before its batch ended.
 SHADOW_FAILED = "shadow_failed"
 SHADOW_NOT_SENT = "shadow_not_sent"
-#: The reason for a deferral: the target asked for a pause.
+#: The reason of a deferral: the target asked for a pause.
 TARGET_PAUSED = "target_paused"
 
 
 class Response(NamedTuple):
     """The response of a target to one request.
 
-    `accepted` responses without an HTTP code come from targets such as files. `code` is an HTTP status,
-    None if there was no response; then `error_class` names what happened instead
-    (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
-    `AddressRefused`: SSRF protection refused an internal address; `TokenUnavailable`: its credentials could not be
-    obtained; `InvalidHeader`: it can never be sent as it is; for Kafka, RocketMQ and S3 targets also those on
-    their pages in `docs/connectors`). `stalled_ms`: the part of `duration_ms` in which this process did not listen,
-    because it had no processor or was stopped; the rest is the time that the target took.
+    `accepted` responses without an HTTP code come from targets such as files. `code` is an HTTP status, None if there
+    was no response; then `error_class` names what happened instead (`Timeout`, `ConnectionRefused`, `HostUnknown`,
+    `TlsError`, `Interrupted`, `NetworkError`, `FileError`; `AddressRefused`: SSRF protection refused an internal
+    address; `TokenUnavailable`: the target's credentials could not be obtained; `InvalidHeader`: the request can never
+    be sent as it is; for Kafka, RocketMQ and S3 targets also the classes on their pages in `docs/connectors`).
+    `stalled_ms` is the part of `duration_ms` in which this process did not listen, because it had no processor or was
+    stopped; the rest is the time that the target took.
     """
 
     accepted: bool
@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
     @property
     def took_seconds(self) -> float:
-        """Return how long the target took, in seconds."""
+        """How long the target took, in seconds."""
         return max(0.0, self.duration_ms - self.stalled_ms) / 1000
 
 

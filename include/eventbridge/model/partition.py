@@ -35,29 +35,31 @@ class Span(NamedTuple):
 
 class LastMessage(NamedTuple):
     """The offset of a message, and when the bus accepted it, in microseconds since 1970; a recreated log has another
-    message at the offset."""
+    message at that offset.
+    """
 
     offset: int
     time: int
 
     @property
     def text(self) -> str:
-        """Return it as the text that the ledger stores."""
+        """The message as the text that the ledger stores."""
         return f"{self.offset}@{self.time}"
 
 
 def last_message_of(text: str) -> LastMessage | None:
-    """Return the last message of a text of the ledger; None for another text, such as the identity of a log."""
+    """Return the last message that a text of the ledger describes; None for another text, such as a log's identity."""
     found = _TEXT.fullmatch(text)
     return None if found is None else LastMessage(int(found[1]), int(found[2]))
 
 
 @dataclass(frozen=True)
 class ConsumerOffset:
-    """The committed offset of a consumer group (= runner) in one partition: the smallest that is not settled yet.
+    """The committed offset of a consumer group (= runner) in one partition: the smallest one that is not settled yet.
 
-    It refers to the log of `bus_identity`; empty: registered by a version that did not record it, or the bus has none.
-    `message_id` is the last message taken, as the text of a `LastMessage`; empty: none yet, or unknown.
+    It refers to the log with `bus_identity`, which is empty if the bus has none or the version that registered it did
+    not record it. `message_id` is the last message taken, as the text of a `LastMessage`; it is empty if there is none
+    yet, or it is unknown.
     """
 
     group: str
@@ -70,7 +72,7 @@ class ConsumerOffset:
 
 
 class Move(NamedTuple):
-    """Offsets of a partition that a committed batch moved; `is_full`: the batch took all that it was allowed to."""
+    """A committed batch's progress in a partition; `is_full` if the batch took as many events as it was allowed to."""
 
     partition: Partition
     events: int
@@ -80,7 +82,7 @@ class Move(NamedTuple):
 
 
 class FreshEvent(NamedTuple):
-    """A valid event as a bus gave it; `published_at` in microseconds since 1970."""
+    """A valid event as read from its bus; `published_at` is in microseconds since 1970."""
 
     partition: Partition
     offset: int

@@ -28,11 +28,10 @@ NO_CHUNK = -1
 class PendingDeliveries:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
-    Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and hold_reason with
-    which it was added, the columns due_bucket and hold_bucket): adding the same name again with the same files adds
-    nothing.
-    State `scheduled`: may be taken at or after `due_at`; `on_hold`: waits for a person; `closed`: a committed batch
-    took it.
+    It is identified by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and
+    hold_reason with which it was added, the columns due_bucket and hold_bucket): adding the same identity again with
+    the same files has no effect. In the state `scheduled` it may be taken at or after `due_at`; `on_hold`, it waits
+    until it is released; `closed`, a committed batch took it.
     """
 
     batch_id: str
@@ -66,8 +65,7 @@ class PendingDeliveries:
 
 @dataclass(frozen=True)
 class RunningLate:
-    """Deliveries of one target that are still pending although most of their time has passed: number, begin and
-    reason."""
+    """Deliveries of a target that are still pending although most of their time has passed: count, start and reason."""
 
     count: int
     published_at: datetime  # of the oldest row
@@ -111,10 +109,10 @@ class WaitingTarget:
 class DeferredMatch:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
 
-    Named by (batch_id, rule, reason). State `scheduled`: may be taken at or after `due_at`; `on_hold`: waits for a
-    person, since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
-    `order_spans` holds the positions of its events if its rule had an ordered target when it was made; else it is
-    empty.
+    It is identified by (batch_id, rule, reason). In the state `scheduled` it may be taken at or after `due_at`;
+    `on_hold`, it has waited to be released since `due_at`; `closed`, a committed batch took it. `made_at` is when its
+    oldest event was first deferred. `order_spans` holds the positions of its events if its rule had an ordered target
+    when it was made; else it is empty.
     """
 
     batch_id: str
@@ -128,7 +126,7 @@ class DeferredMatch:
     expires_at: datetime | None = None
     state: PendingState = "scheduled"
     tries: int = 0  # batches that took it, or the match it was part of, without success
-    on_hold_seconds: float = 0.0  # they do not count towards its age
+    on_hold_seconds: float = 0.0  # this time does not count towards its age
     taken_by: str | None = None
     closed_by: str | None = None
     order_spans: tuple[Span, ...] = ()

@@ -46,13 +46,13 @@ class QualityCheck:
 
     @property
     def passed(self) -> bool:
-        """Return whether no measure failed."""
+        """Whether no measure failed."""
         return self.failures == 0
 
 
 @dataclass(frozen=True)
 class QualityRecord:
-    """The findings of a check; `open_batches` of the hour were not committed then and are not in its measures.
+    """The findings of a check; `open_batches` of the hour were not committed at that time, and are not in its measures.
 
     `dead_letters` counts them by `<rule>/<target>` and reason. `page` is the path of the Data Docs page in the store,
     "" if there was nothing to measure.

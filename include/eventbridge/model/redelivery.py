@@ -25,8 +25,8 @@ RECORDED: Final = "recorded, "
 class Redrive:
     """A request to deliver dead letters again, carried out by one batch after the other.
 
-    `run` names the requester: a second request with the same name is the same redrive. `selection` is JSON.
-    `rate` is in dead letters a second, None if unlimited; no further batch is planned before `next_at`.
+    `run` names the requester: a second request with the same name is the same redrive. `selection` is JSON. `rate` is
+    in dead letters per second, None if unlimited; no further batch is planned before `next_at`.
     """
 
     redrive_id: str
@@ -82,9 +82,9 @@ class Replay:
     """A request to deliver archived events again, carried out by one batch after the other.
 
     `run` names the requester: a second request with the same name is the same replay. Its events are those of batches
-    planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON.
-    `rate` is in deliveries a second, None if unlimited; no further batch is planned before `next_at`.
-    `sequence` counts the moves of `position`.
+    planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON. `rate`
+    is in deliveries per second, None if unlimited; no further batch is planned before `next_at`. `sequence` counts the
+    moves of `position`.
     """
 
     replay_id: str

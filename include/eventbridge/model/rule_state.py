@@ -20,10 +20,10 @@ ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 @dataclass(frozen=True)
 class RulesInForce:
-    """The last rule set without an error: its hash, each runner's bus, and since when it is in force.
+    """The last rule set without an error: its hash, each runner's bus, and when it came into force.
 
-    `streaming_task_seconds`: the seconds of a streaming task, by runner in streaming mode. `errors`: the messages about
-    errors of newer files; () = the current files are in force.
+    `streaming_task_seconds` is how long a streaming task runs, by runner in streaming mode. `errors` are the messages
+    about errors in newer files; if it is empty, the current files are in force.
     """
 
     rule_set: str
@@ -45,7 +45,7 @@ class RuleChange:
 
 @dataclass(frozen=True)
 class RuleOnHold:
-    """A rule that is not routed, or whose deliveries are on hold: its version, the reason, and the begin."""
+    """A rule that is not routed, or whose deliveries are on hold: its version, the reason, and when the hold began."""
 
     rule: str
     version: str
@@ -55,7 +55,7 @@ class RuleOnHold:
 
 @dataclass(frozen=True)
 class ExpectationHold:
-    """The hold of a rule until an operator releases it: the failure, where it was found, and the begin.
+    """The hold of a rule until an operator releases it: the failure, where it was found, and when the hold began.
 
     `found_in` is the id of a batch, or the hour of a quality check in ISO 8601.
     """
@@ -67,7 +67,7 @@ class ExpectationHold:
 
     @property
     def reason(self) -> str:
-        """Return the reason of the hold for messages."""
+        """The reason of the hold, for messages."""
         return f"{EXPECTATION_HOLD}: {self.detail}"
 
 
@@ -75,7 +75,7 @@ class ExpectationHold:
 class OperatorOverride:
     """One override: who set it, and when; it applies until it is cleared.
 
-    `target` is empty if the override is for the whole rule. `value` is a priority's name, or deliveries a second as
+    `target` is empty if the override is for the whole rule. `value` is a priority's name, or deliveries per second as
     text; it is empty for other kinds.
     """
 
@@ -101,7 +101,7 @@ class OperatorOverrides:
 
     @property
     def holds(self) -> bool:
-        """Return whether anything is paused or on hold."""
+        """Whether anything is paused or on hold."""
         return bool(self._on_hold) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
@@ -121,22 +121,23 @@ class OperatorOverrides:
         return {rule: value for (rule, _, kind), value in self._values.items() if kind == "priority"}
 
     def rate(self, rule: str, target: str, file_rate: float | None) -> float | None:
-        """Return how many deliveries a second a target may get: by its override, else by its file."""
+        """Return how many deliveries per second a target may get: the rate of its override, else that of its file."""
         value = self._values.get((rule, target, "rate"))
         return file_rate if value is None else float(value)
 
 
 @dataclass(frozen=True)
 class TargetStatus:
-    """The status of a target, and since when it has its state.
+    """The status of a target, and when its state began.
 
     `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are sent;
     `half-open`: its last probes were good; `disabled`: it responded that it is gone, or failed for too long: its
     deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of
-    its ramp. `good` counts probes. A target is `slow` if its responses are slow, or if a request had none in time: its
-    deliveries are then sent apart from the others, in the slow lane, and `good` counts its quick chunks.
-    `failing_since` is the time of its first failed attempt since the last successful one. In any state, `paused_until`
-    is the end of a pause that it asked for (429); nothing is sent before this time.
+    the period after a recovery in which its rate rises. `good` counts good probes. A target is `slow` if its responses
+    are slow, or if a request had none in time: its deliveries are then sent apart from the others, in the slow lane,
+    and `good` counts its quick chunks. `failing_since` is the time of its first failed attempt since the last
+    successful one. In any state, `paused_until` is the end of a pause that the target asked for (429); nothing is sent
+    before this time.
     """
 
     rule: str

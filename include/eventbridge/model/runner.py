@@ -14,7 +14,7 @@ from eventbridge.model.partition import ConsumerOffset, Partition
 class LeftAt(NamedTuple):
     """The offset (excluded) of a partition up to which a runner delivered for a rule.
 
-    It refers to the log of `bus_identity`; for a bus without an identity, to the log that has this last message.
+    It refers to the log with `bus_identity`; for a bus without an identity, this is the text of the last message taken.
     """
 
     partition: Partition
@@ -43,14 +43,14 @@ class OpenBatch(NamedTuple):
 
 
 class Deliverers(NamedTuple):
-    """One moment of the ledger: the assignment of each (rule, target), all offsets, and the runners' open batches."""
+    """The ledger at one moment: the assignment of each (rule, target), all offsets, and the runners' open batches."""
 
     assignments: Mapping[tuple[str, str], Assignment]
     offsets: tuple[ConsumerOffset, ...]
     open: Mapping[str, OpenBatch]
 
     def left(self, rules: Collection[str]) -> list[LeftAt]:
-        """Return where rules of these names were left, for rules whose new runners have taken no events yet."""
+        """Return where runners left the rules of these names, for rules whose new runners have taken no events yet."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]
 
 
@@ -58,8 +58,8 @@ class Deliverers(NamedTuple):
 class StreamingLease:
     """The process that delivers a runner's events as they arrive, and until when no other process may.
 
-    `batch_id`: the batch that was opened last. `wants_next`: the streaming task ends soon and requests a standby.
-    `next_holder`: the standby, registered until `next_until` unless it registers again.
+    `batch_id` is the batch that was opened last. `wants_next` is True if the streaming task ends soon and requests a
+    standby. `next_holder` is the standby, registered until `next_until` unless it registers again.
     """
 
     runner: str
@@ -71,5 +71,5 @@ class StreamingLease:
     next_until: datetime | None = None
 
     def standby(self, now: datetime) -> str | None:
-        """Return the standby, or None."""
+        """Return the standby that is registered at `now`, or None."""
         return self.next_holder if self.next_until is not None and self.next_until > now else None

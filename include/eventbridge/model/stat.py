@@ -1,4 +1,4 @@
-"""Stats: counts by minute, hour or day, of buses and of rules' targets; and metrics made of them."""
+"""Stats: counts by minute, hour or day, of buses and of rules' targets; and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.model.rule_state import TargetStatus
 
 #: The scope of a stat: everything of a bus, or one target of a rule. Both count the same deliveries.
 Scope = Literal["bus", "target"]
-#: The length of a stat's period. Each delivery is in one row of a scope: folding moves it to a longer one.
+#: The length of a stat's period. Each delivery counts in one period per scope: folding moves it to a longer one.
 Grain = Literal["minute", "hour", "day", "ever"]
 GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
     "minute": timedelta(minutes=1),
@@ -25,9 +25,10 @@ DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "pending")
 EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
 #: Deliveries that enter the reconciliation without a match (redriven ones, copies for dead letter queues), by bus.
 AGAIN: Final = "again"
-#: Phases of a batch, each with a count and latencies: planned to routed, to the end of the last push, to committed.
+#: The phases of a batch, each with a count and latencies: from planned to routed, then to the end of the last push,
+#: then to committed.
 STAGE_OUTCOMES: Final = ("stage_prepare", "stage_push", "stage_settle")
-#: Upper bounds of the latency buckets, in milliseconds; the last bucket has no bound.
+#: The upper bounds of the latency buckets, in milliseconds; the last bucket has no bound.
 BOUNDS_MS: Final = (
     *(50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000),
     *(1_800_000, 21_600_000, 86_400_000),
@@ -84,7 +85,7 @@ class StatsStep:
 
 @dataclass(frozen=True, slots=True)
 class PendingSum:
-    """Waiting deliveries of a rule's target from committed batches: their state and number."""
+    """The pending deliveries of a rule's target from committed batches: their state and number."""
 
     rule: str
     target: str

@@ -9,12 +9,12 @@ from typing import Final, Literal, NamedTuple
 
 STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
 
-#: The sweeps that list a day of the store for files that nothing names: `lost` once their writers must have ended,
+#: The sweeps that list a day of the store for files that no record names: `lost` once their writers must have ended,
 #: `expired` once retention has removed the named files.
 SweepName = Literal["lost", "expired"]
 
-#: Areas that retention removes at a time; `other` is everything that is counted with no batch: manifests, rule sets,
-#: indexes, files of attempts that died, and files from before the counting began.
+#: The areas that retention removes one at a time; `other` is everything that is counted without a batch: manifests,
+#: rule sets, indexes, files of attempts that died, and files from before the counting began.
 Area = Literal["deliveries", "archive", "dead_letters", "other"]
 #: The area that is removed with each step of `Kept`.
 AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
@@ -79,7 +79,9 @@ class StoredBytes:
 
 @dataclass(frozen=True)
 class StoreQuota:
-    """The used bytes of the store, its quota, and the used bytes to resume at; `counted_at`: the last measurement."""
+    """The used bytes of the store, its quota, the used bytes at which to resume, and the time of the last
+    measurement.
+    """
 
     used: int
     quota: int
@@ -96,7 +98,7 @@ class StoreCount:
 
     @property
     def total(self) -> int:
-        """Return the total bytes, at least 0."""
+        """The total bytes, at least 0."""
         return max(0, sum(each.size for each in self.sizes))
 
 
@@ -113,7 +115,7 @@ class IngestionStop:
 class InboxFile:
     """One file of the store with messages `start` (included) to `end` (excluded) of a topic, which a queue handed out.
 
-    Not `acknowledged`: the queue may hand them out again; `again` counts messages that it handed out again.
+    Unless it is `acknowledged`, the queue may hand the messages out again; `again` counts those that it did.
     """
 
     bus: str
@@ -144,7 +146,7 @@ class IndexedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ArchivedBatches:
-    """Normal batches of a period: their number, the number without an archive, and when the first and last were."""
+    """Normal batches of a period: their number, how many lack an archive, and when the first and last were planned."""
 
     batches: int
     pruned: int

@@ -41,7 +41,8 @@ class EventPosition:
 
 @dataclass(frozen=True)
 class EventName:
-    """The values from which the ids of an event's deliveries are made, and its position; without an id if it has none.
+    """The values from which the ids of an event's deliveries are made, and its position; `event_id` is "" without an
+    id.
 
     If `rule` is set, only deliveries of this rule are meant.
     """
@@ -144,7 +145,7 @@ class Step:
 
 @dataclass(frozen=True)
 class EventResult:
-    """The history of one message with the id; `duplicate_of`: the message that its batch kept instead."""
+    """The history of one message with the id; `duplicate_of` is the message that its batch kept instead."""
 
     position: EventPosition
     status: EventStatus | None

@@ -7,8 +7,11 @@ The equations are design invariant 1, and hold for every kind of batch:
     valid   = rows in over route's slices + unroutable
     matched = delivered + pending + dead-lettered      (per rule and target, as fingerprints)
     dead letters of a target with a dead letter queue = copies pending     (outside all other sums)
-    candidate events of a budgeted rule's pattern, or of the deferred matches taken = routed + deferred    (per rule,
-    likewise) routed = admitted (there are deliveries of it) + rejected by `where`    (per budgeted rule, likewise)
+    candidates = routed + deferred                     (per budgeted rule, as fingerprints)
+    routed  = admitted + rejected by `where`           (per budgeted rule, as fingerprints)
+
+Candidates are the events that a budgeted rule's pattern matches, or those of the deferred matches taken. An admitted
+event has deliveries.
 """
 
 from __future__ import annotations

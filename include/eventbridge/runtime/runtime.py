@@ -1,6 +1,6 @@
 """Everything a stage works with, in one frozen value: settings, ledger, store, connections, clock, telemetry.
 
-`runtime.open` opens one. What reads rule files, and opens the sources and targets that they name, is passed in.
+`runtime.open` creates one, and passes in the functions that read rule files and open the sources and targets in them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Openers:
-    """The functions that read the rule files of a runtime, and open a source, a publisher and a target."""
+    """The functions that read the rule files of a runtime, and open a source, a publisher or a target."""
 
     rule_files: Callable[[Runtime], RuleSet]
     source: Callable[[Runtime, Bus], LogSource]
@@ -64,7 +64,7 @@ class Runtime:
         return replace(self, ledger=ledger)
 
     def seen_by(self, owners: Collection[str] | None) -> Runtime:
-        """Return a copy for a user who is limited to `owners`, or not limited if it is None."""
+        """Return a copy for a user who is limited to `owners`, or not limited if that is None."""
         return replace(self, owners=None if owners is None else frozenset(owners))
 
     def close(self) -> None:
@@ -75,9 +75,9 @@ class Runtime:
     def rule_set(self) -> RuleSet:
         """Return the current rules or, if the files have errors, the last valid ones; see `in_force`.
 
-        Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever files this host has;
-        NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. For a user
-        who is limited to owners, only their rules and buses.
+        Where rules are published (EVENTBRIDGE_RULES_FROM), it returns the published ones, whatever files this host has,
+        and raises NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. A
+        user who is limited to owners gets only their rules and buses.
         """
         found = self._rules_of_all_owners()
         return found if self.owners is None else found.of_owners(self.owners)
@@ -96,8 +96,8 @@ class Runtime:
     def operations_bus(self) -> Bus:
         """Return the bus `eventbridge`: from the rules in force, else the embedded one of that name.
 
-        Every stage may publish operational events: reading all of the current files for that would cost by the number
-        of rules.
+        Every stage may publish operational events: reading all current files for that would take longer, the more rules
+        there are.
         """
         try:
             return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
@@ -105,7 +105,7 @@ class Runtime:
             return OPERATIONS_BUS
 
     def _last_rules(self) -> RuleSet:
-        """Return the rules in force, as they were frozen; today's if there are none or their file is missing."""
+        """Return the rules in force, as they were frozen; the current ones if there are none or they cannot be read."""
         known = self.ledger.rules.in_force()
         if known is not None:
             with suppress(StoreError):
@@ -122,7 +122,7 @@ class Runtime:
             return frozen_rules(self.store, known.rule_set)
         except (StoreFileMissing, StoreFileDamaged) as error:
             raise type(error)(
-                f"{error} Or run `eventbridge rules publish` on the host that has the rule files: it is then recreated."
+                f"{error} Or run `eventbridge rules publish` on the host that has the rule files, to recreate it."
             ) from error
 
     def rule_files(self) -> RuleSet:
@@ -130,7 +130,7 @@ class Runtime:
         return self.openers.rule_files(self)
 
     def in_force(self, rules: RuleSet) -> RuleSet:
-        """Return rules as batches take them: without those that operators disabled."""
+        """Return rules as batches use them: with the rules disabled that operators have disabled."""
         return rules.disabling(self.ledger.overrides.in_effect().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
@@ -144,8 +144,8 @@ class Runtime:
         except (StoreFileMissing, StoreFileDamaged) as error:
             if not self._freeze_again(batch):
                 raise type(error)(
-                    f"{error} Or put the rule files back as they were when batch {batch.batch_id} was planned: "
-                    "it is then recreated."
+                    f"{error} Or restore the rule files of the time when batch {batch.batch_id} was planned: "
+                    "the rule set is then recreated."
                 ) from error
         return frozen_rules(self.store, batch.rule_set)
 
@@ -163,15 +163,15 @@ class Runtime:
 
     @property
     def chunk_sizes(self) -> ChunkSizes:
-        """Return the maximum chunk sizes."""
+        """The maximum chunk sizes."""
         return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_size)
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open the bus to read from; the caller closes it. A bus of queues is read through its inbox."""
+        """Open a bus to read from; the caller closes it. A bus of queues is read through its inbox."""
         return self.openers.source(self, bus)
 
     def open_publisher(self, bus: Bus) -> Publisher:
-        """Open the bus to publish to; the caller closes it. Raises UserError if it can only be read."""
+        """Open a bus to publish to; the caller closes it. Raises UserError if it can only be read."""
         return self.openers.publisher(self, bus)
 
     def open_target(

@@ -10,8 +10,8 @@ import time
 class Stop(threading.Event):
     """Once set, no request is started, and each request in flight ends with its response or its timeout.
 
-    `listens_seconds` bounds the wait: after that, requests in flight are recorded as sent. The first `set` counts. A
-    signal handler may call every method.
+    `listens_seconds` bounds the wait: after that, requests in flight are recorded as sent. Only the first `set` counts.
+    A signal handler may call any method.
     """
 
     def __init__(self, listens_seconds: float = math.inf) -> None:
@@ -21,7 +21,7 @@ class Stop(threading.Event):
 
     def set(self) -> None:
         """Ask for the stop."""
-        if not super().is_set():  # a handler that interrupts this thread must not wait for the lock that it holds
+        if not super().is_set():  # a handler that interrupts this thread must not wait for a lock that it holds
             self._set_at = time.monotonic()
             super().set()
 
@@ -31,5 +31,5 @@ class Stop(threading.Event):
         self.set()
 
     def is_over(self, within_seconds: float = math.inf) -> bool:
-        """Return whether the wait is over: the stop was set `within_seconds` ago, or its own bound has passed."""
+        """Return whether the wait is over: at least `within_seconds` or its own bound has passed since `set`."""
         return super().is_set() and time.monotonic() - self._set_at >= min(within_seconds, self._listens_seconds)

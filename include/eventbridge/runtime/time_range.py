@@ -1,4 +1,4 @@
-"""Reads the time ranges that users give for a part of the archive, and rejects those past their retention."""
+"""Reads the time ranges that users give for a part of the archive, and rejects those past the retention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.runtime.runtime import Runtime
 
 
 def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
-    """Return the times from (included) and to (excluded) that a user gave, in UTC; an empty `until` is now.
+    """Return the start (included) and end (excluded) of a range that a user gave, in UTC; an empty `until` means now.
 
     Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. Raises UserError with a remedy.
     """
@@ -20,12 +20,12 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
             "from is missing. Write 2026-11-22T08:00:00 (UTC unless it has an offset), or an age such as 2h"
         )
     if first >= last:
-        raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
+        raise UserError(f"from, {first:%Y-%m-%dT%H:%M:%S}, must be before to, {last:%Y-%m-%dT%H:%M:%S} (UTC)")
     return first, last
 
 
 def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time in a text, ISO 8601 or an age such as 2h; None if empty. UserError for other text."""
+    """Return the time in a text, ISO 8601 or an age such as 2h; None if empty. Raises UserError for other text."""
     if not text or not text.strip():
         return None
     try:
@@ -43,7 +43,8 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
 
 
 def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:
-    """Raise UserError if batches of a bus and time range lost their archive or, with `outcomes`, their outcomes.
+    """Raise UserError if batches of a bus and time range no longer have their archive or, with `outcomes`, their
+    outcomes.
 
     `since` is included, `until` is not.
     """

@@ -1,4 +1,4 @@
-"""The visibility of a user who is limited to owners: their rules, their buses, and the events of these."""
+"""The visibility of a user who is limited to owners: their rules, their buses, and the events of those buses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Visibility:
-    """The names of rules and buses that a user may see; None for all, including those that no file has any more."""
+    """The names of rules and buses that a user may see; None for all, even those that no rule file defines any more."""
 
     rules: Collection[str] | None = None
     buses: Collection[str] | None = None

@@ -87,7 +87,7 @@ def test_connection_that_is_not_defined() -> None:
         connection("crm_hook")
     assert str(caught.value) == (
         "Connection 'crm_hook' is not defined: set EVENTBRIDGE_CONN_CRM_HOOK to its URI, "
-        "or make an Airflow connection of that id. Did you mean 'crm_hooks'?"
+        "or create an Airflow connection with that id. Did you mean 'crm_hooks'?"
     )
     with pytest.raises(ConnectionUnusable, match="'empty' is not defined"):
         connection("empty")

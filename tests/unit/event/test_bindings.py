@@ -108,8 +108,8 @@ def test_a_header_without_a_value_is_not_there() -> None:
         ([*typed("text/xml"), ("content-type", b"text/xml")], b"1", "header content-type: it occurs twice"),
         ([*ATTRIBUTES, ("ce_subject", b"\xff")], b"1", "header ce_subject: it is not UTF-8 at byte 0"),
         ([*ATTRIBUTES, ("ce_data", b"1")], b"1", "header ce_data: no attribute has this name"),
-        (typed("text/plain; charset=utf-8"), b"a\xff", "text/plain; charset=utf-8, and not utf-8 at byte 1"),
-        (typed("text/plain; charset=us-ascii"), b"\xe9", "and not us-ascii at byte 0"),
+        (typed("text/plain; charset=utf-8"), b"a\xff", "text/plain; charset=utf-8, but byte 1 is not utf-8"),
+        (typed("text/plain; charset=us-ascii"), b"\xe9", "but byte 0 is not us-ascii"),
     ],
 )
 def test_an_invalid_body_is_reported(headers: Headers, body: bytes, said: str) -> None:

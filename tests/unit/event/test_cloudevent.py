@@ -76,8 +76,8 @@ def test_a_required_attribute_must_be_there(name: str) -> None:
     """Missing, null, empty or of another type: four reasons that name the attribute."""
     without = {key: value for key, value in SMALLEST.items() if key != name}
 
-    assert refusal(json.dumps(without).encode()) == f"$.{name}: a CloudEvent must have it, and it is missing"
-    assert reason(**{name: None}) == f"$.{name}: a CloudEvent must have it, and it is null"
+    assert refusal(json.dumps(without).encode()) == f"$.{name}: a CloudEvent must have it, but it is missing"
+    assert reason(**{name: None}) == f"$.{name}: a CloudEvent must have it, but it is null"
     assert reason(**{name: ""}).startswith(f"$.{name}: must ")
     assert reason(**{name: 7}).startswith(f"$.{name}: must be ")
     assert reason(**{name: {}}).endswith("is an object")
@@ -86,22 +86,22 @@ def test_a_required_attribute_must_be_there(name: str) -> None:
 @pytest.mark.parametrize(
     ("members", "expected"),
     [
-        ({"specversion": "0.3"}, "$.specversion: must be '1.0', and is '0.3'"),
+        ({"specversion": "0.3"}, "$.specversion: must be '1.0', but is '0.3'"),
         ({"subject": ""}, "$.subject: must not be empty"),
-        ({"subject": True}, "$.subject: must be a string, and is true"),
+        ({"subject": True}, "$.subject: must be a string, but is true"),
         ({"Subject": "x"}, "$: 'Subject' is not an attribute name"),
         ({"my_extension": "x"}, "$: 'my_extension' is not an attribute name"),
         ({"größe": "x"}, "$: 'größe' is not an attribute name"),
         ({"": "x"}, "$: '' is not an attribute name"),
         ({"MyExtension": None}, "$: 'MyExtension' is not an attribute name"),
-        ({"comexample": {"a": 1}}, "$.comexample: an attribute must be a string, boolean or integer, and is an object"),
-        ({"comexample": [1]}, "$.comexample: an attribute must be a string, boolean or integer, and is a list"),
-        ({"rate": 1.5}, "$.rate: a number in an attribute must be an integer of 32 bits, and is 1.5"),
-        ({"rate": 2147483648}, "$.rate: a number in an attribute must be an integer of 32 bits, and is 2147483648"),
+        ({"comexample": {"a": 1}}, "$.comexample: an attribute must be a string, boolean or integer, but is an object"),
+        ({"comexample": [1]}, "$.comexample: an attribute must be a string, boolean or integer, but is a list"),
+        ({"rate": 1.5}, "$.rate: a number in an attribute must be an integer of 32 bits, but is 1.5"),
+        ({"rate": 2147483648}, "$.rate: a number in an attribute must be an integer of 32 bits, but is 2147483648"),
         ({"rate": -2147483649}, "$.rate: a number in an attribute must be"),
         ({"data": 1, "data_base64": ""}, "$.data_base64: an event holds data or data_base64, never both"),
         ({"data": None, "data_base64": ""}, "$.data_base64: an event holds data or data_base64, never both"),
-        ({"data_base64": None}, "$.data_base64: must be a string, and is null"),
+        ({"data_base64": None}, "$.data_base64: must be a string, but is null"),
         ({"data_base64": "AAE"}, "$.data_base64: is not base64 (RFC 4648): Incorrect padding"),
         ({"data_base64": "AA E="}, "$.data_base64: is not base64"),
         ({"data_base64": "_-8="}, "$.data_base64: is not base64"),

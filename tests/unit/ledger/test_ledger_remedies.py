@@ -110,7 +110,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(file: Path) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")  # SQLite's own way to have no room
 
     with pytest.raises(
-        LedgerError, match=rf"ledger.sqlite: the disk is full, {file.parent} has [\d,]+ bytes left. Free some space"
+        LedgerError, match=rf"ledger.sqlite: the disk is full: {file.parent} has [\d,]+ bytes left. Free some space"
     ):
         ledger.files.record(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
     assert ledger.files.of_batch("batch-1", "buffer") == []
@@ -123,7 +123,7 @@ def test_an_io_error_of_a_full_disk_is_reported_as_a_full_disk(file: Path) -> No
     fault = explain("disk I/O error", engine_of(url(file)))
 
     assert full == (
-        "Ledger sqlite:////proc/ledger.sqlite: the disk is full, /proc has 0 bytes left. "
+        "Ledger sqlite:////proc/ledger.sqlite: the disk is full: /proc has 0 bytes left. "
         "Free some space there, then run this again; nothing was lost."
     )
     assert f"disk I/O error. Check the disk that contains {file.parent}" in fault

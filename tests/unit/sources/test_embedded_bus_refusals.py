@@ -113,7 +113,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
     connection.execute("PRAGMA max_page_count = 3")
     with (
         pytest.raises(
-            BusError, match=rf"full\.sqlite: the disk is full, {tmp_path} has [\d,]+ bytes left\. Free some space there"
+            BusError, match=rf"full\.sqlite: the disk is full: {tmp_path} has [\d,]+ bytes left\. Free some space there"
         ),
         bus_file.bus_errors(path),
     ):
@@ -122,7 +122,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "reported"), [("/proc", "the disk is full, /proc has 0 bytes left"), ("/", "disk I/O error. Check")]
+    ("folder", "reported"), [("/proc", "the disk is full: /proc has 0 bytes left"), ("/", "disk I/O error. Check")]
 )
 def test_an_io_error_of_a_full_disk_is_reported_as_one(folder: str, reported: str) -> None:
     """SQLite calls a full disk an I/O error too; where there is room it is a fault of the disk."""
