@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -244,6 +245,9 @@ CALLS: Final = [
 ]
 
 
+#: Functions that have a twin whose result is NULL where they fail. What fails is asked for event by event, which takes
+#: seconds for each call.
+_MAY_FAIL: Final = re.compile(r"\b(CAST(?=\((?:variant_get|`data`))|variant_get|parse_json|to_binary|url_decode)\(")
 #: What a failure is here; gRPC's own is a ValueError where the message holds a long text.
 _FAILED: Final = (PySparkException, ValueError)
 
@@ -320,7 +324,7 @@ def _asked(events: DataFrame) -> dict[str, str]:
 
     An array, map or struct is asked for as JSON too, unless the bound forbids that.
     """
-    sent = {text: parse_sql(text).written() for text in CALLS}
+    sent = {text: _MAY_FAIL.sub(r"try_\1(", parse_sql(text).written()) for text in CALLS}
     fields = events.selectExpr(*(f"({each}) AS `{at}`" for at, each in enumerate(sent.values()))).schema.fields
     asked = {}
     for (text, each), field in zip(sent.items(), fields, strict=True):
