@@ -35,6 +35,13 @@ _LINES = (
         "tests/spark/test_spark_conformance.py",
         "tests/spark/test_spark_old_work.py",
         "tests/spark/test_spark_reload.py",
+        "tests/security/test_sql_that_grows.py",
+        "tests/security/test_lambdas_over_large_arrays.py",
+        "tests/security/test_shell_through_sql.py",
+        "tests/security/test_passwords_in_urls.py",
+        "tests/security/test_pairwise_functions_in_sql.py",
+        "tests/security/test_searches_for_long_texts.py",
+        "tests/security/test_slow_patterns_in_sql.py",
         "tests/docs/test_pages.py",
     ),
     (
