@@ -274,7 +274,7 @@ def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Orde
     assert routed_ids(runtime, batch_id) == [str(number) for number in range(30) if number != 7]
     ((event_id, detail),) = [(row["event_id"], row["detail"]) for row in dead_letters(runtime)]
     assert event_id == "7"
-    assert "the Spark that had worked" in detail
+    assert "a Spark server that worked beforehand" in detail
     assert router.deaths == 3 + 1 + 1 + 3  # at once, thirty events, four, the one
     assert audit(runtime).differences == ()
 

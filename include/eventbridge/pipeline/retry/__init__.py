@@ -1,1 +1,1 @@
-"""Plans batches of due pending deliveries and deferred matches."""
+"""Plans the batches that take up pending deliveries and deferred matches when they are due."""

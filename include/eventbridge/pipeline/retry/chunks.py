@@ -1,6 +1,6 @@
-"""Which pending rows a retry batch takes: a chunk for each target with due rows, and more for a target with capacity.
+"""Chooses the pending rows of a retry batch: a chunk for each target with due rows, more for a target with capacity.
 
-For an ordered target it takes the first rows of each shard that is not in use.
+An ordered target gets the first rows of each shard that is not in use.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eventbridge.rules import RuleSet, Target
 from eventbridge.rules.types import SMALL_CHUNK, ChunkSize
 from eventbridge.runtime.runtime import Runtime
 
-#: Maximum rows of the ledger that are read for one target; each holds up to a chunk of deliveries.
+#: The maximum number of ledger rows to read for one target; each holds up to a chunk of deliveries.
 _MAX_ROWS = 5_000
 
 Chunk = list[PendingDeliveries]
@@ -36,15 +36,15 @@ class _DueTarget:
     target: str
     first: Chunk
     size: ChunkSize
-    most: int  # deliveries
+    most: int  # the maximum number of deliveries in the batch
     wants: int = 0
 
 
 @dataclass(frozen=True)
 class RetryChunks:
-    """Takes the deliveries that are due at one moment.
+    """Chooses the chunks of one retry batch from the deliveries that are due at its planning.
 
-    `slots` are the slots of the slow lane; if they are unknown (None), a batch may have its maximum of chunks.
+    `slots` are the slots of the pool for retries; None if they are unknown, and a batch may have its maximum of chunks.
     """
 
     runtime: Runtime
@@ -56,7 +56,7 @@ class RetryChunks:
         """Return the rows of each chunk: first one chunk for each target, then the additional ones.
 
         If more targets have due rows than a batch has chunks, they are served round robin. The capacity that the first
-        chunks leave is shared fairly by the targets that are ok, have more due than a chunk, and are in no other batch.
+        chunks leave is shared fairly among targets that are ok, have more due than a chunk, and are in no other batch.
         """
         settings = self.runtime.settings
         due = []
@@ -92,7 +92,7 @@ class RetryChunks:
         return self.runtime.ledger.overrides.in_effect()
 
     def _round_robin(self) -> list[tuple[str, str]]:
-        """Return the targets with due deliveries, longest waiting first; if there are too many, round robin."""
+        """Return the targets with due deliveries, longest waiting first; if they exceed a batch, round robin."""
         due = {
             (each.rule, each.target): each.first_due_at
             for each in self.runtime.ledger.due.targets(self._now, self.runner)
@@ -112,7 +112,7 @@ class RetryChunks:
         busy = (rule, target) in self._busy
         if admitted in ("probes", "apart") and busy:
             return None  # a degraded target gets one chunk at a time
-        probes = admitted == "probes"  # they need few deliveries, and the unsent rest of a chunk becomes pending again
+        probes = admitted == "probes"  # probes need few deliveries; unsent ones become pending again
         spec = self._spec(rule, target)
         size = self.runtime.chunk_sizes.of(spec) if admitted == "all" else self.runtime.chunk_sizes.small
         rows = self._rows(rule, target, smallest=probes)
@@ -133,7 +133,7 @@ class RetryChunks:
         return _DueTarget(rule, target, first, size, most, wants)
 
     def _more(self, due: _DueTarget, share: int, left: int) -> list[Chunk]:
-        """Return up to `share` chunks that follow a target's first, with `left` deliveries in total."""
+        """Return up to `share` chunks that follow a target's first, with at most `left` deliveries in total."""
         taken = {row.pending_id for row in due.first}
         rows = [row for row in self._rows(due.rule, due.target) if row.pending_id not in taken]
         left = min(left, due.most - _count(due.first))
@@ -150,7 +150,7 @@ class RetryChunks:
         return self.runtime.ledger.due.rows(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
-        """Return how many deliveries of a target fit a run; those beyond its rate stay pending."""
+        """Return the maximum number of deliveries of a target in one batch; those beyond its rate stay pending."""
         most = self.runtime.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
         rate = self._overrides.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
@@ -167,7 +167,7 @@ def _count(rows: Sequence[PendingDeliveries]) -> int:
 
 
 def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: int) -> Chunk:
-    """Return the first rows that fit a chunk; one row always does, because it was part of a chunk before."""
+    """Return the first rows that fit a chunk; a single row always fits, because it was part of a chunk before."""
     kept: list[PendingDeliveries] = []
     count = size = 0
     for row in rows:
@@ -180,21 +180,20 @@ def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: i
 
 
 def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether the current rules name a target and it is ordered."""
+    """Return whether a target is ordered by the current rules; False if they do not have it."""
     found = rules.rules.get(rule)
     return found is not None and target in found.destinations and found.destinations[target].ordered
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, hold_reason: str) -> bool:
-    """Return whether rows that are on hold because of order stay on hold, because the current rules still require that
-    order."""
+    """Return whether rows on hold because of their order stay on hold, as the current rules still require it."""
     if not waits_for_order(hold_reason) or not is_ordered(rules, rule, target):
         return False
     return hold_reason == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
 def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
-    """Return the due rows of an ordered target, of shards without rows in a batch and without a lease of a push.
+    """Return the due rows of an ordered target, from shards that no batch has taken and no push has leased.
 
     Deliveries that were tried come first, because the rest of their key waits for them; then the oldest, by the batch
     that routed them.
@@ -207,7 +206,7 @@ def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner:
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make due the rows that were on hold because of order and have nothing to wait for any more.
+    """Make the rows due that are on hold because of their order but no longer have anything to wait for.
 
     These are deliveries that an operator released or skipped, and shards in which every row waits for deliveries that
     no longer exist.

@@ -1,7 +1,7 @@
-"""Plans the batches that take up deferred matches: those of one rule, oldest first, in the slow lane.
+"""Plans the batches that route deferred matches: those of one rule each, oldest first.
 
-Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as
-for any batch.
+The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call it; route and the later stages then run as for any
+other batch.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
-#: Maximum events of deferred matches that are taken up together: of a budgeted rule, which takes a millisecond and more
-#: for each, and of other rules, as many as their budget allows.
+#: The maximum number of events of one batch of deferred matches: for a budgeted rule, which takes a millisecond or more
+#: per event, and for other rules.
 _MAX_EVENTS = 5_000
 _MAX_CHEAP_EVENTS = 20_000
 #: How long a rule at its limit of pending deliveries waits before it is checked again.
@@ -35,9 +35,9 @@ def plan_deferred_matches(
 ) -> str | None:
     """Take the deferred matches of the rule that has waited longest into a new batch that begins at route.
 
-    Returns its id, or None if none is due. By the current rule files: deferred matches of a rule that is disabled or on
-    hold wait without ageing; those of a removed rule wait for 1 h, then they are dead-lettered under the rule as it
-    was. A rule has at most one such batch at a time.
+    Returns its id, or None if none is due. Under the current rule files, deferred matches of a rule that is disabled or
+    on hold wait without ageing; those of a removed rule wait for 1 h and are then dead-lettered under the former rule.
+    A rule has at most one batch of deferred matches at a time.
     """
     rules = runtime.rule_set()
     waiting = runtime.ledger.deferred_matches.waiting(runner)
@@ -104,7 +104,7 @@ def _hold_and_release(
 
 
 def _without_deferred(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
-    """Leave out deferred matches of full rules, except those past their maximum age, which are dead-lettered."""
+    """Omit the deferred matches of full rules, except those past their maximum age, which are dead-lettered."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 

@@ -1,7 +1,6 @@
-"""Plans the batches of kind retry: due pending deliveries, in the slow lane.
+"""Plans retry batches, which send the pending deliveries that are due, and finishes those whose run died.
 
-Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any
-batch.
+The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call it; the other stages then run as for any batch.
 """
 
 from __future__ import annotations
@@ -37,11 +36,11 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: How long deliveries of a removed rule wait until the rule exists again.
+#: How long deliveries of a removed rule wait for the rule to exist again before they are dead-lettered.
 REMOVED_RULE_GRACE = timedelta(hours=1)
-#: The next planner settles a batch whose push tasks must have ended this long ago.
+#: How long, in seconds, after the end of its push tasks an unsettled batch counts as stale.
 _STALE_AFTER_SECONDS = 10.0
-#: Kinds of batches whose runs always plan a new batch.
+#: The kinds of batches that no later run continues, because every run plans a new batch.
 _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
 
 
@@ -60,11 +59,11 @@ def plan_retries(
     """Take due pending deliveries into a new batch that is already routed.
 
     It takes one chunk for each target, and more for a target that is ok, as many as the target and the slots of the
-    slow lane allow; see `RetryChunks`. It always plans a new batch; if two processes take the same rows at once, one of
-    them gets nothing. It takes nothing for a target whose breaker is open, and a few deliveries for one that may be
-    probed. If `runner` is None, deliveries of all runners are taken. If `pools` is None, they are unknown, and none
-    counts as closed. By the current rule files, deliveries of a disabled rule go on hold; deliveries of a removed rule
-    go on hold for 1 h and are then dead-lettered, one chunk in each batch.
+    retry pool allow; see `RetryChunks`. If two processes take the same rows at the same time, one of them gets nothing.
+    It takes nothing for a target whose breaker is open, and a few deliveries for one that may be probed. If `runner` is
+    None, deliveries of all runners are taken. If `pools` is None, the pools are unknown, and none counts as closed.
+    Under the current rule files, deliveries of a disabled rule go on hold; deliveries of a removed rule go on hold for
+    1 h and are then dead-lettered, one chunk in each batch.
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()
@@ -113,7 +112,7 @@ def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
 
 
 def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
-    """Return the routed retry, redrive and replay batches whose run died, the longest overdue first."""
+    """Return the retry, redrive and replay batches whose run died before it settled them, the longest overdue first."""
     grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
     return runtime.ledger.batches.overdue(runtime.clock(), _KINDS, runner, grace_seconds=grace)
 
@@ -141,7 +140,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
             if _grace_is_over(waiting, now):
                 runtime.ledger.pending.dead_letter(rule, target, RULE_REMOVED)
         elif hold_reason:
-            # deliveries of a disabled target age while they wait; every other reason stops the clock
+            # deliveries of a disabled target age while they wait; for every other reason they do not
             runtime.ledger.pending.release(
                 rule, target, aged=hold_reason == TARGET_DISABLED, hold_reason=hold_reason, instead=reason
             )
@@ -152,7 +151,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
 
 
 def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
-    """Release deliveries past their deadline, to be dead-lettered, and report those that will soon be."""
+    """Release the deliveries that missed their deadline, to be dead-lettered, and report those that soon will."""
     now = runtime.ledger.now()
     for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():

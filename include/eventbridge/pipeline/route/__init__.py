@@ -1,1 +1,1 @@
-"""Routes a batch slice by slice, and cuts its chunks."""
+"""Routes the events of a batch slice by slice, and divides the deliveries into chunks."""

@@ -2,7 +2,7 @@
 
 Called by route once a batch's slices are routed; the candidate events of a budgeted rule are its share of the batch. A
 rule with waiting deferred matches is behind: its next shares are deferred without a try, so that it delays the others
-by one budget once, and its deferred matches are routed oldest first. All rules together have a total budget; see
+by one budget only once, and its deferred matches are routed oldest first. All rules together have a total budget; see
 `share_budget.TotalBudget`.
 """
 
@@ -30,9 +30,9 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: Why a share is deferred: the rule has older deferred matches; its pending deliveries are at their maximum; it is on
-#: hold; a streaming task, which has no Spark, matched it; the run that was to route it died. The other reasons are
-#: BUDGET, ROUTE_FAILED and CROWDED of share_budget.
+#: The reasons for deferring a share, in this order: the rule has older deferred matches, its pending deliveries are at
+#: their maximum, it is on hold, a streaming task without Spark found the matches, or the run that was to route it died.
+#: `share_budget` has the other reasons: BUDGET, ROUTE_FAILED and CROWDED.
 BEHIND = "behind"
 PENDING_MAX = "pending_max"
 ON_HOLD = "on_hold"
@@ -40,7 +40,7 @@ STREAMING = "streaming"
 ABANDONED = "abandoned"
 _HOLDING = (ON_HOLD, ROUTE_FAILED)
 
-#: Maximum wait of a deferred match after a try without progress; before that 2, 4, 8 ... seconds.
+#: The maximum wait of a deferred match after tries without progress. The wait doubles with each: 2, 4, 8 ... seconds.
 _LONGEST_WAIT_SECONDS = 512
 
 Files = tuple[tuple[str, str], ...]
@@ -49,9 +49,9 @@ Files = tuple[tuple[str, str], ...]
 def route_budgeted_rules(
     runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, defers: bool = False
 ) -> bool:
-    """Route, or defer, the unrecorded share of every budgeted rule; return False if the batch has moved on.
+    """Route or defer the unrecorded share of each budgeted rule; return False if the batch is no longer `buffered`.
 
-    If `defers`, none is routed. Raises SparkError if Spark is at fault.
+    If `defers`, every share is deferred. Raises SparkError if Spark is at fault.
     """
     recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
@@ -103,7 +103,7 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
     taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
-    # Shares that were not tried come first, because they did not fail; of the same age, the first is routed first.
+    # Shares that were not tried come first, as they did not fail: of matches of one age, the first is routed first.
     shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
     for share in sorted(shares, key=lambda each: each.reason != CROWDED):
         age = max(target.retry.maximum_event_age_seconds for target in rules[share.rule].targets.values())
@@ -130,7 +130,7 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
 
 
 def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
-    """Return the ranges of the events of a rule with an ordered target: read once here, not by each push."""
+    """Return the offset ranges of events for a rule with an ordered target: read here once, instead of by each push."""
     if not any(target.ordered for target in rule.targets.values()):
         return ()
     positions = []
@@ -144,7 +144,7 @@ def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
 
 
 def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules with the maximum of pending deliveries, for the rule or its owner: new matches are deferred."""
+    """Return the rules at the maximum of pending deliveries, their own or their owner's: new matches are deferred."""
     full = {
         name
         for name, waiting in runtime.ledger.pending.counts_by_rule().items()
@@ -155,10 +155,9 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
-    """Return the rules whose share of a new batch is deferred: those at their limit of pending deliveries, and those
-    that are behind.
+    """Return the rules whose share of a new batch is deferred: those at their limit of pending deliveries, or behind.
 
-    Deliveries of a replay or a redrive do not wait for new events.
+    For a replay or a redrive there are none.
     """
     if batch.kind != "normal":
         return ()
@@ -167,7 +166,7 @@ def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 
 
 def defer_again(runtime: Runtime, batch: Batch) -> None:
-    """Publish a batch whose run died before it was routed: unrouted shares are deferred again, none is pushed."""
+    """Publish a batch whose run died before it was routed: unrouted shares are deferred again, nothing is pushed."""
     recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
     for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
@@ -194,14 +193,14 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
     taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
-        give_up = ("rule_removed", f"no rule file names {rule} any more")
+        give_up = ("rule_removed", f"no rule file defines {rule} any more")
     elif all(each.expires_at is not None and each.expires_at <= runtime.ledger.now() for each in taken):
         give_up = ("maximum_event_age", "it was not routed before its maximum age")
     return RuleShare(key, rule, files, settings.route_deferred_cpu_budget, last_resort=True, give_up=give_up)
 
 
 def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
-    """Return why shares of rules are deferred unseen, by rule; other shares are routed now."""
+    """Return, by rule, why its share is deferred without a try; the other shares are routed now."""
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)
@@ -215,10 +214,10 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
 
 
 def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules whose new shares come after their waiting deferred matches, from any runner.
+    """Return the rules whose new shares must wait until their deferred matches, from any runner, are routed.
 
-    These are the budgeted rules, whose backlog so delays the others by one budget once, and the ordered ones. For other
-    rules, new events continue beside the backlog, which drains more slowly than they may come.
+    These are budgeted rules, whose backlog then delays the others by one budget only once, and ordered ones. Other
+    rules route new events beside their backlog, because it may shrink more slowly than new events arrive.
     """
     waiting = {each.rule for each in runtime.ledger.deferred_matches.waiting() if each.rule in rules.rules}
     return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
@@ -229,9 +228,9 @@ def _is_ordered(rule: Rule) -> bool:
 
 
 def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
-    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is put on hold.
+    """Route shares as one job; if the job fails, one at a time, and put a rule on hold whose share fails alone.
 
-    The routable ones have a total time in this case too; the others are put on hold.
+    One at a time, the shares also have a total budget; the time of failed ones does not count.
     """
     tries = runtime.ledger.route_tries.counts(job.batch_id)
     left = {share.slice_id: share for share in shares}
@@ -262,7 +261,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
-    """Return the tries of batches that died with this share, which may be the cause."""
+    """Return the number of tries in earlier batches that died with this share, which may have caused it."""
     abandoned = [each for each in runtime.ledger.deferred_matches.taken_by(batch_id) if each.reason == ABANDONED]
     return max(
         (runtime.ledger.route_tries.counts(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0
@@ -277,8 +276,8 @@ def _record_result(runtime: Runtime, job: RouteJob, share: RuleShare, result: Sl
 
 def _hold(runtime: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
     version = runtime.rules_of(runtime.ledger.batches.get(job.batch_id)).rules[share.rule].version
-    remedy = "its file changes or `eventbridge rules release` is called"
-    log.error("ALARM the rule %s cannot be routed, it is on hold until %s: %s", share.rule, remedy, error)
+    remedy = "its file changes or an operator runs `eventbridge rules release`"
+    log.error("ALARM the rule %s cannot be routed and is on hold until %s: %s", share.rule, remedy, error)
     runtime.ledger.rules.hold(share.rule, version, error)
 
 

@@ -1,4 +1,4 @@
-"""Stage route: matches every landed event with every rule once, and makes delivery files and chunks of the matches."""
+"""Stage route: matches every landed event with every rule once, and writes delivery files and chunks of the matches."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from eventbridge.runtime.prepare_budget import PrepareBudget
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
-#: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: beside its work, a slice costs 30 ms in Spark
-#: and 3 ms here. A small batch is cut finer, so that two workers share it. In a backlog, slices are larger, as long as
-#: there are enough for all workers.
+#: The number of row groups per slice if a batch has more than `_SMALL_BATCH_GROUPS`: apart from its work, a slice costs
+#: 30 ms in Spark and 3 ms in this process. A small batch is divided further, so that two workers share it. In a
+#: backlog, slices are larger, as long as there are enough for all workers.
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
 _MAX_GROUPS_PER_SLICE = 10
@@ -39,10 +39,10 @@ _OWN_LANES: Mapping[str, tuple[str, int]] = {
     "replay": (REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT),
 }
 
-#: Kinds of batches that route events again; new batches go before them where both wait for Spark.
+#: The kinds of batches that route old events again; new batches take precedence if both wait for Spark.
 _OLD_KINDS = ("replay", "redrive")
 
-#: The pool that exists in every Airflow.
+#: The pool that exists in every Airflow installation.
 _DEFAULT_POOL = "default_pool"
 
 
@@ -57,8 +57,8 @@ def route(
 ) -> list[int]:
     """Route the rest of a buffered batch, and publish its chunks; return those to push, by map index.
 
-    Each finished slice is recorded at once, so a run that dies loses only slices in progress. Called again, it returns
-    the stored list; an empty one before the batch is buffered, and once it is past its deadline or settled. `pools` are
+    Each finished slice is recorded immediately, so a run that dies loses only slices in progress. A repeated call
+    returns the stored list; before the batch is buffered, past its deadline and once settled, it is empty. `pools` are
     the Airflow pools, None outside Airflow: a chunk whose pool is not among them goes to `default_pool`, because a task
     in a pool that does not exist would wait forever.
 
@@ -80,7 +80,7 @@ def route(
 
 
 def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
-    """Return the slices of a batch's buffer files, the same at every try; they begin at row groups."""
+    """Return the slices of a batch's buffer files; they begin at row groups, and are the same in every try."""
     step = ROW_GROUP_ROWS * _groups_per_slice(sum(file.rows for file in files))
     return [
         Slice(f"{file.key}/{start:06d}", file.path, start, min(start + step, file.rows))
@@ -99,7 +99,7 @@ def _groups_per_slice(rows: int) -> int:
 def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
     """Route and record the unrecorded slices; return False if the batch is no longer `buffered`.
 
-    They are routed all at once, except those that are suspected of a failure, which are routed one at a time.
+    They are routed as one job, except those that are suspected of a failure, which are routed one at a time.
     """
     recording = _Recording(runtime, batch)
     missing = recording.missing()
@@ -150,7 +150,7 @@ class _Recording:
         if ledger.files.record(file, while_state="buffered"):
             self._recorded[file.key] = file
         else:
-            # Another process recorded this slice first, and our file is unused; or the batch has moved on.
+            # Another process recorded this slice first, and our file is unused; or the batch is no longer `buffered`.
             if ledger.batches.get(batch_id).state != "buffered":
                 return False
             self._recorded |= {other.key: other for other in ledger.files.of_batch(batch_id, "delivery")}
@@ -161,7 +161,7 @@ class _Recording:
 
 
 def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
-    """Return the job that routes a batch: the same at every try, except for the names of its files."""
+    """Return the job that routes a batch; tries differ only in the names of their files and in the rules `later`."""
     settings = runtime.settings
     return RouteJob(
         batch_id=batch.batch_id,
@@ -180,7 +180,7 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
         later=rules_routed_later(runtime, batch),
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
-        # In the slow lane, a batch has one rule, and no other rule waits for it.
+        # A batch of deferred matches has one rule, so no other rule waits for it.
         budgeted_seconds=0.0 if batch.kind == "retry" else settings.route_total_cpu_budget,
     )
 
@@ -234,9 +234,7 @@ def _pieces(
 
 
 def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, tuple[str, int]]:
-    """Return the pool and weight of the rules whose priority an operator overrides now; the priority at routing does
-    not count.
-    """
+    """Return the pool and weight of each rule whose priority an operator overrides now, by name."""
     changed = {
         name: rules.rules[name].model_copy(update={"priority": priority})
         for name, priority in overrides.priorities().items()
@@ -246,7 +244,7 @@ def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, 
 
 
 class _SizeOfChunk(dict[tuple[str, str], ChunkSize]):
-    """Maximum chunk sizes of a batch's targets, by (rule, target), looked up once for each."""
+    """The maximum chunk size of each target of a batch, by (rule, target), computed on first use."""
 
     def __init__(self, rules: RuleSet, sizes: ChunkSizes) -> None:
         self._rules = rules

@@ -1,6 +1,7 @@
-"""Slices that cannot be routed: tries are counted before they are made, and a canary shows whose fault a failure is.
+"""Finds the events and rules that cannot be routed, so that the rest of a batch is routed.
 
-A slice that fails by itself is split, down to the event that fails.
+Every try is counted before it starts, because it may crash the process. After a failure, a canary shows whether Spark
+is at fault. A slice that fails by itself is split, down to the event that fails.
 """
 
 from __future__ import annotations
@@ -28,19 +29,19 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: Keys under which tries of all missing slices, or shares, at once are counted.
+#: The keys under which joint tries of all missing slices, or all missing shares, are counted.
 ALL_SLICES = ""
 ALL_SHARES = "rule/"
 
-#: The number of joint tries that may end their process, or Spark, before each task is tried alone.
+#: The maximum number of joint tries that may crash their process, or Spark, before each task is tried alone.
 _AT_ONCE = 3
-#: The same for one event, or one rule's share, alone. A slice of several events is split after the first try: that
-#: costs less than another try, and the parts will show the cause.
+#: The maximum number of such tries for a single event, or for one rule's share. A slice of several events is split
+#: after the first try: that costs less than another try, and the parts will show the cause.
 _ALONE = 3
-#: Proven failures of one event or one rule's share before it is given a status.
+#: The number of proven failures after which one event, or one rule's share, counts as unroutable.
 _FAILURES = 2
 
-_UNHEARD = "no try of it returned: each ended its process, or the Spark that had worked before it"
+_UNHEARD = "every try crashed the process, or a Spark server that worked beforehand"
 
 
 def try_together(
@@ -52,7 +53,7 @@ def try_together(
     tasks: Sequence[BatchTask],
     record: Callable[[SliceResult], bool],
 ) -> bool | None:
-    """Route tasks as one job and record each result; return False if `record` does, because the batch has moved on.
+    """Route tasks as one job and record each result; return False if `record` does, because the batch changed state.
 
     Returns None if the job failed, or failed too often before, although a canary routes now: the missing tasks must be
     tried alone. Raises SparkError if the canary fails as well.
@@ -63,9 +64,7 @@ def try_together(
         if tries > 1:
             canary.require()
         if tries > _AT_ONCE:
-            log.warning(
-                "batch %s: its tasks are tried one at a time, because all at once they ended Spark", job.batch_id
-            )
+            log.warning("batch %s: its tasks are tried one at a time, because joint tries crashed Spark", job.batch_id)
             return None
         try:
             with closing(_results(router, job, tasks)) as results:
@@ -75,7 +74,7 @@ def try_together(
             if lost:
                 raise
             log.warning(
-                "batch %s: its tasks are tried one at a time, because together they failed: %s", job.batch_id, failure
+                "batch %s: its tasks are tried one at a time, because the joint try failed: %s", job.batch_id, failure
             )
             return None
     finally:
@@ -88,8 +87,8 @@ def try_alone(
 ) -> SliceResult | str:
     """Return the result of a task, or the error once it has failed by itself often enough.
 
-    `before` is the number of tries that an earlier batch counted. Raises SparkError if the canary fails as well, and
-    StoreError if a file of the task cannot be read.
+    `before` is the number of tries of this task that an earlier batch counted. Raises SparkError if the canary fails as
+    well, and StoreError if a file of the task cannot be read.
     """
     several = isinstance(task, Slice) and not is_one_event(task)
     failures = 0
@@ -124,7 +123,7 @@ def is_one_event(piece: Slice) -> bool:
 
 
 def _is_spark_lost(canary: Canary, failure: SparkError) -> bool:
-    """Return whether Spark is unreachable, or routes nothing any more, after a task failed."""
+    """Return whether Spark is unreachable, or no longer routes anything, after a task failed."""
     try:
         canary.require(failure)
     except SparkError:
@@ -140,7 +139,7 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
 
 
 def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
-    """Read the input of the worker: a damaged file is the store's fault, not an event's."""
+    """Read a task's input; raises StoreError for a damaged file, which is then the cause of the failure."""
     runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
         read_rows(runtime.store, task.file, rowset.encode(range(task.row_from, task.row_to)))
@@ -165,7 +164,7 @@ class Recording(Protocol):
 
 
 def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
-    """Route and record missing slices one by one, and split those that fail; return False if the batch has moved on.
+    """Route and record missing slices one by one, splitting those that fail; return False if the batch changed state.
 
     Call it just after the canary has routed. Raises SparkError if the canary no longer routes, and StoreError for a
     slice whose file cannot be read.
@@ -183,19 +182,19 @@ def _routed(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, pie
         return result_file(job.batch_id, outcome)
     if is_one_event(piece):
         where = f"row {piece.row_from} of {piece.file}"
-        log.error("ALARM the event in %s cannot be routed, it becomes a dead letter: %s", where, outcome)
+        log.error("ALARM the event in %s cannot be routed and becomes a dead letter: %s", where, outcome)
         return unroutable_file(job.batch_id, piece, outcome)
     log.warning("batch %s: slice %s is split: %s", job.batch_id, piece.slice_id, outcome)
     return split_file(job.batch_id, piece)
 
 
 def result_file(batch_id: str, result: SliceResult) -> BatchFile:
-    """Return the record of a routed slice."""
+    """Return the record of a routed slice or share."""
     assert isinstance(result.detail, RoutedSlice | RoutedShare), "a slice or a share was asked for"
     return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)
 
 
-#: Parts of a slice: with 8, one event of 4,000 is found in four steps, of 20,000 in five.
+#: The number of parts that a slice is split into: with 8, one event of 4,000 is found in four steps, of 20,000 in five.
 _PARTS = 8
 
 
@@ -210,7 +209,7 @@ def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
 
 
 def split_file(batch_id: str, piece: Slice) -> BatchFile:
-    """Return the record that a slice of several rows is replaced by its parts."""
+    """Return the record stating that a slice of several rows is replaced by its parts."""
     rows = piece.row_to - piece.row_from
     step = max(1, -(-rows // _PARTS))
     starts = range(piece.row_from, piece.row_to, step)
@@ -219,7 +218,7 @@ def split_file(batch_id: str, piece: Slice) -> BatchFile:
 
 
 def unroutable_file(batch_id: str, piece: Slice, error: str) -> BatchFile:
-    """Return the record that the only event of a slice cannot be routed: it becomes a dead letter route_failed."""
+    """Return the record of a slice whose only event cannot be routed: it becomes a dead letter (`route_failed`)."""
     event = UnroutableEvent(piece.file, piece.row_from, error)
     return BatchFile(batch_id, "delivery", piece.slice_id, None, 0, event)
 
@@ -235,7 +234,7 @@ _EVENT = b'{"specversion": "1.0", "id": "canary", "source": "/canary", "type": "
 
 
 class Canary:
-    """Routes one event by one rule through a router, on the same path as all other events of a job."""
+    """Routes one test event by one rule through a router, on the same path as all other events of a job."""
 
     def __init__(self, store: Store, job: RouteJob, router: Router) -> None:
         self._store = store
@@ -253,13 +252,14 @@ class Canary:
         return structs.replace(self._any_job, rule_set=rule_set, bus=_NAME)
 
     def require(self, failure: SparkError | None = None) -> None:
-        """Return if the event routes now.
+        """Return if the test event can be routed now.
 
-        Otherwise raises `failure`, which is then an infrastructure failure, or the canary's own error; StoreError.
+        Otherwise raises `failure`, because Spark is then its cause, or without one the canary's own error. Raises
+        StoreError if the event cannot be stored.
         """
         try:
             results = list(self._router.route_slices(self._job.another_try(), [self._slice]))
         except SparkError as error:
             raise (failure or error) from error
         if [(result.slice_id, result.rows) for result in results] != [(_NAME, 1)]:
-            raise failure or SparkError("An event that every rule set routes was not routed. Look at Spark's log.")
+            raise failure or SparkError("A test event that can always be routed was not routed. Look at Spark's log.")

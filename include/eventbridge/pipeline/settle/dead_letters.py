@@ -26,7 +26,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, column_of, numbers_of
 from eventbridge.store.parquet import read_rows, read_table, write_table
 
-#: Records per file: bounds the memory of the stage, with payloads and responses.
+#: The maximum number of records per file: it bounds the stage's memory, because records hold payloads and responses.
 _RECORDS_PER_FILE = 1_000
 
 _NUMBERS_PER_SETTLEMENT = 10_000
@@ -67,7 +67,7 @@ def dead_letters_again(
     """Yield dead letter files of a settled batch with their content, rebuilt one file at a time.
 
     A file whose content cannot be derived has no rows. Raises StoreFileMissing or StoreFileDamaged for unreadable
-    inputs, and ReconciliationError for dead letters of another batch that this one delivered again.
+    inputs, and ReconciliationError for unreadable dead letters of another batch that this one redelivered.
     """
     wanted = {file.key: file for file in files}
     for key, rows in _numbered(runtime, batch, first_settlement(runtime, batch)) if wanted else ():
@@ -89,8 +89,7 @@ def _write(runtime: Runtime, batch: Batch) -> None:
         # the content depends only on the settlement, so another writer of the file wrote the same
         write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         runtime.ledger.files.record(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
-    # Before it returns, and so before the batch can be committed: a task that dies here is repeated and queues them
-    # again.
+    # Events are queued before the batch can be committed: a task that dies here is repeated and queues them again.
     if events := news.events():
         runtime.ledger.operational_events.queue(events)
 
@@ -197,7 +196,7 @@ class _Attempts:
         self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
     def of(self, dead: Sequence[SettledDelivery]) -> dict[bytes, list[Record]]:
-        """Return all attempts at some deliveries, oldest first."""
+        """Return all attempts at some deliveries by delivery id, oldest first."""
         wanted = pa.array([settled.delivery_id for settled in dead], type=pa.binary(16))
         chunks = {settled.chunk_id for settled in dead if settled.chunk_id is not None}
         found: dict[bytes, list[Record]] = defaultdict(list)

@@ -1,6 +1,6 @@
-"""Stage schedule_retries: makes the deliveries that the settlement retries pending in the ledger.
+"""Stage schedule_retries: records the deliveries that must be tried again as pending rows in the ledger.
 
-Deliveries of ordered targets wait by shard, with their positions; spans stay whole while they wait.
+Pending rows of ordered targets are separate for each shard, and have positions. A span is always in one pending row.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
     """Record the retries of a settled batch, with due time, attempts and lane from the settlement.
 
     Also records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending rows.
-    Does nothing before the batch is settled or after it is committed; running it again, or twice at once, inserts
-    nothing new.
+    Does nothing before the batch is settled or after it is committed; running it again, or twice at the same
+    time, inserts nothing new.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
@@ -65,7 +65,7 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
     """Return an event for each delivery that puts its rule on hold, with the time of its last response or failure.
 
-    The events depend only on the settlement, so a repetition makes the same events.
+    The events depend only on the settlement, so a repetition creates the same events.
     """
     on_hold = {name: row for row in pending if (name := delivery_on_hold_at(row.hold_reason)) is not None}
     if not on_hold:
@@ -83,7 +83,7 @@ def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDel
 
 
 def _position_of(row: PendingDeliveries) -> str:
-    (span,) = row.order_spans  # of one delivery
+    (span,) = row.order_spans  # the row is of one delivery
     return f"{span.partition.topic}/{span.partition.partition_id}/{span.first}"
 
 
@@ -121,7 +121,9 @@ class _PendingContext:
             group.reason == BLOCKED and not group.hold_reason
         ):  # it waits until its key may be tried again, and does not age
             on_hold_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
-        if group.hold_reason == QUEUE_EXHAUSTED:  # if it is released it must be tried: its age begins with the hold
+        if (
+            group.hold_reason == QUEUE_EXHAUSTED
+        ):  # once released, it must be tried: time before the hold does not count as age
             on_hold_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
         published_at, late_reported_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return PendingDeliveries(
@@ -152,13 +154,13 @@ class _PendingContext:
         )
 
     def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
-        """Return when the youngest was published, for a target with a deadline, and when running late was reported."""
+        """Return when the youngest delivery was published and its lateness reported; None without a deadline."""
         rule = self._rule_set.rules.get(group.rule)
         target = rule.targets.get(group.target) if rule is not None else None
         if target is None or target.deliver_within_seconds is None:
             return None, None
         planned_at = self._batch.planned_at
-        # the plan of a retry batch reported it before
+        # planning the retry batch reported it
         was_reported = not self._batch.routes and youngest <= late_reported_before(
             target.deliver_within_seconds, planned_at
         )
@@ -172,7 +174,7 @@ class _PendingContext:
         return self._batch.runner
 
     def _lineage(self, group: PendingGroup, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
-        """Return the chunks that made attempts at a group; without this batch, if none of it can have been sent.
+        """Return the chunks that made attempts at a group; the current one only if it may have sent some of it.
 
         Otherwise, a target that is probed every 30 s would have a day's batches in the lineage of all its pending
         deliveries.
@@ -202,7 +204,7 @@ def _expires_at(rule_set: RuleSet, group: PendingGroup, youngest: datetime, on_h
     return youngest + timedelta(seconds=age)
 
 
-#: Reasons why a delivery would be dead-lettered; if its target dead-letters nothing, its rule is put on hold at it.
+#: The reasons for which a delivery is dead-lettered or, if its target allows no dead letters, puts its rule on hold.
 ENDS = frozenset(
     {"maximum_retry_attempts", "maximum_event_age", "non_retryable", "transform_failed", "target_gone", "route_failed"}
 )
@@ -221,7 +223,7 @@ class OrderedPending:
                 self._notes[file].append((taken.hold_reason, row_vectors.decode(rows)))
 
     def enter(self, waiting: WaitingRows) -> None:
-        """Set shard, position, reason and hold in rows of ordered targets."""
+        """Set shard, position, reason and hold reason in the rows of ordered targets."""
         found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.by_file(found):
             self._set_positions(waiting, file, at)
@@ -245,13 +247,13 @@ class OrderedPending:
         waiting.partition[at] = [waiting.partition_code(Partition(*each)) for each in zip(*names, strict=True)]
 
     def _hold(self, waiting: WaitingRows, free: Flags) -> None:
-        """Set why rows are on hold that their settlement does not hold."""
+        """Set the hold reason of rows that the settlement did not put on hold."""
         blocked = waiting.has(waiting.reason, BLOCKED)
         untried = waiting.has(waiting.status, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
         if self._batch.kind == "retry" and not self._batch.routes:
             waiting.hold_reason[free & blocked] = waiting.code(BEHIND_ITS_KEY)
         for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():
-            for note, rows in self._notes[file]:  # an operator's decision survives the push that was to carry it out
+            for note, rows in self._notes[file]:  # an operator's decision stays if the push did not carry it out
                 waiting.hold_reason[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
         ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
         if ended.any():
@@ -267,14 +269,13 @@ def dead_letters_nothing(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target is ordered, or is not named (any more), so that only its deliveries show it."""
+    """Return whether a target is ordered, or not in the rules, so that only its deliveries show whether it is."""
     found = rules.rules.get(rule)
     return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
-    """Make due the deliveries that wait for earlier deliveries of their keys, in shards where a retry batch settled a
-    delivery.
+    """Make the deliveries due that wait for earlier ones of their keys, in shards where a retry batch finished some.
 
     Call it before the batch commits, any number of times: until then no other batch takes rows of these shards.
     """
@@ -293,7 +294,7 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
 
 
 class SpanPending:
-    """Finds the pieces of a batch's chunks whose target takes spans."""
+    """Finds the pieces of a batch's chunks whose target takes spans, that is, all deliveries of a piece together."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -312,7 +313,7 @@ class SpanPending:
     def enter(self, waiting: WaitingRows) -> None:
         """Set the span of rows; a span is due when the last of its deliveries is."""
         of_targets = waiting.of_targets(self._takes_spans)
-        if not of_targets.any():  # otherwise the chunks of all deliveries would be read in vain
+        if not of_targets.any():  # otherwise all chunks would be read for nothing
             return
         for chunk_id, number, piece in self._pieces:
             of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))
@@ -324,7 +325,7 @@ class SpanPending:
 
 
 def takes_spans(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target or dead letter queue takes spans."""
+    """Return whether a target or dead letter queue takes spans; see `SpanPending`."""
     found = rules.rules.get(rule)
     spec = found.destinations.get(target) if found is not None else None
     return spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans"

@@ -19,7 +19,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, flag_column
 from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table
 
-#: The maximum number of rows that are buffered while a settlement is written, besides its compressed bytes.
+#: The maximum number of rows that are buffered while a settlement is written, in addition to its compressed bytes.
 _GROUP_ROWS = 50_000
 
 _TEXTS = [field.name for field in schemas.SETTLEMENT if pa.types.is_string(field.type)]
@@ -40,7 +40,7 @@ def first_settlement(runtime: Runtime, batch: Batch) -> str:
 
 
 def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
-    """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record the existing one.
+    """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record it.
 
     The tables have the columns of schema SETTLEMENT, with dictionary-coded texts.
     """
@@ -120,7 +120,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
         table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)
-        # a row that is named twice is yielded twice: a doubled delivery must show in the reconciliation
+        # a row that occurs twice is yielded twice: the reconciliation must reveal a duplicated delivery
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 
 

@@ -1,4 +1,4 @@
-"""Stage write_dead_letters, first half: settles a batch, that is gives each of its deliveries one final status."""
+"""Stage write_dead_letters, first half: settles a batch, that is, gives each of its deliveries one final status."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from eventbridge.runtime.claims import begin_settlement
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import columns, schemas
 
-#: Lane of an untried delivery: due at once, in the slow lane.
+#: The lane of every delivery that becomes pending.
 _SLOW = "slow"
 
-#: How long deliveries wait whose push could not even begin: an undefined connection would fail again at once.
+#: How long deliveries wait after an error of their push: an undefined connection would fail again immediately.
 _PAUSE = timedelta(seconds=30)
 
 _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
@@ -38,7 +38,7 @@ _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
 
 _DISABLED, _COPY_ON_HOLD = 0, 1  # indices in `Judge._hold_reasons`
 
-#: Columns of a delivery row that settle the delivery.
+#: The columns of a delivery row that `Judge.settle` needs.
 MATCHED_COLUMNS = ["delivery_id", "rule", "target", "failure", "published_at", "arrived_at", "not_before"]
 
 _SETTLEMENT = columns.with_codes(schemas.SETTLEMENT)
@@ -48,9 +48,9 @@ _Flags = npt.NDArray[np.bool_]
 def settle(runtime: Runtime, batch: Batch) -> Batch:
     """Freeze the statuses of a routed batch and return it in state `settling`; later calls change nothing.
 
-    Waits until no push of the batch is at work. It then raises every claim, so that no segment can be recorded while
-    the statuses are read. If two processes settle at once, the first to create the file wins; the statuses of the other
-    are discarded.
+    It waits until no push of the batch is at work. It then invalidates every claim, so that no segment can be recorded
+    while the statuses are read. If two processes settle at the same time, the first to create the file wins, and the
+    statuses of the other are discarded.
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
@@ -63,7 +63,7 @@ def settle(runtime: Runtime, batch: Batch) -> Batch:
 def settled_tables(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
     """Yield the settled deliveries of a batch from its segments, except the segments with keys in `without`.
 
-    One table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
+    There is one table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
     """
     files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
     judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))
@@ -106,9 +106,9 @@ class Judge:
     def settle(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
         """Settle rows of a delivery file; `table` has their MATCHED_COLUMNS.
 
-        A delivery without any outcome is unknown and due now, or soon if its push failed by an error: retrying is safe,
-        forgetting is not. None is due before it may be sent, nor while its target's window is closed. A delivery
-        without a payload becomes a dead letter or, where a target dead-letters nothing, waits.
+        A delivery without an outcome is unknown and due now, or soon if its push failed with an error: sending it again
+        is safe, forgetting it is not. No delivery is due before it may be sent, or while its target's window is closed.
+        A delivery without a payload becomes a dead letter or, if its target allows no dead letters, waits.
         """
         responses = self._responses.of(columns.ids_of(table["delivery_id"]))
         chunk_of, attempts = self._chunk_rows.of(file, rows)
@@ -162,7 +162,7 @@ class Judge:
     def _settle_shadows(
         self, status: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
-        """Return the statuses and reasons in which the rows `over` of shadows are settled."""
+        """Return the statuses and reasons, with the rows `over`, which are of shadows, settled as delivered."""
         reasons = columns.texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
         return np.where(over, _DELIVERED, status), _replaced(reason, over, reasons)
 
@@ -206,7 +206,7 @@ def _pause(chunk: Chunk) -> int:
 
 
 def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
-    """Return why rows of delivery files failed: row sets by reason, by path; other failed rows: transform_failed."""
+    """Return row sets by reason by path: rows that failed for another reason than `transform_failed`."""
     return {
         file.path: file.detail.failure_reasons
         for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")
@@ -221,7 +221,7 @@ def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
     order = np.argsort(pairs, kind="stable")
     found, starts = np.unique(pairs[order], return_index=True)
     names = ((rules[pair // len(targets)], targets[pair % len(targets)]) for pair in found.tolist())
-    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # without rows there is one part, and no name
+    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # without rows, there is one part but no name
 
 
 def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:

@@ -1,4 +1,4 @@
-"""The rows of a settlement that wait for a retry, as vectors, and in groups that become one pending row each."""
+"""Holds the rows of a settlement that wait for a retry, as vectors, and groups them into pending rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SECOND: Final = 1_000_000
 
 
 class PendingGroup(NamedTuple):
-    """The common values of the deliveries of one pending row; `reason` as it is shown."""
+    """The common values of the deliveries of one pending row; `reason` is the one that users see."""
 
     chunk_id: int
     rule: str
@@ -43,9 +43,9 @@ class PendingGroup(NamedTuple):
 class WaitingRows:
     """Rows of one settlement, with a vector for each column; texts are codes into `texts`.
 
-    `span` numbers the rows that must become one pending row; NO_CODE: they may share any. `shard`, `partition` and
-    `offset` are NO_CODE except for deliveries of ordered targets. The rows are added with `kept_reason` and
-    `hold_reason`. Times are microseconds since 1970.
+    Rows with the same `span` become one pending row; NO_CODE means that they need not. `shard`, `partition` and
+    `offset` are NO_CODE except for deliveries of ordered targets. Pending rows get `kept_reason` and `hold_reason`.
+    Times are in microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -69,14 +69,14 @@ class WaitingRows:
         self.shard, self.partition, self.offset, self.span = np.full((4, count), NO_CODE)
 
     def code(self, text: str) -> int:
-        """Return the code of a text."""
+        """Return the code of a text; a new text gets a new code."""
         found = self._codes.setdefault(text, len(self.texts))
         if found == len(self.texts):
             self.texts.append(text)
         return found
 
     def partition_code(self, partition: Partition) -> int:
-        """Return the code of a partition."""
+        """Return the code of a partition; a new partition gets a new code."""
         found = self._partition_codes.setdefault(partition, len(self.partitions))
         if found == len(self.partitions):
             self.partitions.append(partition)
@@ -135,7 +135,7 @@ class WaitingRows:
             )
 
     def _lane(self, lane: int, shard: int, span: int) -> str:
-        """Return a row's lane; ordered targets and spans have none, so a name distinguishes their rows."""
+        """Return a row's lane; for ordered targets and spans, a name that keeps their rows apart."""
         if shard != NO_CODE:
             return f"order.{shard}"
         return self.texts[lane] if span == NO_CODE else f"span.{span}"
@@ -160,7 +160,7 @@ class WaitingRows:
         Rows of one second share a pending row; the watcher combines many rows into few retry runs.
         """
         after_response = self.has(self.status, "retry_scheduled") & self.responded
-        # any other may be sent at once, or at or after a whole second
+        # any other may be sent immediately, or from a whole second on
         return np.where(after_response, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 
 
@@ -168,4 +168,6 @@ def _split(codes: Rows, values: Rows) -> Iterator[tuple[int, Rows]]:
     """Yield each code with the values that have it, in ascending order of codes."""
     order = np.argsort(codes, kind="stable")
     found, starts = np.unique(codes[order], return_index=True)
-    yield from zip(found.tolist(), np.split(values[order], starts[1:]), strict=False)  # without rows there is one part
+    yield from zip(
+        found.tolist(), np.split(values[order], starts[1:]), strict=False
+    )  # without rows, there is one part but no code
