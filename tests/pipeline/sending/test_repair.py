@@ -160,7 +160,7 @@ def test_a_difference_that_no_file_explains_is_reported(sending: Sending) -> Non
     (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     write_table(runtime.store, str(settlement.path), read_table(runtime.store, str(settlement.path)).slice(0, 11))
 
-    with pytest.raises(ReconciliationError, match=r"because it is not reconciled.*copy of the store"):
+    with pytest.raises(ReconciliationError, match=r"it is not reconciled.*copy of the store"):
         repair(sending, batch)
 
 
