@@ -1,4 +1,4 @@
-"""The benchmarks that start brokers, Airflow or several processes, or make an archive first, at a small size."""
+"""The benchmarks that start brokers, Airflow or several processes, or prepare much, at a small size."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ _SMALL = {
     "bench_streaming": (
         ["--rates", "20", "--targets", "http", "--modes", "streaming", "batch", "--seconds", "2", "--slow", "1"],
         ["streaming", "batch", "idle", "goal: streaming, http, 20/s: p99 ms at most 50", "differences of the audit"],
+    ),
+    "bench_looking": (["--rounds", "1", "--events", "2"], ["rules check", "status", "dead-letters list", "audit"]),
+    "bench_many_rules": (
+        ["--rules", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
+        ["http", "file", "10 of them", "in turns", "nothing pending, no target degraded: met"],
     ),
     "bench_why": (
         ["--days", "2", "--events", "40", "--batches", "4", "--rounds", "1"],

@@ -13,11 +13,6 @@ from small_benchmarks import prints_its_table
 _SMALL = {
     "bench_push": (["--deliveries", "300", "--times", "1"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
     "bench_api": (["--events", "400"], ["publish to the API", "400", "body given back", "20,000"]),
-    "bench_looking": (["--rounds", "1", "--events", "2"], ["rules check", "status", "dead-letters list", "audit"]),
-    "bench_many_rules": (
-        ["--rules", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
-        ["http", "file", "10 of them", "in turns", "nothing pending, no target degraded: met"],
-    ),
     "bench_batch": (
         ["--events", "400", "--fanned", "20"],
         ["400 events of 1,024 bytes, 200 deliveries", "400 deliveries: 20 targets each", "commit", "peak of a stage"],
