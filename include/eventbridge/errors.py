@@ -1,13 +1,13 @@
 """The errors of the product, in one tree; all other modules raise them.
 
 EventBridgeError
-├── UserError                 wrong input from a person: shown without traceback, exit code 2
+├── UserError                 wrong input from a user: shown without traceback, exit code 2
 │   ├── SettingsError         an EVENTBRIDGE_* setting
 │   ├── PackageMissing        a package that an extra of this one installs
 │   ├── RuleFileError         rule files; holds all of their RuleErrors
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
-│   ├── EventError            not one strict JSON object, or no CloudEvent
+│   ├── EventError            not one strict JSON object, or not a CloudEvent
 │   ├── TypeUnusable          a type of target or source that no package provides, or whose package cannot be used
 │   ├── ConnectionUnusable    a connection that is named but not defined, or cannot be read
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
@@ -47,7 +47,7 @@ class EventBridgeError(Exception):
 
 
 class UserError(EventBridgeError):
-    """Input from a person cannot be used as it is."""
+    """Input from a user cannot be used as it is."""
 
     exit_code = 2
 

@@ -25,7 +25,7 @@ def is_shared(folder: Path) -> bool:
 
 
 def make_private_folder(folder: Path) -> list[Path]:
-    """Create a folder and its missing parents, with mode 0700 or as the parent is shared; return the created folders.
+    """Create a folder and its missing parents, with mode 0700, or 2770 in a shared one; return the created folders.
 
     The outermost comes first. Raises OSError.
     """
@@ -36,7 +36,7 @@ def make_private_folder(folder: Path) -> list[Path]:
         if is_shared(each.parent):
             each.chmod(0o2770)  # mkdir masks the mode with the umask
     if not missing:
-        folder.mkdir(mode=0o700, exist_ok=True)  # raises if something else than a folder exists
+        folder.mkdir(mode=0o700, exist_ok=True)  # raises if something other than a folder exists
     return missing
 
 
@@ -58,9 +58,9 @@ def share_like_folder(descriptor: int, folder: Path) -> None:
 
 
 def close_to_others(path: Path) -> None:
-    """Remove the rights of others from a file or folder that an earlier version or a person created, if it exists.
+    """Remove others' permissions from a file or folder that an earlier version or a user created, if it exists.
 
-    The rights of the group stay if the folder is shared. Only the owner can do it; for other users nothing changes.
+    The group keeps its permissions if the folder is shared. Only the owner can do it; for other users nothing changes.
     """
     try:
         mode = path.stat().st_mode

@@ -2,8 +2,8 @@
 and gives child processes an environment without secrets.
 
 Loops whose length a caller chooses call `check_cancelled` at each step; a step whose own cost a caller chooses runs in
-a child process (`bounded_call`, `store.sql_sandbox`), and the wait for it calls `check_cancelled`. It does nothing for
-work without a limit.
+a child process (`bounded_call`, `store.sql_sandbox`), and the wait for it calls `check_cancelled`. `check_cancelled`
+does nothing for work without a limit.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class RunBreaker:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether `capacity` is unlimited at any time."""
+        """Whether `capacity` is unlimited until a failure is recorded."""
         return not (self._asked or self.probing or self.tripped)
 
     def capacity(self, now: datetime) -> int | None:

@@ -27,7 +27,7 @@ def rare_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """In the block, collect reference cycles only on a call of `gc.collect`, and never among objects older than it."""
+    """In the block, collect reference cycles only on `gc.collect()`, and never among objects created before it."""
     was_on = gc.isenabled()
     gc.collect()
     gc.freeze()

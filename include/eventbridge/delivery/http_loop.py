@@ -90,7 +90,7 @@ class HttpLoop:
             run.fail(self._error)
 
     def notify(self, runs: Iterable[TargetRun]) -> None:
-        """Wake runs that wait for news, because more work has arrived."""
+        """Wake waiting runs, because more work has arrived for them."""
         self._notified.extend(runs)
 
     def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
@@ -129,7 +129,7 @@ class HttpLoop:
             engine.wake()
 
     def drop(self, runs: Iterable[TargetRun]) -> None:
-        """Remove these runs and cancel their requests in flight; any thread may call it."""
+        """Remove runs and cancel their requests in flight; any thread may call it."""
         with self._running_lock:
             for run in runs:
                 task = self._task_of.get(run)

@@ -1,4 +1,4 @@
-"""The deliveries of a chunk that have no final outcome, read from its delivery files, and the report of a target's run.
+"""Reads the deliveries of a chunk that have no final outcome from its files, and holds the report of a target's run.
 
 Each delivery file is read once, however many pieces refer to it.
 """
@@ -61,7 +61,7 @@ ITEM_COLUMNS = [
 class ItemValues:
     """The columns `ITEM_COLUMNS` of adjacent rows as Python values, converted when first needed.
 
-    The pieces of one file share them: converting the columns of two rows takes as long as of a hundred rows.
+    The pieces of one file share them: converting the columns of two rows takes as long as those of a hundred rows.
     """
 
     def __init__(self, table: pa.Table) -> None:

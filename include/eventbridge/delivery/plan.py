@@ -53,7 +53,7 @@ class ChunkRuns:
     live: Mapping[tuple[str, str], LiveQueue] | None = None
 
     def of(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
-        """Return the runs, not started, for the deliveries of the chunk that are not `done`."""
+        """Return the runs, not yet started, for the deliveries of the chunk that are not `done`."""
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
             by_target[each.piece.rule, each.piece.target].append(each)

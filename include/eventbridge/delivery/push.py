@@ -44,7 +44,7 @@ _JOIN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class PushReport:
-    """The result of one push of one chunk; all zero if there was nothing to do (stale, past the deadline, settled)."""
+    """The result of one push of one chunk; all numbers are 0 if there was nothing to do."""
 
     claimed: bool = False
     delivered: int = 0
@@ -217,8 +217,8 @@ def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[Targe
     """Let a run of new deliveries wait only while no other target of the batch has to wait for it.
 
     That is so while another target of this push is at work, or if the batch has no other target. Another push does not
-    count: it may be waiting as well, and the batch would wait for both. In other batches than normal ones, each run may
-    wait for as long as its budget lasts.
+    count: it may be waiting as well, and the batch would wait for both. In a batch of another kind than normal, each
+    run may wait for as long as its budget lasts.
     """
     if batch.kind != "normal":
         return

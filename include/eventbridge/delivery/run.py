@@ -213,11 +213,11 @@ class TargetRun:
         return self.progress.sleep(min(seconds, SLEEP_SECONDS))
 
     def run(self) -> None:
-        """Deliver, in this thread."""
+        """Deliver in this thread."""
         run_to_completion(self.steps(None))
 
     def steps(self, slot: TransferSlot | None) -> Steps[None]:
-        """Deliver, with a transfer slot or in a separate thread; errors are reported, never raised."""
+        """Deliver with a transfer slot, or in a separate thread; errors are reported, never raised."""
         self.report.late = 2 * (self.until - self.clock()) < self._budget
         self.on_begin(self)
         with ExitStack() as last:  # libcurl closes once the last host name is resolved, which a name server may delay
@@ -420,7 +420,7 @@ class JitterSample(NamedTuple):
 class RetryJitter:
     """Samples the jitter for the responses of one run.
 
-    Each item of a batch request has its own response with the times of their request. Without a common sample, a
+    Each item of a batch request has its own response, with the times of the shared request. Without a common sample, a
     rejected batch request of 100 would be retried as 100 requests, to a target that is already in trouble.
     """
 

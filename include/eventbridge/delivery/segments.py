@@ -38,7 +38,7 @@ from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
-#: Prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
+#: The prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
 _OF_STREAMING_TASK = "streaming-"
 
 #: The maximum number of rows in a row group. Segments are read as a whole, and one row group costs half as much as
@@ -71,7 +71,7 @@ def is_of_streaming_task(file: BatchFile) -> bool:
 def write_open_segment(
     runtime: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make outcome rows of an open batch durable, and record them with its offsets; return False if the batch is lost.
+    """Make outcome rows of an open batch durable, and record them with its offsets; return False if it was taken over.
 
     Without rows, only the offsets are recorded. `cpu` is the CPU time that the rows took, in microseconds.
     """

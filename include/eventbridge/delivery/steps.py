@@ -63,7 +63,7 @@ OWN_THREAD = OwnThread()
 
 Wait = Sleep | BlockingCall | SharedFlush | OwnThread | None
 Result = TypeVar("Result")
-#: Yields what it waits for, and returns a result; it yields None to wait until the transfer slot has news.
+#: A generator that yields what it waits for, and returns a result; None waits for news of the transfer slot.
 Steps = Generator[Wait, None, Result]
 
 

@@ -59,7 +59,7 @@ class Threads:
         self.add_all([job])
 
     def add_all(self, jobs: Iterable[Job]) -> None:
-        """Add jobs; any thread may call it. Adding thousands one by one would start a thread for nearly each."""
+        """Add jobs; any thread may call it. Adding thousands one by one would start a thread for nearly every job."""
         with self._lock:
             self._waiting.extend(jobs)
         self._start(len(self._waiting))

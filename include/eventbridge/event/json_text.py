@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from eventbridge.event.json_document import EXACT, JsonValue, Number, write_document, write_pieces
 
-#: A number is written without an exponent if its first digit is at most this many places left of the decimal point ...
+#: The maximum number of digits before the decimal point of a number that is written without an exponent.
 _MAX_WHOLE_DIGITS: Final = 21
-#: ... and at most this many zeros are between the point and its first digit.
+#: The maximum number of zeros between the point and the first digit of a number that is written without an exponent.
 _MAX_LEADING_ZEROS: Final = 6
 
 

@@ -62,7 +62,7 @@ class ApiToken:
 
 @dataclass(frozen=True)
 class KeptResponse:
-    """A response stored by the caller's token and key; `call_hash` is the hash of the call, including its content.
+    """A response stored under the caller's token and key; `call_hash` is the hash of the call, including its content.
 
     `status` is the HTTP status, `body` is JSON text, `made_at` is aware.
     """

@@ -20,7 +20,7 @@ TARGET_PAUSED = "target paused"
 
 PendingState = Literal["scheduled", "on_hold", "closed"]
 
-#: The chunk id of deliveries without a chunk: part of a pending row's name, which a database compares, so never null.
+#: The chunk id of deliveries without a chunk: never null, because it identifies a row and databases compare it.
 NO_CHUNK = -1
 
 
@@ -28,10 +28,10 @@ NO_CHUNK = -1
 class PendingDeliveries:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
-    It is identified by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and
+    The row is identified by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and
     hold_reason with which it was added, the columns due_bucket and hold_bucket): adding the same identity again with
-    the same files has no effect. In the state `scheduled` it may be taken at or after `due_at`; `on_hold`, it waits
-    until it is released; `closed`, a committed batch took it.
+    the same files has no effect. A `scheduled` row may be taken at or after `due_at`, one `on_hold` waits until it is
+    released, and a `closed` one was taken by a committed batch.
     """
 
     batch_id: str
@@ -109,8 +109,8 @@ class WaitingTarget:
 class DeferredMatch:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
 
-    It is identified by (batch_id, rule, reason). In the state `scheduled` it may be taken at or after `due_at`;
-    `on_hold`, it has waited to be released since `due_at`; `closed`, a committed batch took it. `made_at` is when its
+    It is identified by (batch_id, rule, reason). A `scheduled` one may be taken at or after `due_at`, one `on_hold` has
+    waited to be released since `due_at`, and a `closed` one was taken by a committed batch. `made_at` is when its
     oldest event was first deferred. `order_spans` holds the positions of its events if its rule had an ordered target
     when it was made; else it is empty.
     """

@@ -130,14 +130,14 @@ class OperatorOverrides:
 class TargetStatus:
     """The status of a target, and when its state began.
 
-    `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are sent;
-    `half-open`: its last probes were good; `disabled`: it responded that it is gone, or failed for too long: its
-    deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of
-    the period after a recovery in which its rate rises. `good` counts good probes. A target is `slow` if its responses
-    are slow, or if a request had none in time: its deliveries are then sent apart from the others, in the slow lane,
-    and `good` counts its quick chunks. `failing_since` is the time of its first failed attempt since the last
-    successful one. In any state, `paused_until` is the end of a pause that the target asked for (429); nothing is sent
-    before this time.
+    If it is `degraded`, its breaker is open, or it was too slow: nothing is sent before `until`, and then probes are
+    sent. If it is `half-open`, its last probes were good. If it is `disabled`, it responded that it is gone, or failed
+    for too long: its deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok
+    target is the end of the period after a recovery in which its rate rises. `good` counts good probes. A target is
+    `slow` if its responses are slow, or if a request had none in time: its deliveries are then sent apart from the
+    others, in the slow lane, and `good` counts its quick chunks. `failing_since` is the time of its first failed
+    attempt since the last successful one. In any state, `paused_until` is the end of a pause that the target asked for
+    (429); nothing is sent before this time.
     """
 
     rule: str

@@ -14,7 +14,7 @@ from eventbridge.model.partition import ConsumerOffset, Partition
 class LeftAt(NamedTuple):
     """The offset (excluded) of a partition up to which a runner delivered for a rule.
 
-    It refers to the log with `bus_identity`; for a bus without an identity, this is the text of the last message taken.
+    It refers to the log with `bus_identity`, which for a bus without an identity is the text of the last message taken.
     """
 
     partition: Partition

@@ -24,8 +24,9 @@ StopCause = Literal["disk", "quota"]
 
 
 #: The records of a batch that are kept, from all to none: each step lacks the records that the step before it names.
-#: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`.
-#: `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the files.
+#: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`: the
+#: dead letters. `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the
+#: files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 
@@ -115,7 +116,7 @@ class IngestionStop:
 class InboxFile:
     """One file of the store with messages `start` (included) to `end` (excluded) of a topic, which a queue handed out.
 
-    Unless it is `acknowledged`, the queue may hand the messages out again; `again` counts those that it did.
+    Unless it is `acknowledged`, the queue may hand the messages out again; `again` counts those that it has.
     """
 
     bus: str

@@ -196,7 +196,7 @@ class BeforeStart:
 
 @dataclass(frozen=True)
 class Why:
-    """The history of an event: of every message with its id.
+    """The history of an event: that of every message with its id.
 
     `not_landed` are messages on their bus that no batch has landed yet. `before_start` are messages on their bus that
     are never taken; they are searched only if nothing else has the id. `notes` describe the limits of the search,

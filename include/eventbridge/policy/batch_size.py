@@ -156,10 +156,11 @@ class FanOut:
 
 
 def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int, max_deliveries: int) -> int | None:
-    """Return how many events a batch may take so that all its deliveries are handed out, given the fan-out of others.
+    """Return how many events a batch may take so that all its deliveries are handed out, given that of other batches.
 
-    The result is at least 1, or None for any number if no batch is known or no event matched. `room` is how many chunks
-    each pool has room for; chunks for other pools count only towards `max_chunks`, the limit of all pools together.
+    The result is at least 1, or None for any number if no batch is known or no event matched. `room` has the number of
+    chunks for which each pool has room; chunks for other pools count only towards `max_chunks`, the limit of all pools
+    together.
     """
     shares = [(max_chunks, sum(fan_out.chunks.values())), (max_deliveries, fan_out.deliveries)]
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]
@@ -171,8 +172,7 @@ def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) ->
     """Return waiting work in the order in which to serve it: each backlog is served once per round.
 
     Work that was never served comes first, and the most recently served work comes last; `served` has the ids of the
-    batches that served it, which sort by time. Of two that were served together, the one that has waited longer comes
-    first.
+    batches that served it, which sort by time. If two were served together, the one that has waited longer comes first.
     """
     return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 

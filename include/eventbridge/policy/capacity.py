@@ -70,7 +70,7 @@ class Watermarks(NamedTuple):
 
 
 class FreeSpace(NamedTuple):
-    """Free bytes of a file system, None if unknown, and its watermarks."""
+    """The free bytes of a disk or a quota, None if unknown, and its watermarks."""
 
     cause: StopCause
     free: int | None

@@ -97,10 +97,10 @@ def cut_chunks(
     chunks; small targets share chunks. `statuses` holds the state of targets (`rule_state.TargetState`) by (rule,
     target); a target that is absent is ok. The following are not handed out. Deliveries of a disabled target,
     deliveries paused by operators and deliveries in a pool of 0 slots are on hold. Deliveries that must not be sent yet
-    are due once they may be. Deliveries of a target whose breaker is not closed, in excess of twice a pool's free
-    slots, or in excess of `max_handed_out` once every pool has had its turn are due immediately. An order shard is
-    never split over chunks that are handed out: from the first row that must not be sent yet or does not fit into one
-    chunk, its rows are not handed out. An ordered target has no breaker: its retries wait by key.
+    are due once they may be. The others are due immediately: deliveries of a target whose breaker is not closed, and
+    those in excess of twice a pool's free slots, or of `max_handed_out` once every pool has had its turn. An order
+    shard is never split over chunks that are handed out: from the first row that must not be sent yet or does not fit
+    into one chunk, its rows are not handed out. An ordered target has no breaker: its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)

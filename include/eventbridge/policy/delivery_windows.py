@@ -1,8 +1,8 @@
 """Decides when a delivery may be sent: inside its target's window, and before its deadline. Pure.
 
-A moment is inside a window if the wall clock of its zone shows an hour of the window, on one of its weekdays and not on
-a blackout date. When clocks are set back, an hour occurs twice; when they are set forward, a window within the skipped
-hour does not open that day.
+A time is inside a window if the wall clock of the window's time zone shows one of its hours, on one of its weekdays and
+not on a blackout date. When clocks are set back, an hour occurs twice; when they are set forward, a window within the
+skipped hour does not open that day.
 
 The time of `deliver_within` counts from when the bus accepted the event, including time on hold, paused or outside the
 window. A redrive or replay publishes its events again, so their time counts from its batch.

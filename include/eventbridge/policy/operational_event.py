@@ -56,7 +56,7 @@ _UNWELL: tuple[TargetState, ...] = ("degraded", "half-open")
 
 @dataclass(frozen=True)
 class OperationalEvent:
-    """One event; `subject` is `<rule>/<target>`, a rule, or a bus."""
+    """One operational event; `subject` is `<rule>/<target>`, a rule, a bus, or what the event's function says."""
 
     event_id: str
     type: OperationType
@@ -222,7 +222,7 @@ def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEven
 
 
 def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
-    """Return the event for a new type, or for a field of a type that is lost or has a new type.
+    """Return the event for a new event type, or for a field that is lost or has a new JSON type.
 
     `rules` are the rules that use the type or field; the event names the first ones. The subject of the event is the
     type.

@@ -137,7 +137,7 @@ class DeliveriesByKey(Generic[Each]):
             del self._waiting[key]
 
     def put_back(self, key: str, each: Each) -> None:
-        """Replace a key's next delivery by its state after an attempt: it stays the first of its key."""
+        """Replace a key's next delivery with its state after an attempt: it stays the first of its key."""
         self._waiting[key][0] = each
 
     def close(self, key: str) -> list[Each]:
@@ -161,7 +161,7 @@ def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -
 
 
 def on_hold_at(delivery_id: str) -> str:
-    """Return the hold reason of a row whose delivery may not be dead-lettered; it names the delivery for operators."""
+    """Return the hold reason of a row whose delivery must not be dead-lettered; it names the delivery for operators."""
     return _ON_HOLD_AT + delivery_id
 
 

@@ -38,7 +38,7 @@ class Lease:
 def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
     """Return how many deliveries per second a target may get now.
 
-    This is its rate or, while its rate rises after a recovery (until `ramp_until`), the lower of both; None means any
+    This is its rate or, until `ramp_until`, the rate that rises after a recovery if that is lower; None means any
     number.
     """
     if ramp_until is None or now >= ramp_until:

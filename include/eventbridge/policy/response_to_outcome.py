@@ -121,7 +121,7 @@ def too_early(not_before: datetime | None, window: DeliverBetween | None, now: d
 
 
 def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, now: datetime) -> DeadLettered | None:
-    """Return the dead-lettering of a delivery that is too old at `now`, less its time on hold; None if it is not."""
+    """Return the dead-lettering of a delivery that is too old at `now`, excluding time on hold; None if it is not."""
     age_seconds = (now - arrived_at).total_seconds() - on_hold_seconds
     if age_seconds < policy.maximum_event_age_seconds:
         return None

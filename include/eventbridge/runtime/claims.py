@@ -47,7 +47,7 @@ _own: set[_Key] = set()  # claims of the pushes of this process
 def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
     """Claim a chunk for a push of this process, once no other push is at work on it.
 
-    Call `keeping` afterwards. Returns None if there is nothing to push: the batch is not routed, or no longer, the
+    Call `keeping` afterwards. Returns None if there is nothing to push: the batch is not, or no longer, routed, the
     chunk is completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
     """
     others = OtherClaims(runtime, batch.batch_id)
@@ -110,7 +110,7 @@ class OtherClaims:
 
     def __init__(self, runtime: Runtime, batch_id: str) -> None:
         self._runtime, self._batch_id = runtime, batch_id
-        self._seen: dict[LiveClaim, float] = {}  # since when a claim is unchanged, by this process's clock
+        self._seen: dict[LiveClaim, float] = {}  # when a claim was first seen unchanged, by this process's clock
 
     def live(self) -> list[LiveClaim]:
         """Return the claims of pushes that are, or may be, at work."""

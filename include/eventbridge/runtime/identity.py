@@ -1,7 +1,7 @@
 """Guards against a lost ledger or bus: an empty or restored one must never be taken for a first start.
 
-A committed offset counts only on the log that it was committed on. A log is recognised by its identity or, if its bus
-has none, by the last message taken from it.
+A committed offset is valid only for the log on which it was committed. A log is recognised by its identity or, if its
+bus has none, by the last message taken from it.
 """
 
 from __future__ import annotations

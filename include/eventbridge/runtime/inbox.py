@@ -41,7 +41,7 @@ _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
 _BLOCK_ROWS: Final = 2_000
 
-#: Beyond any offset.
+#: An offset beyond all others.
 _NO_END: Final = (1 << 63) - 1
 
 #: The maximum time for which one `take_in` takes messages over; the next batch continues.
@@ -54,7 +54,7 @@ _AHEAD_EVENTS: Final = 20_000
 
 
 class Inbox:
-    """A log source with one partition (0) for each topic: messages at offsets in the order in which they came.
+    """A log source with one partition (0) for each topic: messages at offsets in the order in which they arrived.
 
     `take_in` fills it. The end of a partition in `ends` includes an estimate of the messages still in the queue. For
     offsets by time, a message has the time at which its file was recorded.

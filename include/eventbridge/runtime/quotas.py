@@ -115,7 +115,8 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
     """Return whether to measure the whole store.
 
-    That is if it has a quota and was never measured, or last measured a day ago, or if the quota has stopped ingestion.
+    A store with a quota is measured if that was never done, or was done a day ago, or if the quota has stopped
+    ingestion.
     """
     if runtime.settings.store_max_size is None:
         return False
