@@ -1,4 +1,4 @@
-"""Lists batches by page, and describes one: its ranges, the time of its stages, its chunks, its reconciliation."""
+"""Lists batches page by page, and describes one: its ranges, chunks, the time of its stages, its reconciliation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BatchPage:
 
 @dataclass(frozen=True)
 class StageTime:
-    """How long a part of a batch took: `prepare` until it was routed, `push` to its last push's end, `settle`."""
+    """How long a stage of a batch took: `prepare` to routed, `push` to the last push's end, `settle` to committed."""
 
     stage: str
     began_at: datetime
@@ -35,7 +35,7 @@ class StageTime:
 
 @dataclass(frozen=True)
 class BatchAccount:
-    """One batch; `stages` and `reconciliation`, recomputed from the store, once it is committed."""
+    """One batch. Before it is committed, `stages` is empty, and `reconciliation`, which the store yields, is None."""
 
     batch: Batch
     ranges: tuple[Range, ...]

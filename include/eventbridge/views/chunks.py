@@ -1,6 +1,6 @@
 """The chunks of batches: the status of the newest and of the failed chunks, and one chunk page by page.
 
-The page of a chunk has its pieces, and the responses to their attempts.
+A page of a chunk has some of its pieces, and attempts at their deliveries.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Maximum attempts of a page; failed attempts come first.
+#: The maximum number of attempts on a page; failed attempts come first.
 MAX_ATTEMPTS = 200
 
-#: Maximum pieces of a page, and delivery files that hold them.
+#: The maximum number of pieces on a page, and of delivery files that hold them.
 MAX_PIECES, MAX_FILES = 200, 20
 
-#: Maximum segments that a page reads.
+#: The maximum number of segments that a page reads.
 MAX_SEGMENTS = 20
 
-#: Maximum deliveries of its pieces, and outcomes of its segments; the first piece or segment is read in any case.
+#: The maximum number of deliveries of a page's pieces, and of outcomes in its segments; the first piece and the first
+#: segment are read in any case.
 MAX_ROWS = 40_000
 _COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class",
     "reason",
 ]  # fmt: skip
 
-#: How many batches are searched for failures.
+#: The maximum number of batches, the newest ones, that are searched for failures.
 _BATCHES_SEARCHED = 500
 
 
@@ -59,10 +60,10 @@ class ChunkAttempt:
 
 @dataclass(frozen=True)
 class ChunkAccount:
-    """A page of a chunk: some of its pieces, and some of the attempts of these.
+    """A page of a chunk: some of its pieces, and some of the attempts at their deliveries.
 
-    `first` is how many pieces the previous pages have shown. `continues` is whether it has further attempts of the
-    pieces of the previous page. `cursor` is None if this is the last page.
+    `first` is how many pieces the previous pages have shown. If `continues`, this page has further attempts at the
+    deliveries of the previous page's pieces. `cursor` is None if this is the last page.
     """
 
     batch: Batch
@@ -97,7 +98,7 @@ class _Deliveries:
         return dict(zip(found["delivery_id"].to_pylist(), found["event_id"].to_pylist(), strict=True))
 
     def attempts(self, rows: pa.Table) -> pa.Table:
-        """Return the attempts of these deliveries, and those that may belong to an unreadable one."""
+        """Return the attempts at these deliveries, and those that may belong to a delivery that cannot be read."""
         fits = pc.is_in(rows["delivery_id"], value_set=self.rows["delivery_id"])
         for rule, target in self.lost:
             fits = pc.or_(fits, pc.and_(pc.equal(rows["rule"], rule), pc.equal(rows["target"], target)))
@@ -105,7 +106,7 @@ class _Deliveries:
 
 
 class _Segments:
-    """Reads the attempts of a page's pieces, segment by segment and each once, as far as a page reads."""
+    """Reads the attempts at the deliveries of a page's pieces, each segment once, up to the limits of a page."""
 
     def __init__(self, runtime: Runtime, files: Sequence[BatchFile], deliveries: _Deliveries, *, whole: bool) -> None:
         self._runtime = runtime
@@ -137,7 +138,7 @@ class _Segments:
         return pa.concat_tables(shown), None
 
     def _rows(self, number: int) -> pa.Table | None:
-        """Return the attempts of the pieces in a segment, None if the page has read enough."""
+        """Return the attempts of the pieces in a segment, None if the page has reached its limits."""
         if number not in self._read:
             file = self._files[number]
             known = sum(self._files[each].rows for each in self._read)
@@ -158,7 +159,7 @@ class _Segments:
 
 
 def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
-    """Return the page after a cursor of a chunk of the batch whose id begins with `batch`.
+    """Return a page of a chunk, after a cursor; the id of the chunk's batch begins with `batch`.
 
     Raises NotFoundError for an unknown batch or chunk, UserError for an invalid cursor.
     """
@@ -203,7 +204,7 @@ def _cursor(first: int, position: _Position) -> str:
 def _may_have_outcomes(file: BatchFile, names: set[str]) -> bool:
     """Return whether a segment may have outcomes of some of these `rule/target` names.
 
-    Segments of a streaming task record their names; others may have any.
+    Segments of a streaming task record their names; other segments may have any.
     """
     return not isinstance(file.detail, Spent) or not names.isdisjoint(file.detail.outcomes)
 
@@ -273,7 +274,7 @@ def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
 
 
 def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
-    """Return the newest chunks, at most `limit`, that ended in ERROR or TIMEOUT or have failed deliveries.
+    """Return the newest chunks, at most `limit`, in the state `error` or `timeout` or with failed deliveries.
 
     If `payloads` is False, the failures have no text that may quote an event.
     """

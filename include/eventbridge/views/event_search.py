@@ -1,4 +1,4 @@
-"""Searches the archive for events by type, source and subject, some files at a time."""
+"""Searches the archive for events by type, source and subject, a few files at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbridge.runtime.visibility import visibility_of
 from eventbridge.store.columns import flags_of
 from eventbridge.store.parquet import parts_of, read_rows, read_table
 
-#: The maximum number of archive files that a page reads; it stops earlier once they have this many events.
+#: The maximum number of archive files that a page reads, and the number of events after which it reads no more files.
 PAGE_FILES, PAGE_EVENTS = 50, 100_000
 
 _COLUMNS = ["topic", "broker", "partition_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]
@@ -39,7 +39,7 @@ _SUBJECT = msgspec.json.Decoder(_WithSubject)
 
 @dataclass(frozen=True)
 class EventQuery:
-    """The valid events to find: all given conditions hold, and they were landed from `since` to before `until`."""
+    """The valid events to find: all given conditions hold; their batches are planned from `since` to before `until`."""
 
     bus: str | None = None
     type: str | None = None
@@ -80,10 +80,9 @@ class EventPage:
 def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
     """Return at most `limit` events after a cursor, those of the newest batch first.
 
-    At most PAGE_FILES files are read, and none once PAGE_EVENTS events are: a page with a cursor may be short or
-    empty.
-    Raises NotFoundError for an unknown bus, UserError for an invalid cursor, and if a caller who is limited to owners
-    names no bus.
+    At most PAGE_FILES files are read, and no more after PAGE_EVENTS events, so a page with a cursor may be short or
+    empty. Raises NotFoundError for an unknown bus, UserError for an invalid cursor, and if a caller who is limited to
+    owners names no bus.
     """
     _require_visible_bus(runtime, query.bus)
     cursor = read_cursor(after) if after else None
@@ -91,13 +90,13 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
     unreadable: list[str] = []
     last = cursor
     seen = 0
-    # A replay copies the events that it takes into a file of its own, with its own time: these are no new events.
+    # A replay copies the events that it takes into a separate file, with its own time; they are not new events.
     archive = files_from(runtime, "buffer", "archive", cursor, bus=query.bus, batch_kind="normal")
     for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
             return EventPage(tuple(found), write_cursor(cursor_at(file)), tuple(unreadable))
         if query.since is not None and file.planned_at < query.since:
-            break  # the files after it are older still
+            break  # all further files are older
         if query.until is not None and file.planned_at >= query.until:
             continue
         try:
@@ -126,10 +125,10 @@ def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
 def _fitting(
     runtime: Runtime, query: EventQuery, path: str, *, after: int, most: int
 ) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
-    """Return the number of events in a file, and its first `most` fitting ones behind a row, each with its row.
+    """Return the number of events in a file, and the first `most` matching ones after a row, each with its row.
 
-    Only the columns that the filter needs are read of all events; bodies, which have the subject, only of events that
-    meet the rest of it.
+    Only the columns that the filter needs are read for all events; bodies, which contain the subject, only for events
+    that meet all other conditions.
     """
     wanted = {name: value for name in ("type", "source") if (value := getattr(query, name)) is not None}
     table = read_table(runtime.store, path, ["status", *wanted])
@@ -146,7 +145,7 @@ def _fitting(
 
 
 def _with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
-    """Yield those of some rows whose event has a subject."""
+    """Yield those of the given rows whose event has the given subject."""
     for numbers, table in parts_of(runtime.store, path, ["body"], rows):
         # only these are parsed: a body with the subject contains its text, or an escape
         text = pc.match_substring(table["body"], f'"{subject}"')
@@ -159,5 +158,8 @@ def _with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subj
 def _subject(body: bytes) -> object:
     try:
         return _SUBJECT.decode(body).subject
-    except (msgspec.MsgspecError, UnicodeDecodeError):  # it takes no half of a surrogate pair; events may have one
+    except (
+        msgspec.MsgspecError,
+        UnicodeDecodeError,
+    ):  # msgspec rejects half of a surrogate pair, which an event may have
         return parse_document(body).get("subject")

@@ -236,7 +236,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "targets",
         "gauge",
-        "Targets that are not ok: paused by their response 429, or by the state of their breakers.",
+        "Targets that are not ok, by state: paused by a response 429, or the state of the breaker.",
         ("state",),
         [Sample((state,), states[state]) for state in _TARGET_STATES],
     )

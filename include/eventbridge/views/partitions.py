@@ -1,4 +1,4 @@
-"""A runner's position in each partition of its bus, and how fast the partition is published to and settled."""
+"""A runner's position in each partition of its bus, and how fast its events are published and settled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.identity import offset_gaps, start_offset
 from eventbridge.runtime.runtime import Runtime
 
-#: Batches that are read: those that a runner commits in the period, if each takes five seconds.
+#: The maximum number of batches that are read: as many as a runner commits within WINDOW, if each takes five seconds.
 _MAX_BATCHES = 60
 
 
@@ -22,9 +22,9 @@ _MAX_BATCHES = 60
 class PartitionStatus:
     """One partition for one runner; numbers are events.
 
-    lag = end - committed, in flight = pulled - committed, available = end - pulled,
-    where pulled is the end of the ranges of uncommitted batches. They are None if `gap` is set, which is why the
-    offsets are not valid on this log: they were committed on another log, so the difference has no meaning.
+    lag = end - committed, in flight = pulled - committed, available = end - pulled, where pulled is the end of the
+    ranges of uncommitted batches. All three are None if `gap` is set. It says why the offsets cannot be compared with
+    the log: they were committed on another log, or the bus does not respond.
     """
 
     runner: str
@@ -52,7 +52,7 @@ class PartitionStatus:
 
 
 def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
-    """Return the status of each partition of a runner's bus; None before the runner's group was registered."""
+    """Return the status of each partition of a runner's bus; None if the runner's group is not registered yet."""
     rows = runtime.ledger.offsets.find(runner)
     if not rows:
         return None
@@ -80,7 +80,7 @@ def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) 
 
 
 def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
-    """Return how many events of a bus the first run of a new runner would take, by `start_at`.
+    """Return how many events of a bus the first run of a new runner would take, given its `start_at`.
 
     None if the bus cannot be reached, or is a queue source, which does not report how many messages it holds.
     """
@@ -104,7 +104,7 @@ class PartitionFlow:
 def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
     """Yield the flow of each partition that rules still name and whose offsets are valid on its log.
 
-    Reads buses and ledger.
+    Reads the buses and the ledger.
     """
     by_runner: dict[tuple[str, str], list[PartitionStatus]] = defaultdict(list)
     for each in partitions:

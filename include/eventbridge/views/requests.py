@@ -1,4 +1,4 @@
-"""The requests and responses of a target: the past or next request of a delivery, and the last responses."""
+"""The requests and responses of a target: the stored request of a delivery, and the last responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Maximum segments of the newest pushes that are read, and maximum responses that are returned.
+#: The maximum number of the newest pushes' segments that are read, and of responses that are returned.
 MAX_FILES = 12
 MAX_RESPONSES = 20
 _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
@@ -37,7 +37,7 @@ class SentRequest:
 def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
-    It is None if it was not rendered, if its batch is not settled, or if it is past its retention.
+    Returns None if the request was not rendered, if its batch is not settled, or if it is past its retention.
     """
     for each in deliveries:
         if each.delivery_id == delivery_id and each.file is not None and each.row is not None:
@@ -61,7 +61,7 @@ def _headers(delivery_id: str, content_type: str | None, more: str | None) -> tu
 
 @dataclass(frozen=True)
 class RecentResponse:
-    """One attempt; `error` is "" for a delivery or a shadow. `head` is the beginning of the response."""
+    """One attempt; `error` is "" if it had no error, `head` is the beginning of the response."""
 
     delivery_id: str
     attempt: int

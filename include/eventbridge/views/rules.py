@@ -1,4 +1,4 @@
-"""The rules of an installation as people read them: their versions with what each changed, and their text."""
+"""The rules of an installation as people read them: their versions, with the changes of each, and their text."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.similar_names import suggest
 from eventbridge.store.rule_sets import frozen_rules
 
-#: Versions that are returned with their diff.
+#: The maximum number of versions that are returned, each with its diff.
 MAX_VERSIONS = 10
 
 
 @dataclass(frozen=True)
 class RuleVersion:
-    """A version of a rule, since when it was in force, and its change as the lines of a diff.
+    """A version of a rule: when it came into force, and its change as the lines of a diff.
 
     `version` is empty if the rule was removed. `diff` is empty for the first version; `error` is why the change is
     unknown, or "".
@@ -70,7 +70,7 @@ def _lines(runtime: Runtime, rule: str, change: RuleChange) -> list[str]:
 
 
 def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
-    """Return the changes of a rule, or of all rules, newest first; raises NotFoundError for a rule without any."""
+    """Return the changes of a rule, or of all rules, newest first; raises NotFoundError for a rule without changes."""
     found = runtime.ledger.rules.changes(rule, limit)
     if rule is not None and not found:
         raise _without_history(runtime, rule)
@@ -82,7 +82,7 @@ def rule_change_page(
 ) -> tuple[list[RuleChange], str | None]:
     """Return at most `limit` changes after a cursor, and the cursor of the next page, or None.
 
-    Raises NotFoundError for a rule without any, UserError for an invalid cursor.
+    Raises NotFoundError for a rule without changes, UserError for an invalid cursor.
     """
     before = read_number_cursor(after) if after else None
     found = runtime.ledger.rules.numbered_changes(rule, limit + 1, before)
@@ -97,13 +97,13 @@ def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
     with suppress(UserError):  # rule files with errors: a history can be read meanwhile
         rules = runtime.rule_set().rules
         if rule not in rules:
-            message = f"no rule file names a rule {rule!r}, and no batch was planned with one. "
+            message = f"no rule file defines a rule {rule!r}, and no batch was planned with one. "
             message += suggest("Rules", rule, rules)
     return NotFoundError(message)
 
 
 def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
-    """Return a rule set with a version of a rule, given by its beginning; NotFoundError lists the versions."""
+    """Return a rule set with a version of a rule, given the version's beginning; NotFoundError lists the versions."""
     changes = [each for each in rule_history(runtime, rule, 1_000) if each.version]
     fitting = {each.version: each.rule_set for each in changes if version and each.version.startswith(version)}
     if len(fitting) != 1:
@@ -115,7 +115,7 @@ def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
 
 @dataclass(frozen=True)
 class RuleText:
-    """The lines of a rule in a file; `line` is the number of the first."""
+    """The lines of a rule in a file; `line` is the number of the first line."""
 
     file: str
     line: int
@@ -125,8 +125,8 @@ class RuleText:
 def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
     """Return the text of a rule in the current files; None if the files are not on this host, or it is not found.
 
-    A block is the rule if it means the same when it is read alone. A rule that is written as JSON in one line is not
-    found.
+    A block is the rule's text if, read alone, it defines the same version of the rule. A rule that is written as JSON
+    on one line is not found.
     """
     folder = runtime.settings.rules_folder
     if runtime.settings.rules_from == "published" or not isinstance(folder, Path):
@@ -146,7 +146,7 @@ def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
 
 
 def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
-    """Yield the blocks with a key, each with the number of its first line."""
+    """Yield the blocks whose key is the name of the rule, each with the number of its first line."""
     key = re.compile(rf"""^( +)(["']?){re.escape(name)}\2 *:(?: .*)?$""", re.MULTILINE)
     for found in key.finditer(content):
         # to the next line that is indented no further

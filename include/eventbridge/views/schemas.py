@@ -14,7 +14,7 @@ from eventbridge.runtime.visibility import visibility_of
 from eventbridge.similar_names import suggest
 
 _AT_ONCE = 500
-#: Rules of a bus whose used fields are read.
+#: The maximum number of a bus's rules whose use of fields is determined.
 MAX_RULES = 200
 
 
@@ -41,9 +41,9 @@ class SchemaPage:
 
 @dataclass(frozen=True)
 class SchemaField:
-    """A field of a type: how often it exists, which share of the events lacks it or has null, an example as JSON.
+    """A field of a type: how often it was seen, the share of events in which it is missing or null, an example as JSON.
 
-    `example` is None if no example is kept or shown. `missing` counts the latest events without it.
+    `example` is None if no example is kept or shown. `missing` is the number of latest events in a row without it.
     """
 
     path: str
@@ -68,7 +68,10 @@ class Schema:
 
 
 def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
-    """Return at most `limit` types after a cursor; raises UserError for an invalid cursor."""
+    """Return at most `limit` types after a cursor.
+
+    Raises UserError for an invalid cursor, and if a caller who is limited to owners names no bus that they may see.
+    """
     behind = None
     if after:
         behind = read_name_cursor(after, 2)
@@ -92,7 +95,7 @@ def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 
 def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
-    """Return the schema of a type on each bus that has it; raises NotFoundError. If `examples`, it includes values."""
+    """Return the schema of a type on each bus that has it; raises NotFoundError. If `examples`, it has values."""
     visibility = visibility_of(runtime)
     found = [
         each for each in runtime.ledger.schemas.named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)
@@ -105,7 +108,7 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
 
 
 def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
-    """Return by field the rules that use it, of the bus' first MAX_RULES rules; and whether the bus has more."""
+    """Return the rules that use each field, among the bus's first MAX_RULES rules, and whether it has more rules."""
     rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
     shown = [rules.rules[name] for name in sorted(of_bus)[:MAX_RULES]]

@@ -1,4 +1,4 @@
-"""Compares the shadows of a rule with the targets they shadow: by their payloads and their responses."""
+"""Compares the shadows of a rule with the targets that they shadow, by payloads and by responses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ShadowReport:
     until: datetime
     compared: int = 0
     other_outputs: int = 0
-    responded: int = 0  # of both
+    responded: int = 0  # to both deliveries
     other_responses: int = 0
     failed: int = 0
     not_sent: int = 0
@@ -59,10 +59,10 @@ class ShadowReport:
 
 
 def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
-    """Return a report for each shadow of a rule, over the batches planned within a time.
+    """Return a report for each shadow of a rule, over the batches planned in a time range.
 
-    It compares deliveries of one batch, and only first responses, as a shadow has no others. Raises NotFoundError for
-    an unknown rule, UserError for one without shadows or for an invalid time.
+    Only deliveries of the same batch are compared, and only first responses, because a shadow has no others. Raises
+    NotFoundError for an unknown rule, UserError for one without shadows or for an invalid time.
     """
     found = find_rule(runtime.rule_set(), rule)
     shadows = [target for target in found.targets.values() if target.shadow_of is not None]
@@ -105,7 +105,7 @@ class _Output(NamedTuple):
 def _outputs(runtime: Runtime, path: str, rule: str) -> dict[str, dict[tuple[str, int], _Output]]:
     """Return the outputs of a rule in a delivery file, by target and by the file and row of the event.
 
-    Payloads may be long: only a few MB of them are in memory at once.
+    Payloads may be long, so only a few MB of them are in memory at a time.
     """
     found: dict[str, dict[tuple[str, int], _Output]] = {}
     for _, table in parts_of(runtime.store, path, _DELIVERY):

@@ -20,9 +20,10 @@ _ALL = 10**9
 
 @dataclass(frozen=True)
 class RuleDay:
-    """The cost of a rule on a day (UTC): `matched` counts its deliveries, `size` bytes of payloads.
+    """The cost of a rule on a day (UTC): `matched` counts its deliveries, `size` the bytes of their payloads.
 
-    `pending` counts each deferral. `mean_seconds` is the time from published to delivered, None without deliveries.
+    `pending` counts each deferral. `mean_seconds` is the mean time from published to delivered, None without
+    deliveries.
     """
 
     day: datetime
@@ -53,7 +54,7 @@ class BusDay:
 
 @dataclass(frozen=True)
 class Stats:
-    """The output of `eventbridge stats`; days in UTC, the last one until now."""
+    """The output of `eventbridge stats`; days are in UTC, and the last one ends now."""
 
     since: datetime
     until: datetime

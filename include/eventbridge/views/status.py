@@ -1,4 +1,4 @@
-"""The status of every runner: lag, in flight and available per partition, batches, chunks, unhealthy targets."""
+"""The status of every runner: lag, in-flight and available events per partition, batches, chunks, unhealthy targets."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ from eventbridge.views.partitions import (
 )
 from eventbridge.views.target_status import TargetStanding, target_standings
 
-#: Reason of a deferred match on hold that neither rule files nor the ledger hold: pools are Airflow's.
-_POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
-_REMEDY = "If that takes more than some minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
+#: What a deferred match on hold waits for if neither the rule files nor the ledger hold it: only Airflow knows the
+#: slots of pools.
+_POOL_OR_RUN = "its pool, if the pool is closed, or the next retry run"
+_REMEDY = "If that takes more than a few minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
 
 
 class _OfRule(Protocol):
@@ -48,7 +49,7 @@ Of = TypeVar("Of", bound=_OfRule)
 
 @dataclass(frozen=True)
 class NewRunner:
-    """A runner that has never run, so that its group is not registered, and where it will start.
+    """A runner that has never run and whose group is therefore not registered, and where it will start.
 
     `waiting` is the number of events on the bus that its first run will take; None if unknown.
     """
@@ -61,7 +62,7 @@ class NewRunner:
 
 @dataclass(frozen=True)
 class StreamingRunner:
-    """A runner in streaming mode, the holder and the end of its lease; None if no streaming task runs."""
+    """A runner in streaming mode, with the holder and the end of its lease; both are None if no streaming task runs."""
 
     runner: str
     holder: str | None
@@ -72,7 +73,7 @@ class StreamingRunner:
 class PendingStatus:
     """How many deliveries of a target are pending in one state for one reason.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is what they are on hold for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is why they are on hold.
     """
 
     rule: str
@@ -86,9 +87,9 @@ class PendingStatus:
 
 @dataclass(frozen=True)
 class DeferredMatchStatus:
-    """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first deferred.
+    """How many events of a rule wait to be routed in one state for one reason; the oldest was deferred at `since`.
 
-    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is what they are on hold for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `hold_reason` is why they are on hold.
     """
 
     rule: str
@@ -107,8 +108,8 @@ class Status:
     now: datetime
     partitions: tuple[PartitionStatus, ...]
     flows: tuple[PartitionFlow, ...]
-    ingestion_stop: IngestionStop | None  # why no runner plans a batch
-    store_quota: StoreQuota | None  # how much of its quota the store takes, if it has one
+    ingestion_stop: IngestionStop | None  # why no runner plans a batch, if none does
+    store_quota: StoreQuota | None  # the store's use of its quota, if it has one
     unregistered: tuple[NewRunner, ...]
     stalled: tuple[StalledRunner, ...]
     streaming: tuple[StreamingRunner, ...]
@@ -119,14 +120,14 @@ class Status:
     rules_on_hold: tuple[RuleOnHold, ...]  # in the version of the current file, or with deliveries on hold
     targets: tuple[TargetStanding, ...]  # those that are not ok
     overrides: tuple[OperatorOverride, ...]  # overrides that are set
-    pools: tuple[AppliedSlots, ...]  # those that rule files give slots
+    pools: tuple[AppliedSlots, ...]  # those to which rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
-    errors: tuple[RuleError, ...]  # in the current rule files: batches use those of `rules_since`
-    rules_since: datetime | None  # since when the rules are in force that new batches take
+    errors: tuple[RuleError, ...]  # in the current rule files; batches use the rules of `rules_since`
+    rules_since: datetime | None  # when the rules that new batches use came into force
 
 
 def status_fields(found: Status) -> dict[str, object]:
-    """Return a status as JSON of `eventbridge status --json` and the API: partitions with lag, flows with growth."""
+    """Return a status as `eventbridge status --json` and the API show it: partitions with lag, flows with growth."""
     partitions = [
         plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
         for each in found.partitions
@@ -178,7 +179,7 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
 
 
 def _seen(found: Status, rules: RuleSet) -> Status:
-    """Return a status restricted to some rules; errors and chunks stay those of all rules."""
+    """Return a status restricted to some rules, without errors and counts of chunks, which cover all rules."""
 
     def of_rules(lines: Iterable[Of]) -> tuple[Of, ...]:
         return tuple(each for each in lines if each.rule in rules.rules)
@@ -214,7 +215,7 @@ def _errors(runtime: Runtime) -> tuple[RuleError, ...]:
 
 
 def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
-    """Yield rules on hold as routing or an expectation failed, and deliveries that a rule is on hold at."""
+    """Yield the rules on hold because routing or an expectation failed, or because a delivery blocks them."""
     for name, each in runtime.ledger.rules.on_hold().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
@@ -303,7 +304,7 @@ def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner
 
 
 def streaming_process(runtime: Runtime, runner: str) -> str | None:
-    """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it is gone."""
+    """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it has ended."""
     lease = runtime.ledger.streaming.lease(runner)
     return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
 

@@ -13,7 +13,7 @@ from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
 
-#: Why a target is paused that is ok otherwise.
+#: The reason that is shown for a target that is paused, but otherwise ok.
 _PAUSED = "it asked for a pause (429)"
 
 
@@ -21,8 +21,8 @@ _PAUSED = "it asked for a pause (429)"
 class TargetStanding:
     """The status of one target.
 
-    `since` is None for a target that was always ok. `until`, `good`, `slow` and `failing_since` are the fields of
-    `rule_state.TargetStatus`; so is `paused_until`, which is None when the pause is over.
+    `since` is None for a target that was always ok. `until`, `good`, `slow`, `failing_since` and `paused_until` are the
+    fields of `rule_state.TargetStatus`; `paused_until` is None when the pause is over.
     """
 
     rule: str
@@ -41,8 +41,8 @@ class TargetStanding:
 class TargetLine(TargetStanding):
     """The status of one target, and how many of its deliveries are pending, scheduled or on hold.
 
-    `hold_reason`: why its deliveries are on hold by an operator or a pool without slots: its state is then `paused`, if
-    it is ok otherwise.
+    `hold_reason` says whether an operator or a pool without slots holds its deliveries; its state is then `paused`, if
+    it is otherwise ok.
     """
 
     waiting: int
@@ -56,7 +56,7 @@ def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
     return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
 
 
-#: Minimum targets on one page; a page always has all targets of its last rule.
+#: The minimum number of targets on a page before the last one: a page always has all targets of its last rule.
 PAGE_TARGETS = 100
 
 
@@ -64,8 +64,8 @@ PAGE_TARGETS = 100
 class TargetPage:
     """A page of targets in the order of their names.
 
-    The next page begins after the rule `cursor`; it is None if this is the last page. `unhealthy` are the targets of
-    all rules that are not ok, at most `PAGE_TARGETS`.
+    The next page begins after the rule `cursor`; `cursor` is None if this is the last page. `unhealthy` are at most
+    `PAGE_TARGETS` targets, of any rule, that are not ok.
     """
 
     unhealthy: tuple[TargetLine, ...]
@@ -74,7 +74,7 @@ class TargetPage:
 
 
 def target_standings(runtime: Runtime) -> list[TargetStanding]:
-    """Return the status of targets that were ever not ok, or asked for a pause."""
+    """Return the status of each target that was ever not ok, or ever asked for a pause."""
     now = runtime.ledger.now()
     return [_standing_of(status, now) for status in runtime.ledger.targets.statuses().values()]
 
@@ -93,7 +93,7 @@ def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:
 
 
 def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage:
-    """Return the targets of the current rules after a rule whose names contain `find`."""
+    """Return a page of the targets of current rules whose names contain `find`, after the rule `after`."""
     lines, rules = _Lines(runtime), runtime.rule_set().rules
     names = sorted(name for name in rules if name > after and find in name)
     found: list[TargetLine] = []
@@ -122,7 +122,7 @@ class _Lines:
         }
 
     def not_ok(self) -> set[tuple[str, str]]:
-        """Return the targets that are not ok, of today's or removed rules."""
+        """Return the targets that are not ok, of current and of removed rules."""
         return {key for key, status in self._statuses.items() if shown_state(status, self._now) != "ok"}
 
     def unhealthy(self) -> tuple[TargetLine, ...]:

@@ -24,7 +24,7 @@ _STEPS: dict[Span, tuple[int, timedelta]] = {"hour": (60, _MINUTE), "day": (48, 
 
 @dataclass(frozen=True)
 class Step:
-    """One step of time, which begins at `at`; counts are per minute, times are seconds.
+    """One time step, which begins at `at`; counts are per minute, times are in seconds.
 
     `p50_seconds` and `p99_seconds` are times from published to delivered, None without deliveries.
     """
@@ -56,7 +56,7 @@ class RuleHour:
 
     @property
     def delivered_percent(self) -> float | None:
-        """The delivered share of all three in percent; None without any."""
+        """The delivered share of all three counts in percent; None if all are 0."""
         known = self.delivered + self.dead_lettered + self.pending
         return 100 * self.delivered / known if known else None
 
@@ -67,8 +67,8 @@ class ReconciliationToday:
 
     Both sides of the deliveries are equal: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
     `pending` + `difference`. `pending_before` were pending at midnight, `again` were redriven or are copies for dead
-    letter queues. `difference` counts all deliveries ever that are neither ended nor pending; any other value than 0 is
-    an error.
+    letter queues. `difference` is the number of all deliveries, of any day, that are neither ended nor pending; any
+    value other than 0 is an error.
     """
 
     since: datetime
@@ -111,7 +111,7 @@ def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline
 
 
 def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
-    """Return the last hour of some rules, by name."""
+    """Return the outcomes of some rules' deliveries in the last hour, by the name of the rule."""
     times, _ = _times(runtime.clock(), "hour")
     found = runtime.ledger.stats.outcomes(times, {(rule.bus, rule.name) for rule in rules})
     pending: Counter[str] = Counter()
@@ -151,7 +151,7 @@ def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
 
 
 def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
-    """Return the complete minutes of a span, and the length of a step."""
+    """Return the beginnings of the complete minutes of a span, and the length of a step."""
     count, step = _STEPS[span]
     until = now.replace(second=0, microsecond=0)
     minutes = count * step // _MINUTE

@@ -1,6 +1,6 @@
 """Follows one event through every batch that took it up: attempts, outcomes, pending deliveries, dead letters.
 
-The ledger has the batches, and only files of theirs that may mention the event are read: the ids of its deliveries
+The ledger has the batches. Of their files, only those that may mention the event are read: the ids of its deliveries
 follow from the rules, their chunks from the settlement, and the attempts are in the segments of those chunks.
 """
 
@@ -45,8 +45,8 @@ _DEAD_LETTER_COLUMNS = [
 _STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": "dead_lettered"}
 _Row = Mapping[str, Any]
 
-#: The detail of a delivery without an attempt in its batch.
-_NO_RESPONSE = "no attempt is on record: it was not sent, or its process ended before it recorded the attempt"
+#: The detail of a delivery with the status `unknown` and no recorded attempt.
+_NO_RESPONSE = "no attempt is recorded: the delivery was not sent, or its process ended before it recorded the attempt"
 
 
 class EventTrace:
@@ -56,17 +56,17 @@ class EventTrace:
         self._runtime = runtime
         self._name = name
         self._replay_of: dict[bytes, str] = {}  # the possible ids of its deliveries, and the replay of each
-        #: Files, and rows there, of the event, its deliveries and its dead letters.
+        #: The rows of the event, its deliveries and its dead letters, by file.
         self._rows: dict[str, set[int]] = defaultdict(set)
         self._seen: set[str] = set()
         self._waiting: list[str] = []
         self.steps: list[Step] = []
         self.deliveries: dict[bytes, DeliveryResult] = {}
-        self.deferred: set[str] = set()  # rules with a deferred match of the event, routed or not
+        self.deferred: set[str] = set()  # rules that deferred a match of the event, whether it was routed since or not
         self.unreadable: list[str] = []
 
     def follow(self, landings: Iterable[Landing]) -> None:
-        """Follow the event from its landing through its batches, in the order of their planning."""
+        """Follow the event from its landings through its batches, in the order in which they were planned."""
         for landing in landings:
             self._rows[landing.file].add(landing.row)
             self._follow_batches(landing.batch_id)
@@ -86,7 +86,9 @@ class EventTrace:
         try:
             batch = self._runtime.ledger.batches.get(batch_id)
         except NotFoundError:
-            self.steps.append(Step(None, "pruned", batch_id, detail="the retention of all that the batch kept is over"))
+            self.steps.append(
+                Step(None, "pruned", batch_id, detail="everything that the batch stored is past its retention")
+            )
             return
         for read in (self._known_ids, self._settled, self._dead_letters):
             try:
@@ -114,7 +116,7 @@ class EventTrace:
                     self._rows[file.path].update(self._at_position(table))
 
     def _settled(self, batch: Batch) -> None:
-        """Add the attempts and outcomes of a batch; of an unsettled batch the attempts made so far."""
+        """Add the attempts and outcomes of a batch; for an unsettled batch, the attempts made so far."""
         if not is_kept(batch.kept, "all"):
             self._add_pruned(batch)
             return
@@ -138,7 +140,7 @@ class EventTrace:
         self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
 
     def _in_progress(self, batch: Batch) -> None:
-        """Add deliveries that are routed, or taken up, and not settled."""
+        """Add deliveries that are routed, or taken up again, but not settled."""
         if batch.routes:
             for file in self._runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
                 if file.path is not None:
@@ -175,7 +177,7 @@ class EventTrace:
     def _record_status(
         self, batch: Batch, row: dict[str, Any], state: DeliveryState, attempts: int, reason: str | None, **more: Any
     ) -> None:
-        """Record the status of a delivery in the newest batch; a delivered one stays delivered."""
+        """Record the status of a delivery in the newest batch; a delivered delivery stays `delivered`."""
         name = row["delivery_id"]
         if name in self.deliveries and self.deliveries[name].state == "delivered" and state != "delivered":
             return
@@ -218,7 +220,7 @@ class EventTrace:
         name = dead_letter["delivery_id"]
         if name is not None:
             self._replay_of[copy_id(dead_letter)] = ""
-            if not is_kept(batch.kept, "all"):  # the dead letter is all that is left of it
+            if not is_kept(batch.kept, "all"):  # only the dead letter is left of the delivery
                 self.steps += (_dead_letter_attempt_step(batch, dead_letter, each) for each in dead_letter["attempts"])
                 self._record_status(
                     batch, dead_letter, "dead_lettered", len(dead_letter["attempts"]), dead_letter["reason"]
@@ -237,7 +239,7 @@ class EventTrace:
                 self._update_pending(row)
 
     def _update_pending(self, row: PendingDeliveries) -> None:
-        """Update the status of a delivery by the changes of operators and pauses since it became pending."""
+        """Update the status of a delivery with what operators and pauses changed since it became pending."""
         if row.state == "closed" or row.taken_by is not None:
             return
         for name, each in self.deliveries.items():
@@ -273,12 +275,12 @@ class EventTrace:
             return None
 
     def _of_event(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the rows of the event's deliveries in a file; of other deliveries only the id is read."""
+        """Return the rows of the event's deliveries in a file; for other deliveries, only the id is read."""
         rows = self._rows_of_event(read_table(self._runtime.store, path, ["delivery_id"]))
         return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), columns)) if rows else []
 
     def _rows_of_event(self, table: pa.Table) -> list[int]:
-        # not `pa.array`: the first one imports pandas, half a CPU-second
+        # not `pa.array`: its first call imports pandas, which takes half a CPU-second
         names = pa.py_buffer(b"".join(self._replay_of))
         ids = pa.Array.from_buffers(SETTLEMENT.field("delivery_id").type, len(self._replay_of), [None, names])
         found: list[int] = np.flatnonzero(flags_of(pc.is_in(table["delivery_id"], value_set=ids))).tolist()
@@ -391,7 +393,7 @@ def _deferred_match_step(row: DeferredMatch) -> Step:
         rule=row.rule,
         outcome=row.state,
         reason=row.reason,
-        detail=f"routed by batch {taken}" if taken else f"is to be routed from {row.due_at:%Y-%m-%d %H:%M:%S} on",
+        detail=f"routed by batch {taken}" if taken else f"will be routed from {row.due_at:%Y-%m-%d %H:%M:%S} on",
     )
 
 

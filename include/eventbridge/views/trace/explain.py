@@ -49,7 +49,8 @@ from eventbridge.views.trace.search import (
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
-#: Cached patterns, by the rule's name and version: parsing them takes longer than evaluating them.
+#: The maximum number of parsed patterns that are cached, by the rule's name and version: parsing takes longer than
+#: evaluation.
 _MAX_PATTERNS: Final = 50_000
 _patterns: dict[tuple[str, str], Pattern] = {}
 
@@ -72,12 +73,12 @@ def why(
     max_unmatched: int | None = None,
     rule: str | None = None,
 ) -> Why:
-    """Return all records of the messages with an id, on one bus or all, in batches planned within a time.
+    """Return all records of the messages with an id, on one bus or all, in batches planned in a time range.
 
     `event_id` is the id of an event or, if no event has it, of a delivery, which targets get as `webhook-id`.
-    `max_unmatched` is the maximum number of rules that do not match. If `rule` is set, only the result of this rule and
-    its deliveries is returned.
-    Raises NotFoundError, with the extent of the search, if there is none; PartlySearched if a file cannot be read.
+    `max_unmatched` is the maximum number of rules in the result that do not match. If `rule` is set, only the result of
+    this rule and its deliveries are returned. Raises NotFoundError, with the extent of the search, if there is no such
+    message; PartlySearched if, in addition, a file could not be read; UserError for an empty id.
     """
     if not event_id:
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
@@ -136,7 +137,7 @@ def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | N
 def body_of_event(runtime: Runtime, event_id: str) -> str | None:
     """Return the newest event with an id as it was archived; None if it cannot be read.
 
-    Rules are not evaluated: there may be thousands. If there is no such event, it raises as `why` does.
+    No rule is evaluated, as there may be thousands. Raises as `why` does if there is no such event.
     """
     landed = _landed_bodies(runtime, event_id)
     return landed[0] if landed else newest_body(runtime, why(runtime, event_id, max_unmatched=0))
@@ -160,7 +161,7 @@ def archived_body(runtime: Runtime, event: EventResult) -> str | None:
 
 
 def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
-    """Return the archived messages with an id, in the order of `why`, which is called if there are none."""
+    """Return the archived messages with an id, in the order in which `why` returns them."""
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
     messages = _by_position(search.run())
@@ -170,12 +171,12 @@ def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
 
 
 def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
-    """Raise NotFoundError, with the nearest name, for a bus that no rule file names and no runner has read."""
+    """Raise NotFoundError, with the nearest name, for a bus that no rule file defines and no runner has read."""
     _check_bus(runtime, bus, _current_rules(runtime))
 
 
 def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
-    """Return a result without the steps of rules that the caller may not see."""
+    """Return a result without the rules, deliveries and steps that the caller may not see."""
     return replace(
         result,
         rules=tuple(each for each in result.rules if visibility.rule(each.rule)),
@@ -274,7 +275,7 @@ def _landed(found: FoundMessage) -> Step:
 def _rules(
     runtime: Runtime, bus: str, found: Sequence[FoundMessage], asked: _RuleChoice, unreadable: list[str]
 ) -> list[RuleResult]:
-    """Return the results of the rules that the batches were pinned to, and of the current ones."""
+    """Return the results of the rules with which the batches were planned, and of the current rules."""
     then: dict[str, Rule] = {}
     for each in found:
         try:
@@ -321,11 +322,11 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
     if searched.oldest is None or searched.newest is None:
         return (
             f"no event {event_id!r} on {where}: no batch was planned in that time. "
-            "`eventbridge status` shows whether runners work, --from and --to choose another time"
+            "`eventbridge status` shows whether runners work; use --from and --to to choose another time"
         )
     gone = (
         f" The archive of {searched.pruned:,} of them is past its retention and was removed: "
-        "an event of those cannot be found any more."
+        "their events can no longer be found."
         if searched.pruned
         else ""
     )
@@ -333,7 +334,7 @@ def _not_found(event_id: str, bus: str | None, search: ArchiveSearch) -> str:
     unread = f" This may be incomplete: {gaps[0].rstrip('.')}." if gaps else ""
     batches = f"{searched.batches:,} batch{'es' if searched.batches != 1 else ''}"
     return (
-        f"no event {event_id!r} on {where}. Searched: what waits on the buses, and {batches}, planned "
+        f"no event {event_id!r} on {where}. Searched: the messages that wait on the buses, and {batches} planned "
         f"from {searched.oldest:%Y-%m-%d %H:%M:%S} to {searched.newest:%Y-%m-%d %H:%M:%S} (UTC).{gone}{unread} "
         "Ids are compared exactly, upper and lower case included"
     )

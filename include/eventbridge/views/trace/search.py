@@ -1,8 +1,8 @@
-"""Finds messages: those with an id in the archive and on the buses, and the event of a delivery id.
+"""Finds messages with an event id in the archive and on the buses, and the event of a delivery id.
 
-The archive has valid events, duplicates, and malformed messages with the id. The index of event ids lists the files of
-a day that may have it. Batches that are not indexed, those of the last hour and of days whose index is lost, are
-searched completely. A delivery id is a hash without an index: the newest delivery files are searched.
+The messages in the archive are valid events, duplicates, and malformed messages with the id. The index of event ids
+lists the files of a day that may contain an id. Batches that are not indexed (those of the last hour, and of days whose
+index is lost) are searched completely. Delivery ids have no index, so the newest delivery files are searched.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from eventbridge.store.schemas import BUFFER
 
 _DAY = timedelta(days=1)
 
-#: The newest messages of a partition that are read: one search does not read a backlog of days.
+#: The maximum number of a partition's newest messages that are read, so that a search does not read a backlog of days.
 _MOST = 20_000
 
-#: Maximum archived messages with one id that a search returns: any publisher can give many events one id.
+#: The maximum number of archived messages that a search returns: any publisher can give many events the same id.
 MAX_MESSAGES = 50
 
-#: Maximum delivery files that one search reads: two seconds on a local disk.
+#: The maximum number of delivery files that one search reads, which takes two seconds on a local disk.
 MAX_FILES = 2_000
 _DELIVERY_VERSION = 8
 
 
 @dataclass(frozen=True)
 class IdQuery:
-    """The subject of a search: an id, in batches planned from `since` to `until`, of one bus (of all if empty)."""
+    """The subject of a search: an id, in batches planned from `since` to `until`, of one bus (all if empty)."""
 
     event_id: str
     since: datetime
@@ -79,7 +79,7 @@ class FoundMessage:
 
 @dataclass
 class ArchiveSearch:
-    """Searches index and archive, and records the extent of the search and the unreadable files."""
+    """Searches the index and the archive, and records the extent of the search and the unreadable files."""
 
     runtime: Runtime
     wanted: IdQuery
@@ -88,8 +88,8 @@ class ArchiveSearch:
     unreadable: list[str] = field(default_factory=list)
 
     def run(self) -> list[FoundMessage]:
-        """Return the messages in the archive, in the order of the planning of their batches."""
-        # First: a batch that is indexed meanwhile is then in both, never in neither.
+        """Return the messages in the archive, in the order in which their batches were planned."""
+        # Read first, so that a batch that is indexed meanwhile is found in both, not in neither.
         unindexed = self.runtime.ledger.event_index.unindexed(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
         for each in unindexed:
@@ -104,7 +104,7 @@ class ArchiveSearch:
         if next(messages, None) is not None:
             self.notes.append(
                 f"more than {MAX_MESSAGES} archived messages have this id, and only the first ones are shown. Choose "
-                "another time to see others"
+                "another time range to see the others"
             )
         return found
 
@@ -137,7 +137,7 @@ class ArchiveSearch:
                 self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
     def _indexed(self) -> tuple[dict[str, Batch], dict[str, set[str]]]:
-        """Return the batches of the index, with the files that may have the id; without files: all of them."""
+        """Return the batches of the index, with their files that may have the id (without an entry: all files)."""
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
         first = day_of(self.wanted.since)
@@ -160,12 +160,12 @@ class ArchiveSearch:
         return batches, paths
 
     def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
-        """ArchiveSearch a day whose index cannot be read; maintenance has just joined it, or it is lost."""
+        """Search a whole day whose index cannot be read: maintenance has just merged it, or it is lost."""
         found = self.runtime.ledger.batches.planned_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
-            f"the index of {day:%Y-%m-%d} cannot be read, so that day was looked through; "
-            f"`eventbridge maintain` rebuilds it. {error}"
+            f"the index of {day:%Y-%m-%d} cannot be read, so all batches of that day were searched. "
+            f"`eventbridge maintain` rebuilds the index. {error}"
         )
 
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[FoundMessage]:
@@ -201,7 +201,7 @@ def _in_time(batch: Batch) -> tuple[datetime, str]:
 
 
 def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
-    """Yield the positions of messages with an id that no group has committed; notes the unsearched buses."""
+    """Yield the positions of uncommitted messages with an id; adds the buses that were not searched to `notes`."""
     for bus in buses:
         try:
             with closing(runtime.open_source(bus)) as source:
@@ -263,8 +263,8 @@ class DeliverySearch:
     """The result of a search for a delivery.
 
     `event_id`, `rule` and `target` belong to the delivery, and are None if it was not found. `oldest` is when the
-    oldest batch was planned that was searched, None if there was none. `unreadable` has the errors of files that could
-    not be read.
+    oldest searched batch was planned, None if none was searched. `unreadable` has the errors of files that could not be
+    read.
     """
 
     event_id: str | None
@@ -309,5 +309,8 @@ def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: dat
 
 
 def note_of(delivery: bytes, found: DeliverySearch) -> str:
-    """Return a sentence with the delivery by which the event was found."""
-    return f"delivery {delivery_id_text(delivery)} is of event {found.event_id}, to {found.rule}/{found.target}"
+    """Return a sentence that names the delivery whose id led to the event."""
+    return (
+        f"delivery {delivery_id_text(delivery)} belongs to event {found.event_id}, "
+        f"and goes to {found.rule}/{found.target}"
+    )
