@@ -194,7 +194,7 @@ def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, e
     result = eventbridge("rules", "release", "strict", "--skip", nothing)
 
     assert result.code == 2
-    assert "is on hold at no delivery" in result.err
+    assert "is blocked by no delivery" in result.err
 
 
 def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:

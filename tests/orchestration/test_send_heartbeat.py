@@ -73,5 +73,5 @@ def test_a_stalled_runner_is_reported() -> None:
 
     assert standing_still(now, families) == [
         "the runner still has committed nothing for 21 minutes, and events wait",
-        "a retry batch of the runner slow is open for 31 minutes",
+        "a retry batch of the runner slow has been open for 31 minutes",
     ]

@@ -1,4 +1,4 @@
-"""Actions of operators by the HTTP API, the page and the command line: recorded before they run, newest first."""
+"""Actions of operators through the HTTP API, the page and the command line, which are recorded before they run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.model.api import OperatorAction
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.runtime.runtime import Runtime
 
-#: Members that are payloads, or prove where a form comes from.
+#: Members that are not recorded: payloads, and the key that proves where a form comes from.
 _LEFT_OUT = frozenset(("event", "body", "key"))
 
 
@@ -24,7 +24,7 @@ class ActionPage:
 
 
 def note_action(runtime: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> int:
-    """Record an action, without payloads, before it runs; return its number. Do not act on LedgerError."""
+    """Record an action, without payloads, and return its number. If this raises LedgerError, do not run the action."""
     recorded = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
     return runtime.ledger.actions.record(by, call, write_document(recorded) if recorded else "")
 

@@ -1,4 +1,4 @@
-"""Makes, lists, revokes and recognises the tokens with which programs use the API."""
+"""Creates, revokes and checks the tokens with which programs use the API."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _BYTES = 32
 def create_token(
     runtime: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None, owners: Sequence[str] = ()
 ) -> tuple[ApiToken, str]:
-    """Create a token and return it with its secret, which is stored nowhere: the ledger has a hash.
+    """Create a token and return it with its secret, which is not stored: the ledger has only a hash.
 
-    `scopes`: each `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`.
-    The token is limited to `owners`, which the current rule files name; without any, it may use all rules and buses. If
-    `expires_seconds` is None, it never expires. Raises UserError.
+    Each scope is `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`. The token is limited to
+    `owners`, which the current rule files name; without any, it may use all rules and buses. If `expires_seconds` is
+    None, it never expires. Raises UserError for an invalid or used name, and for an invalid scope or owner.
     """
     if not NAME.fullmatch(name):
         raise UserError(f"{name!r} is not a valid name for a token. {NAME_REMEDY}")
@@ -41,13 +41,13 @@ def create_token(
     secret = TOKEN_PREFIX + secrets.token_urlsafe(_BYTES)
     if not runtime.ledger.tokens.add(token, hash_of(secret)):
         raise UserError(
-            f"a token {name!r} exists, or existed. Choose another name, so that its calls can be distinguished"
+            f"a token {name!r} exists, or existed. Choose another name, so that the calls of both can be distinguished"
         )
     return token, secret
 
 
 def revoke_token(runtime: Runtime, name: str) -> bool:
-    """Revoke a token; False if it was revoked already. Raises NotFoundError with the nearest name."""
+    """Revoke a token; return False if it was revoked already. Raises NotFoundError with the nearest name."""
     if runtime.ledger.tokens.revoke(name):
         return True
     names = [token.name for token in runtime.ledger.tokens.all()]
@@ -57,7 +57,7 @@ def revoke_token(runtime: Runtime, name: str) -> bool:
 
 
 def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
-    """Return the token that a caller shows; None if there is none, or it is revoked or expired."""
+    """Return the token with this secret; None if it is unknown, revoked or expired."""
     if not secret.startswith(TOKEN_PREFIX):
         return None
     token = runtime.ledger.tokens.get(hash_of(secret))

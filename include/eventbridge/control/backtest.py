@@ -21,7 +21,7 @@ from eventbridge.similar_names import suggest
 from eventbridge.store import layout
 from eventbridge.views.rules import rules_at
 
-#: Default and maximum samples of each kind in a report: a report is read into memory as a whole.
+#: The default and the maximum number of samples of each kind in a report: a report is read into memory as a whole.
 SAMPLES, MAX_SAMPLES = 3, 100
 
 #: The name of a rule file that is given as text.
@@ -44,7 +44,7 @@ class BacktestRequest:
 def backtest_rules(
     runtime: Runtime, candidate: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> BacktestReport:
-    """Run a candidate over the archive; `paths` as `read_candidate` has it.
+    """Run a candidate over the archive; for `candidate` and `paths`, see `read_candidate`.
 
     Raises UserError, with a remedy, for an invalid request.
     """
@@ -57,7 +57,7 @@ def backtest_rules(
 def diff_rules(
     runtime: Runtime, a: str, b: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> DiffReport:
-    """Run two candidates over the archive and compare them; `paths` as above. Raises UserError, with a remedy."""
+    """Run two candidates over the archive and compare them; see `read_candidate`. Raises UserError, with a remedy."""
     part = _part(runtime, request)
     ours, theirs = (read_candidate(runtime, each, request.bus, paths=paths) for each in (a, b))
     if ours.bus != theirs.bus:
@@ -87,7 +87,7 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
     """Return the candidate that `name` means: RULE, RULE@VERSION, or the text of a rule file.
 
     If `bus` is set, only the rules of this bus are taken; it is required for a file with rules of several buses. If
-    `paths`, the path of a rule file (`.yaml`) is taken too. Allow paths only to callers with the rights of this
+    `paths`, the path of a rule file (`.yaml`) is accepted too. Allow paths only to callers with the rights of this
     process: to those who start a task or call the API, a path would show files of the host. Raises UserError:
     RuleFileError with every error of the files, NotFoundError for an unknown name.
     """
@@ -125,7 +125,7 @@ def _listed(names: Iterable[str]) -> str:
 def _rule_today(runtime: Runtime, name: str) -> tuple[Rule, Bus]:
     rules = runtime.rule_files()
     if name not in rules.rules:
-        raise NotFoundError(f"no rule file names a rule {name!r}. {suggest('Rules', name, rules.rules)}")
+        raise NotFoundError(f"no rule file defines a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
-#: The processor time for a file that a caller sent: to read it, and to run the tests of its rules.
+#: The maximum processor time for a file that a caller sent: to read it, and to run the tests of its rules.
 CHECK_SECONDS: Final = 20.0
 
 
@@ -34,7 +34,7 @@ class RulesChecked:
     rules: RuleSet | None = None
 
     def document(self) -> dict[str, Any]:
-        """Return it as `eventbridge rules check --json` prints it."""
+        """Return the result as `eventbridge rules check --json` prints it."""
         if self.rules is None:
             return {"errors": self.errors}
         counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules)}
@@ -87,7 +87,7 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
     Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
     on this host, or the caller is limited to owners, only this file is read: its rules may use the buses that the
     caller may see. Paths of file targets are not checked, as any caller could send the text. Raises UserError for an
-    invalid name of a rule file, and for one that takes too much time or memory.
+    invalid file name, and for a file that takes too much time or memory.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):

@@ -21,15 +21,15 @@ _PREFIX = "eventbridge_"
 _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 
-#: After this time a runner with events that committed nothing is stalled, and an open batch is old; as in
-#: docs/monitoring/alerts.yaml.
+#: How long a runner with events may commit nothing before it counts as stalled, and how long a batch may be open before
+#: it counts as old; the same as in docs/monitoring/alerts.yaml.
 STILL_SECONDS = 1_200.0
 OLD_SECONDS = 1_800.0
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """The state of an installation; `lag` by runner, of buses that respond. `problems`: a sentence each."""
+    """The state of an installation; `lag` is by runner, for buses that respond, and each problem is a sentence."""
 
     at: datetime
     lag: Mapping[str, int]
@@ -101,7 +101,7 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
             f"the heartbeat service responded with {error.code} {error.reason}. Check that service"
         ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else type(error).__name__  # which may show the URL
+        reason = error.reason if isinstance(error, URLError) else type(error).__name__  # its text may show the URL
         raise InfrastructureError(
             f"the heartbeat service did not accept the event: {reason}. Check that service"
         ) from None
@@ -112,7 +112,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     down = [sample.labels[0] for sample in families["bus_up"].samples if not sample.value]
     problems = [f"the bus {bus} does not respond" for bus in down]
     if difference:
-        problems.insert(0, f"the reconciliation has a difference: {difference} deliveries are missing")
+        problems.insert(0, f"the reconciliation has a difference; deliveries missing: {difference}")
     if _sum(families["ingestion_stopped"]):
         problems.append("ingestion is stopped: the store is full")
     problems += standing_still(at, families)
@@ -127,7 +127,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
 
 
 def standing_still(at: datetime, families: Mapping[str, Family]) -> list[str]:
-    """Return a sentence for each runner with events that committed nothing for 20 minutes, and each old batch."""
+    """Return a sentence for each runner with events that committed nothing for 20 minutes, and for each old batch."""
     lag = {sample.labels: sample.value for sample in families["lag_events"].samples}
     still = [
         f"the runner {sample.labels[0]} has committed nothing for {_minutes(age)} minutes, and events wait"
@@ -135,7 +135,8 @@ def standing_still(at: datetime, families: Mapping[str, Family]) -> list[str]:
         if (age := at.timestamp() - sample.value) > STILL_SECONDS and lag.get(sample.labels)
     ]
     old = [
-        f"a {sample.labels[1]} batch of the runner {sample.labels[0]} is open for {_minutes(sample.value)} minutes"
+        f"a {sample.labels[1]} batch of the runner {sample.labels[0]} "
+        f"has been open for {_minutes(sample.value)} minutes"
         for sample in families["open_batch_age_seconds"].samples
         if sample.value > OLD_SECONDS
     ]

@@ -1,7 +1,8 @@
-"""Sets and clears overrides of rules and targets: pause, disable, priority, rate; takes a target back into service.
+"""Sets and clears overrides of rules and targets (pause, disable, priority, rate), and enables targets.
 
-Each is written to the ledger at once and holds from the start of the next task; running pushes apply a pause or
-another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
+An override is written to the ledger immediately and applies from the start of the next task; running pushes apply a
+pause or a new rate within about a second. The command line, the API, the page and the DAG `eventbridge_operate_rules`
+call the same function.
 """
 
 from __future__ import annotations
@@ -32,11 +33,10 @@ Action = Literal[
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
-#: Deliveries on hold that become due at once when an override is cleared.
+#: For actions that clear an override: the hold reason of the deliveries that become due immediately.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
-#: For each action: the kind of override, the sentence for a change, and the sentence for an override that was set
-#: already.
+#: For each action: the kind of override, the sentence for a change, and the sentence if there was nothing to change.
 _ACTIONS: dict[str, tuple[OverrideKind, str, str]] = {
     "pause rule": ("paused", "Rule {name} paused", "Rule {name} is already paused"),
     "resume rule": ("paused", "Rule {name} resumed", "Rule {name} is not paused"),
@@ -92,7 +92,9 @@ def operate(
     if action not in _ACTIONS:
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")
     if (action in _OF_TARGET) != bool(target):
-        wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
+        wanted = (
+            "name a target of the rule" if action in _OF_TARGET else "it applies to the whole rule, so name no target"
+        )
         raise UserError(f"{action}: {wanted}")
     kind = _ACTIONS[action][0]
     seen = visibility_of(runtime)
@@ -134,7 +136,7 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
-    """Make deliveries due that waited only for this; if the process dies before, the next retry run does it."""
+    """Make the deliveries due that waited only for this action; if the process dies before, the next retry run does."""
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
@@ -142,9 +144,9 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
 
 
 def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
-    """Make deliveries due that are on hold for one reason, of one target or all; return how many.
+    """Make the deliveries due that are on hold for a reason, of one target or all targets; return their number.
 
-    Those that an override holds, for example a paused target of a resumed rule, stay on hold for that.
+    Deliveries that an override still holds, such as those of a paused target of a resumed rule, stay on hold for that.
     """
     rows = runtime.ledger.pending.find(state="on_hold", rule=rule)
     on_hold = [row for row in rows if row.hold_reason == reason and row.taken_by is None and target in ("", row.target)]
@@ -158,7 +160,7 @@ def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "
 
 
 def enable_target(runtime: Runtime, rule: str, target: str) -> int:
-    """Set a target's status to ok and make its deliveries on hold due; return how many those are.
+    """Set a target's status to ok and make its deliveries on hold due; return their number.
 
     If the target is ok already, this only ends its pause. A dead letter queue is a target of its own, named
     `<target>/dead_letter_queue`; the copies that it refused are tried again.
@@ -167,12 +169,13 @@ def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     hastened = 0
     now = runtime.ledger.now()
     if status is not None and (until := pause_of(status, now)) is not None:
-        # Before the pause ends: a process that dies in between does this again. Rows that are due sooner too:
-        # concurrent pushes may get different times, and the ledger keeps the last one. Rows have whole seconds.
+        # This precedes the end of the pause, so that another call repeats it if the process dies in between. It
+        # includes rows that are due sooner: concurrent pushes may get different times, and the ledger keeps the last
+        # one. Rows have whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
         hastened = runtime.ledger.pending.hasten(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
-        runtime.ledger.targets.set_status(rule, target, "ok", "enabled by hand")
+        runtime.ledger.targets.set_status(rule, target, "ok", "enabled by an operator")
     on_hold = [row for row in runtime.ledger.pending.find(state="on_hold", rule=rule) if row.target == target]
     # deliveries on hold for a removed target continue to age while they wait: `aged`
     runtime.ledger.pending.release(rule, target, aged=True, hold_reason=TARGET_DISABLED)

@@ -26,7 +26,7 @@ from eventbridge.runtime.quotas import storage_refusal, store_quota
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import DiskBackedBus, LogSource
 
-#: Events that one transaction of a bus, and one call of the API, may hold.
+#: The maximum number of events that are published in one transaction of a bus.
 PUBLISHED_AT_ONCE = 1_000
 _MAX_LISTED = 20
 
@@ -92,7 +92,7 @@ def _publish(
     submissions: Iterable[tuple[int, Submission]],
     add_positions: Callable[[Sequence[tuple[Partition, int]]], object],
 ) -> Published:
-    """Publish (line number, submission), a thousand in one transaction; `add_positions` gets their positions."""
+    """Publish pairs of line number and submission, a thousand per transaction; `add_positions` gets their positions."""
     rules = runtime.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
@@ -108,7 +108,7 @@ def _publish(
                 added = publisher.publish([submission.record for _, submission in batch], topic=topic)
             except BusError as error:
                 raise BusError(
-                    f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
+                    f"{count:,} events were published, but none from line {batch[0][0]} on: {error}"
                 ) from error
             for partition, offset in added:
                 before, first, last = spans.get(partition, (0, offset, offset))
@@ -133,7 +133,7 @@ def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[b
         # Numbers keep their digits: each element is cut out of the text and never serialized again.
         return [_encoded(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
-        raise UserError("the array is nested too deep to be read. Give one event per line") from None
+        raise UserError("the array is nested too deeply to be read. Give one event per line") from None
     except json.JSONDecodeError as error:
         raise UserError(
             f"line {error.lineno}, column {error.colno}: {error.msg}. Give one event per line, or one JSON array"
@@ -188,7 +188,7 @@ def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
 
 
 def report_published(published: Published, results: Sequence[PublishResult], log_line: Callable[[str], object]) -> None:
-    """Print how many events were published, their partitions, offsets and ids, and the runners that miss them."""
+    """Report the number, partitions, offsets and ids of published events, and the runners that will not get them."""
     ids = [each.event_id for each in results]
     log_line(f"{published.count:,} published to {published.bus}/{published.topic}")
     for partition, (count, first, last) in published.partitions.items():
@@ -198,7 +198,7 @@ def report_published(published: Published, results: Sequence[PublishResult], log
     for runner in published.unregistered:
         log_line(
             f"the runner {runner} has never run and the bus {published.bus} starts at latest: it will not see these "
-            "events. Run it once before, or set start_at: earliest"
+            "events. Run it once before you publish, or set start_at: earliest"
         )
 
 

@@ -1,4 +1,4 @@
-"""Publishes a rule set: from then on all hosts plan new batches by it, independent of their own rule files."""
+"""Publishes a rule set: from then on, all hosts plan new batches with it, independently of their own rule files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 @dataclass(frozen=True)
 class PublishedRules:
-    """The published rule set: its hash, its rules, and the changed, added and removed ones."""
+    """The published rule set: its hash, the number of its rules, the changed or added rules, and the removed ones."""
 
     rule_set: str
     rules: int
@@ -22,7 +22,7 @@ class PublishedRules:
 
 
 def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
-    """Put a rule set in force; if it is in force already, only a lost or damaged file is written again.
+    """Put a rule set in force; if it is in force already, only its file is written again if it is lost or damaged.
 
     A rule that is in the previous set and not in this set is removed; nothing else removes a rule. Raises UserError if
     hosts use their own files, if all rules would be removed without `empty`, and if another set was published

@@ -1,4 +1,4 @@
-"""Releases a rule that is on hold, at a delivery or by a failed expectation: its waiting deliveries become due."""
+"""Releases a rule whose routing or expectation failed, or that a delivery blocks: what waits for it becomes due."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from eventbridge.policy.hold_reason import deferred_match_hold_reason
 from eventbridge.policy.ordering import RELEASED, SKIPPED, delivery_on_hold_at, on_hold_at
 from eventbridge.runtime.runtime import Runtime
 
-#: Reasons why a delivery has no payload.
+#: Reasons of deliveries that have no payload.
 _WITHOUT_PAYLOAD = ("transform_failed", "route_failed")
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Released:
-    """The result of releasing a rule: its hold (None without one), deferred matches that are due now, their events.
+    """The result of releasing a rule: the hold (None without one), the deferred matches and events that are due now.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
-    `waits_for` is what else holds deferred matches that still wait. `retried`, `skipped` and `unsendable` are
-    deliveries that the rule was on hold at, as none of its target may be dead-lettered; `unsendable` ones stay on hold.
-    `disabled` are its targets whose deliveries are on hold until the target is enabled.
+    `waits_for` is why the other deferred matches still wait. `retried`, `skipped` and `unsendable` are deliveries that
+    blocked the rule, because no delivery of their target may be dead-lettered; `unsendable` ones have no payload and
+    stay on hold. `disabled` are the rule's targets whose deliveries are on hold until the target is enabled.
     """
 
     rule: str
@@ -49,10 +49,10 @@ class Released:
 
 
 def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Released:
-    """Release a rule: lift its holds (its routing failed, an expectation failed), and retry the deliveries on hold.
+    """Release a rule: lift the holds for failed routing and a failed expectation, and retry its blocking deliveries.
 
-    With `skip`, a delivery id or its beginning, only that delivery becomes a dead letter; raises NotFoundError if the
-    rule is not on hold at it. A rule without a hold is left as it is; one that fails again is on hold again.
+    If `skip` is a delivery id or its beginning, only this delivery is dead-lettered; raises NotFoundError if it does
+    not block the rule. A rule without a hold stays as it is; a rule that fails again is put on hold again.
     """
     if skip is not None:
         return Released(rule, skipped=(_skip_on_hold(runtime, rule, skip),))
@@ -71,7 +71,10 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
 
 
 def _release_routing(runtime: Runtime, rule: str) -> Released:
-    """Lift a rule's hold and make its deferred matches due; they age from then on. If disabled, only lift the hold."""
+    """Lift a rule's hold and make its deferred matches due; they age from then on.
+
+    If something else holds them, such as a disabled rule, only the hold is lifted.
+    """
     hold = runtime.ledger.rules.on_hold().get(rule)
     if hold is not None:
         runtime.ledger.rules.release(rule)
@@ -89,7 +92,7 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
 
 
 def _release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
-    """Lift the hold of a rule; return it, None if it had none, and how many deliveries are due now.
+    """Lift a rule's hold for a failed expectation; return the hold, or None, and the number of deliveries due now.
 
     If the process dies in between, the next call or retry run makes them due.
     """
@@ -101,7 +104,7 @@ def _release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold |
 
 @dataclass(frozen=True)
 class DeliveryOnHold:
-    """A delivery that a rule is on hold at, and why it would have been dead-lettered."""
+    """A delivery that blocks a rule, and the reason for which it would have been dead-lettered."""
 
     target: str
     delivery_id: str
@@ -109,7 +112,7 @@ class DeliveryOnHold:
 
 
 def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]:
-    """Return the deliveries that a rule is on hold at, by the ids of their pending rows, in order."""
+    """Return the deliveries that block a rule, by the ids of their pending rows, in order."""
     return {
         row.pending_id: DeliveryOnHold(row.target, name, row.reason)
         for row in runtime.ledger.order.rows_on_hold(rule)
@@ -120,9 +123,9 @@ def deliveries_on_hold(runtime: Runtime, rule: str) -> dict[int, DeliveryOnHold]
 
 
 def _try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold], list[DeliveryOnHold]]:
-    """Make the deliveries due that a rule is on hold at; return those, and those without payload, which stay on hold.
+    """Make a rule's blocking deliveries due; return them, and those without a payload, which stay on hold.
 
-    One that fails again is on hold again.
+    A delivery that fails again is put on hold again.
     """
     found = deliveries_on_hold(runtime, rule)
     sendable = {pending_id: each for pending_id, each in found.items() if each.reason not in _WITHOUT_PAYLOAD}
@@ -131,23 +134,23 @@ def _try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold
 
 
 def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
-    """Turn exactly one delivery that a rule is on hold at into a dead letter, and return it.
+    """Dead-letter the one delivery that blocks a rule and whose id begins with `delivery_id`; return it.
 
-    Takes its id, or the beginning of it. Raises NotFoundError, with the deliveries on hold, if it is not among them.
+    Raises NotFoundError, which lists the blocking deliveries, if none or several have such an id.
     """
     found = deliveries_on_hold(runtime, rule)
-    wanted = delivery_id.strip().lower()  # each id begins with an empty one
+    wanted = delivery_id.strip().lower()  # every id begins with an empty text
     fitting = [pair for pair in found.items() if wanted and pair[1].delivery_id.startswith(wanted)]
     if len(fitting) == 1 and _mark(runtime, *fitting[0], SKIPPED):
         return fitting[0][1]
     on_hold = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())
-    here = f"It is on hold at: {on_hold}" if on_hold else "It is on hold at none; `eventbridge status` shows what waits"
-    what = "several deliveries" if len(fitting) > 1 else "no delivery"
-    raise NotFoundError(f"the rule {rule!r} is on hold at {what} {delivery_id!r}. {here}.")
+    here = f"It is blocked by: {on_hold}" if on_hold else "No delivery blocks it; `eventbridge status` shows what waits"
+    what = "several deliveries that begin with" if len(fitting) > 1 else "no delivery"
+    raise NotFoundError(f"the rule {rule!r} is blocked by {what} {delivery_id!r}. {here}.")
 
 
 def _mark(runtime: Runtime, pending_id: int, delivery: DeliveryOnHold, note: str) -> bool:
     marked = runtime.ledger.order.release_row(pending_id, on_hold_at(delivery.delivery_id), note)
     if marked:
-        log.warning("delivery %s to %s: %s by hand", delivery.delivery_id, delivery.target, note)
+        log.warning("delivery %s to %s: %s by an operator", delivery.delivery_id, delivery.target, note)
     return marked

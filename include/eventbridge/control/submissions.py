@@ -1,8 +1,8 @@
 """The contract of publishing, the same for command line, Airflow, Python and HTTP.
 
-An event is strict CloudEvents in JSON; one without `id` gets one. Events with the same `partitionkey`, else the same
-`subject`, go to one partition, in order. Published events are durable, and each submission has a result: its position
-on the bus, or its error.
+An event must be a strict CloudEvent in JSON; an event without `id` gets one. Events with the same `partitionkey`, else
+the same `subject`, go to one partition, in order. Published events are durable, and each submission has a result: its
+position on the bus, or its error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import canonical_text
 from eventbridge.model.partition import Partition
 
-#: Errors of one event that are reported; each member of an event may have one.
+#: The maximum number of reported errors of one event, of which each member may have one.
 _MAX_OF_EVENT = 20
 
 
@@ -63,7 +63,7 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
             document = parse_event(body, max_bytes=max_bytes).document
         except EventError as error:
             return Submission(body, error=str(error), too_large=len(body) > max_bytes)
-    # both readers have seen to it that these are strings
+    # both readers ensure that these are strings
     return Submission(body, str(document["id"]), str(document["source"]), _key_of(document))
 
 
@@ -77,11 +77,11 @@ def errors_of(submission: Submission) -> list[str]:
         found = []
     more = len(found) - _MAX_OF_EVENT
     listed = found[:_MAX_OF_EVENT] or [submission.error]
-    return [*listed, f"and {more:,} more errors"] if more > 0 else listed
+    return [*listed, f"and {more:,} more"] if more > 0 else listed
 
 
 def _key_of(document: dict[str, Any]) -> str | None:
-    """Return the key that chooses an event's partition: 7 and "7" are equal, as binary mode has text for a number."""
+    """Return the key that chooses an event's partition: 7 and "7" are equal, as binary mode has only text."""
     key = document.get("partitionkey")
     if key is None:
         key = document.get("subject")
@@ -92,7 +92,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     """Return the events of one call in their order, each with an id.
 
     An event without `id` gets one; the same `name` and position give the same id, so that a retry of a call publishes
-    no second event. An event that a call has twice is an error at its second position.
+    no second event. An event that occurs twice in a call is an error at its second position.
     """
     submissions: list[Submission] = []
     first_numbers: dict[tuple[str, str], int] = {}
@@ -133,12 +133,14 @@ def _result(submission: Submission, published: tuple[Partition, int] | int) -> P
     if not isinstance(published, int):
         return PublishResult(submission.event_id, *published)
     size = len(submission.body)
-    error = f"the event has {size:,} bytes, and the topic takes {published:,} with its key. Raise its max.message.bytes"
+    error = (
+        f"the event has {size:,} bytes, and the topic takes {published:,}, key included. Raise its max.message.bytes"
+    )
     return PublishResult(submission.event_id, error=error, too_large=True)
 
 
 def _with_id(number: int, body: bytes, name: str) -> bytes:
-    """Return an event with an id, byte for byte otherwise; one with an id, or that is no JSON object, is unchanged."""
+    """Return an event with an id added, otherwise byte for byte; unchanged if it has one or is no JSON object."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):

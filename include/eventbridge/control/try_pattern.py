@@ -22,7 +22,8 @@ from eventbridge.transform import Scope, compile_transform
 if TYPE_CHECKING:  # the process that tries the pattern needs neither ledger nor store
     from eventbridge.runtime.runtime import Runtime
 
-#: The maximum length of the result for all conditions: each lists the values at its path, and many may share a path.
+#: The maximum length of the result for all conditions: each lists the values at its path, and many conditions may share
+#: a path.
 MAX_CHARACTERS: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
@@ -30,7 +31,7 @@ _NO_SQL = "Only Spark evaluates the form SQL."
 
 @dataclass(frozen=True)
 class Rendered:
-    """The request that a target would get for an event; `error` is why it is unknown."""
+    """The request that a target would get for an event; `error` is why it is unknown, or ""."""
 
     target: str
     payload: str = ""

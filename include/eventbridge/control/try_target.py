@@ -1,4 +1,4 @@
-"""Tries one target: whether it can be reached, and its response to one event. Called by `eventbridge targets`.
+"""Tries one target: whether it can be reached, and how it responds to one event.
 
 A try is not a delivery: neither the reconciliation nor a breaker counts it.
 """
@@ -24,7 +24,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 
-#: Added to a target's own timeout: for its connection, a token, and a broker's own timeouts.
+#: The time added to a target's timeout: for the connection, a token, and the timeouts of a broker's client.
 _SPARE_SECONDS = 15.0
 
 
@@ -61,7 +61,7 @@ def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Respons
         return until if is_cancelled() else runtime.clock()  # a target gives up what it has in flight when time is over
 
     with closing(replace(runtime, clock=clock).open_target(rule, spec)) as opened:
-        response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took nothing")
+        response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took no request")
         with closing(opened.deliver([request], until)) as responses, suppress(StopIteration):
             _, response = next(responses)
         opened.flush()
@@ -99,7 +99,7 @@ def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delive
 
 @dataclass(frozen=True)
 class CurlCall:
-    """The request that a target gets for an event: the call, and the parts that it omits."""
+    """The request that a target gets for an event, the call of curl that sends it, and notes on what the call omits."""
 
     headers: tuple[tuple[str, str], ...]
     payload: str
@@ -108,14 +108,14 @@ class CurlCall:
 
 
 def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
-    """Return the request of an event to a target, by the current rule; nothing is sent, no connection is read.
+    """Return the request of an event to a target, with the current rule; nothing is sent, no connection is read.
 
     Raises NotFoundError, EventError for an invalid event, TransformFailed, UserError for a target that is not of
     the type http or that only Spark transforms.
     """
     spec = find_target(runtime.rule_set(), rule, target)
     if spec.type != "http":
-        raise UserError(f"The target {target} is of the type {spec.type}: curl speaks HTTP")
+        raise UserError(f"The target {target} is of the type {spec.type}, but curl speaks HTTP")
     made = request_of(runtime, find_rule(runtime.rule_set(), rule), spec, body, delivery_id)
     headers = [("content-type", made.content_type), ("webhook-id", made.delivery_id), *made.headers.items()]
     url, connection = getattr(spec, "url", ""), getattr(spec, "connection", None)
@@ -123,15 +123,15 @@ def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id
     if connection:
         notes.append(f"Credentials and signature are left out: the connection {connection!r} has them")
     if not url:
-        notes.append(f"Set URL first: the connection {connection!r} has it")
+        notes.append(f"Set the variable URL first: the connection {connection!r} has it")
     if getattr(spec, "batch", None) is not None:
-        notes.append("The target takes several deliveries in one request: this is one of them, alone")
+        notes.append("The target takes several deliveries in one request, but this request has only one")
     payload = made.payload.decode("utf-8", "replace")
     return CurlCall(tuple(headers), payload, as_curl(url, headers, payload), tuple(notes))
 
 
 def _written(name: str, value: str) -> str:
-    """Return a header as curl takes it; a missing content type takes away the content type that curl would send."""
+    """Return a header as curl takes it; an empty content type removes the one that curl would send."""
     if not value and name == "content-type":
         return f"{name}:"
     return f"{name}: {value}" if value.strip() else f"{name};"

@@ -221,7 +221,7 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_continues(
     recorder.refused["a", 1] = 400
     sending.deliver()
     with pytest.raises(
-        NotFoundError, match=r"on hold at no delivery 'ffff'. It is on hold at: .* \(strict, non_retryable\)"
+        NotFoundError, match=r"blocked by no delivery 'ffff'. It is blocked by: .* \(strict, non_retryable\)"
     ):
         release_rule(runtime, "orders", "ffff")
     (held,) = deliveries_on_hold(runtime, "orders").values()
