@@ -182,8 +182,8 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("replay nope --from 1h", "no rule file names a bus 'nope'. Buses: orders"),
-        ("replay order --from 1h", "no rule file names a bus 'order'. Did you mean orders?"),
+        ("replay nope --from 1h", "no rule file defines a bus 'nope'. Buses: orders"),
+        ("replay order --from 1h", "no rule file defines a bus 'order'. Did you mean orders?"),
         ("replay orders --from 1h --rule nope", "bus 'orders' has no rule 'nope'. Rules: all-orders, big-orders"),
         ("replay orders --from 1h --target zzz", "has a target 'zzz'. Targets: accounts, archive, note"),
         ("targets pause archive", "Did you mean all-orders/archive?"),

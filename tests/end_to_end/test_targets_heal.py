@@ -103,7 +103,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     refused = Counter(running.requests("/scripted/claims"))
     set_response(running, 200)
     mistyped = running.trigger(REDRIVE_DAG, {"rule": "clams", "dry_run": False})
-    runs["no rule file names a rule 'clams', and no dead letter does. Did you mean claims?"] = mistyped
+    runs["no rule file defines a rule 'clams', and no dead letter names it. Did you mean claims?"] = mistyped
     dry = running.trigger(REDRIVE_DAG, {"rule": "claims"})
     running.until("the dry run has ended", lambda: run_state(running, REDRIVE_DAG, dry) == "success")
     begun_by_a_dry_run = running.runtime.ledger.redrives.all()

@@ -10,7 +10,7 @@ from eventbridge.model.backtested import Change, EventSample, Output, OutputSamp
 
 
 def as_markdown(report: BacktestReport | DiffReport) -> str:
-    """Return a report as a page."""
+    """Return a report as a page in Markdown."""
     lines = _backtest(report) if isinstance(report, BacktestReport) else _diff(report)
     return "\n".join(lines) + "\n"
 
@@ -43,7 +43,7 @@ def _rule(rule: RuleReport) -> Iterator[str]:
     yield f"## {rule.rule} (version {rule.version})"
     if rule.left_out:
         yield ""
-        yield f"{rule.left_out:,} events that its pattern matches were left out: {rule.left_out_why}."
+        yield f"Left out, of the events that its pattern matches: {rule.left_out:,}. Reason: {rule.left_out_why}."
     yield ""
     yield from _table(
         ["hour", "landed", "matched"], [[_time(each.at), each.landed, each.matched] for each in rule.hours]
@@ -54,7 +54,7 @@ def _rule(rule: RuleReport) -> Iterator[str]:
             yield f"### Failures for {target.target}"
             yield ""
             rows = [[each.text or "(others)", each.count, ", ".join(each.event_ids)] for each in target.failures]
-            yield from _table(["why", "events", "first ones"], rows)
+            yield from _table(["error", "events", "first ones"], rows)
         if target.samples:
             yield ""
             yield f"### Samples for {target.target}"
@@ -95,7 +95,7 @@ def _changed(only_in: str, changed: int) -> str:
 def _pair(pair: PairReport) -> Iterator[str]:
     if pair.left_out:
         yield ""
-        yield f"{pair.left_out:,} events of {pair.a} were left out: {pair.left_out_why}."
+        yield f"Left out, of the events of {pair.a}: {pair.left_out:,}. Reason: {pair.left_out_why}."
     for title, samples in (("Gained", pair.gained_samples), ("Lost", pair.lost_samples)):
         if samples:
             yield ""
@@ -139,7 +139,7 @@ def _output(title: str, output: Output) -> Iterator[str]:
 
 
 def _block(text: str, *, cut: bool) -> Iterator[str]:
-    """Yield text as it is between fences that it does not hold."""
+    """Yield text unchanged, between fences that it does not contain."""
     fence = "```"
     while fence in text:
         fence += "`"
@@ -155,7 +155,7 @@ def _block(text: str, *, cut: bool) -> Iterator[str]:
 def _head(report: BacktestReport | DiffReport) -> Iterator[str]:
     yield (
         f"{report.events:,} events of bus {report.bus}, landed by batches from {_time(report.since)} "
-        f"to {_time(report.until)} UTC, in {report.files:,} files. Made at {_time(report.made_at)} UTC."
+        f"to {_time(report.until)} UTC, in {report.files:,} files. Created at {_time(report.made_at)} UTC."
     )
     yield ""
 

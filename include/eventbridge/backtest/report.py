@@ -20,7 +20,7 @@ _Read = TypeVar("_Read")
 
 
 class Peak(Struct, frozen=True):
-    """The number of matched events in the time that begins at `at`."""
+    """The number of matched events in the minute that begins at `at`."""
 
     at: datetime
     matched: int
@@ -35,7 +35,7 @@ class Hour(Struct, frozen=True):
 
 
 class TargetReport(Struct, frozen=True):
-    """The events that one target of a rule would receive, and those that would fail."""
+    """The number of events that one target of a rule would receive, and of those for which the transform fails."""
 
     target: str
     rendered: int
@@ -45,10 +45,10 @@ class TargetReport(Struct, frozen=True):
 
 
 class RuleReport(Struct, frozen=True, kw_only=True):
-    """The matches of one rule: in total, by hour, a second on average, in its largest minute; and its targets.
+    """The matches of one rule: in total, per hour, per second on average, in the largest minute; and its targets.
 
-    `left_out` events were not evaluated, for the reason `left_out_why`: its budget was spent, or Spark rejects its
-    SQL. They are in no other number.
+    `left_out` events were not evaluated, for the reason `left_out_why`: the rule's budget was spent, or Spark rejects
+    its SQL. No other number includes them.
     """
 
     rule: str
@@ -63,7 +63,7 @@ class RuleReport(Struct, frozen=True, kw_only=True):
 
 
 class TargetDifference(Struct, frozen=True):
-    """Events that both rules match and for which a target's output differs with B; `only_in` A or B, or "both".
+    """The events that both rules match and for which a target's output differs; `only_in` is "A", "B", or "" for both.
 
     A target that only one of the rules has is not compared.
     """
@@ -92,7 +92,7 @@ class PairReport(Struct, frozen=True, kw_only=True):
 
 
 class BacktestReport(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """The result of a candidate for a part of the archive; times in UTC, those of events are times of landing."""
+    """The result of a candidate for a part of the archive; times are in UTC; those of events are times of landing."""
 
     format: int = 1
     backtest_id: str
@@ -107,7 +107,7 @@ class BacktestReport(Struct, frozen=True, kw_only=True, rename={"since": "from",
 
 
 class DiffReport(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """The differences of candidate B from A over a part of the archive; rules of only one of them are listed."""
+    """The differences of candidate B from A over a part of the archive; rules that only one of them has are listed."""
 
     format: int = 1
     backtest_id: str
@@ -130,7 +130,7 @@ def to_json(report: BacktestReport | DiffReport) -> str:
 
 
 class ReportHead(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """The subject of a report: a `candidate`, or `b` compared with `a`, over the events that a bus landed in a time."""
+    """The subject of a report: a `candidate`, or `b` compared with `a`, over events that landed in a time range."""
 
     backtest_id: str
     made_at: datetime
@@ -165,7 +165,7 @@ def find_report(runtime: Runtime, name: str) -> dict[str, Any]:
     found = [path for path in _paths(runtime) if name and path.rpartition("/")[2].startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} reports begin with" if found else "there is no report of a backtest"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge rules backtest --keep` makes one")
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge rules backtest --keep` stores a report")
     report = _decoded(runtime, found[0], dict[str, Any])
     require_known_format(found[0], report.get("format"))
     return report

@@ -1,7 +1,7 @@
-"""Runs one candidate, or two in one pass, over the archive: a replay that stops after route and reports.
+"""Runs one candidate, or two in one pass, over the archive: like a replay that ends after route, with a report.
 
 Nothing is planned in the ledger and nothing is delivered. Spark's workers count the results; the files of budgeted
-rules are written under this run's id and removed at its end. A process that dies before that leaves lost files.
+rules are written under this run's id and removed at its end. A process that dies before that leaves orphaned files.
 """
 
 from __future__ import annotations
@@ -38,13 +38,15 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 log = logging.getLogger(__name__)
 
-#: Rows of one Spark job, if no rule is budgeted.
+#: The maximum number of rows of one Spark job, if no rule is budgeted.
 _JOB_ROWS = 5_000_000
 
-#: Rows of the first job: later jobs do not render outputs if the first job found enough samples of them.
+#: The maximum number of rows of the first job: later jobs render no outputs of which the first job found enough
+#: samples.
 _FIRST_ROWS = 200_000
 
-#: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
+#: The number of rows for which a slice may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route; larger slices get more
+#: time.
 _ROWS_OF_SLICE = 20_000
 
 #: The runner name under which backtests get a Spark session and Python workers.
@@ -197,7 +199,7 @@ class _Run:
             if rule in failed
         }
         shares = [
-            # The budget of deferred matches, as in the slow lane: no batch waits for a backtest.
+            # The budget for deferred matches, as in a retry batch: no other batch waits for a backtest.
             RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
             for rule, files in sorted(candidate_events.items())
             if rule not in failed
@@ -238,7 +240,7 @@ class _Run:
 
 
 def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Return each file once, with all of its rows."""
+    """Return each file once, with all of its row numbers."""
     rows: dict[str, list[int]] = {}
     for file, text in files:
         rows.setdefault(file, []).extend(rowset.decode(text))
@@ -272,7 +274,7 @@ def _jobs_of(
 ) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
     """Yield parts in groups of about `rows` rows, at least one part each: a group is one Spark job.
 
-    The `first` group has about `first` rows, if that is less.
+    The first group has about `first` rows, if that is less.
     """
     most = min(first, rows)
     group: list[tuple[ArchiveSpan, ...]] = []
@@ -305,7 +307,7 @@ class Candidate:
 
 
 def _pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
-    """Return the pairs of rules of A and B to compare: those with the same name; if each has one rule, these two."""
+    """Return the pairs of rules of A and B to compare: those of the same name or, if each has one rule, these two."""
     ours, theirs = sorted(a), sorted(b)
     if len(ours) == len(theirs) == 1:
         return [(ours[0], theirs[0])]
@@ -313,7 +315,7 @@ def _pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def _apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rules of A and of B that are routed separately: budgeted ones, and those compared with one."""
+    """Return the rules of A and of B that are routed separately: budgeted rules, and rules compared with one."""
     ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
     for one, other in pairs:
         if one in ours or other in theirs:

@@ -29,7 +29,7 @@ from eventbridge.rules import Rule, Target
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: Distinct failure texts of one target in a report; the rest is counted together under "".
+#: The maximum number of distinct failure texts of one target in a report; all others are counted together under "".
 _TEXTS: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Each = TypeVar("Each")
@@ -90,7 +90,7 @@ class CandidateTally:
         known[text] = Failure(text, before.count + found.count, (*before.event_ids, *found.event_ids)[: self._most])
 
     def report(self, rule: Rule, landed: Mapping[int, int], seconds: float) -> RuleReport:
-        """Return the report of a rule; `landed` are all events by minute, `seconds` the length of the time."""
+        """Return the report of a rule; `landed` counts all events by minute, `seconds` is the length of the time."""
         minutes = self._minutes.get(rule.name, Counter())
         matched, left_out = minutes.total(), self.left_out.get(rule.name, LeftOut())
         return RuleReport(
@@ -176,7 +176,7 @@ def _hours_of(landed: Mapping[int, int], matched: Mapping[int, int]) -> Iterator
 
 
 def _by_hour(minutes: Mapping[int, int]) -> Counter[int]:
-    """Return counts by hour since 1970 of counts by minute."""
+    """Return counts by minute as counts by hour since 1970."""
     found: Counter[int] = Counter()
     for minute, count in minutes.items():
         found[minute // 60] += count
@@ -184,7 +184,7 @@ def _by_hour(minutes: Mapping[int, int]) -> Counter[int]:
 
 
 def _minutes_of(times: Counter[int]) -> Minutes:
-    """Return counts of times in microseconds since 1970 by minute."""
+    """Return counts of times, in microseconds since 1970, as counts by minute."""
     found: Counter[int] = Counter()
     for time, count in times.items():
         found[time // 60_000_000] += count
@@ -228,7 +228,7 @@ def event_rows_of(files: Iterable[tuple[str, str]]) -> set[EventRow]:
 
 
 def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> CandidateCounts:
-    """Return the counts of a rule's result, with at most `samples` samples of each kind."""
+    """Return the counts of a rule's result, with at most `most` samples of each kind."""
     event_rows = list(outcome.matched)  # as the share named them: oldest first
     events = _event_samples(store, event_rows[:most])
     samples = {
@@ -257,7 +257,7 @@ def _failures(outcome: ShareOutcome, event_rows: Sequence[EventRow], target: str
 def compared(
     store: Store, rules: tuple[Rule, Rule], outcomes: tuple[ShareOutcome, ShareOutcome], most: int
 ) -> tuple[PairCounts, int]:
-    """Return where two results for the same events differ, and how many events one of them did not evaluate."""
+    """Return the differences of two results for the same events, and the number of events that one did not evaluate."""
     left = outcomes[0].left | outcomes[1].left
     first, second = (each.matched for each in outcomes)
     a, b = first.keys() - left, second.keys() - left

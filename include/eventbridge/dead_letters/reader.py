@@ -38,10 +38,11 @@ _NAME_COLUMNS = [
 ]  # fmt: skip
 _LISTED_CANDIDATES = 10
 
-#: Maximum dead letter files that one page reads.
+#: The maximum number of dead letter files that one page reads.
 PAGE_FILES = 100
 
-#: Where an error becomes specific to one delivery: a number that is no status, an address, a time, an id.
+#: Where the text of an error becomes specific to one delivery: a number that is not a status, an address, a time, an
+#: id.
 _OF_ONE = re.compile(r"\d{4,}|\d+(?=[.:\-]\d)|['\"{\[(]")
 _LONGEST = 100
 
@@ -50,8 +51,8 @@ _LONGEST = 100
 class DeadLetterName:
     """The file and row of a dead letter, its unique name, and what it shares with other dead letters.
 
-    `subject` is the delivery id or, without one, the position of the event: several dead letters have the same if a
-    delivery was dead-lettered several times.
+    `subject` is the delivery id or, without one, the position of the event: several dead letters have the same subject
+    if a delivery was dead-lettered several times.
     """
 
     name: str
@@ -73,7 +74,7 @@ class DeadLetter:
 def selected_dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:
-    """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
+    """Yield the selected dead letters, those of the newest batch first; if `whole`, with event, request and attempts.
 
     An unreadable file is skipped and added to `damaged`; without `damaged` it raises ReconciliationError.
     Raises UserError if the selection's SQL is not a condition.
@@ -110,8 +111,8 @@ def dead_letter_page(
 ) -> DeadLetterPage:
     """Return at most `limit` selected dead letters after a cursor, those of the newest batch first.
 
-    At most `max_files` are read: a page with a cursor may be short or empty. The selection must have no SQL. Raises
-    UserError for an invalid cursor.
+    At most `max_files` files are read, so a page with a cursor may be short or empty. The selection must have no SQL.
+    Raises UserError for an invalid cursor.
     """
     found: list[DeadLetter] = []
     cursor = read_cursor(after) if after else None
@@ -165,9 +166,9 @@ class ChosenRows:
         return [] if self._damaged is not None and file in self._damaged else found
 
     def rows_of(self, file: str, after: int = -1) -> Iterator[int]:
-        """Yield the chosen rows of a file behind a row, in ascending order; those before a damaged part are included.
+        """Yield the chosen rows of a file after a row, in ascending order; those before a damaged part are included.
 
-        The file is read as far as the caller iterates.
+        The file is read only as far as the caller iterates.
         """
         return (row for row, _ in self._chosen(file) if row > after)
 
@@ -195,8 +196,8 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
 
     `name` is a result of `name_of`, a delivery id or its beginning, or the position of the event,
     `<bus>/<topic>/<partition>/<offset>`: the bus is optional. An unreadable file is skipped and added to `damaged`;
-    without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if no
-    delivery, or more than one, has it.
+    without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if it stands
+    for no delivery or position, or for more than one.
     """
     found = list(_named(runtime, checked_name(name), damaged))
     subjects = {each.subject for each in found}
@@ -264,7 +265,7 @@ def _error_of(detail: str | None) -> str:
 
 
 def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
-    """Raise NotFoundError, with the nearest name, for a rule or target that neither rule files nor dead letters have.
+    """Raise NotFoundError, with the nearest name, for a rule or target that neither rule files nor dead letters name.
 
     A removed rule may have dead letters. They are searched only for a name that the current files lack.
     """
@@ -275,7 +276,7 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
     targets = {name for each in rules.values() for name in each.destinations}
     if rule is not None and rule not in rules and not _has_dead_letters(runtime, Selection(rule=rule)):
         raise NotFoundError(
-            f"no rule file names a rule {rule!r}, and no dead letter does. {suggest('Rules', rule, rules)}"
+            f"no rule file defines a rule {rule!r}, and no dead letter names it. {suggest('Rules', rule, rules)}"
         )
     if rule is not None and rule in rules and target is not None:
         targets = set(rules[rule].destinations)
@@ -284,8 +285,10 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
         and target not in targets
         and not _has_dead_letters(runtime, Selection(rule=rule, target=target))
     ):
-        of = f"the rule {rule!r} has no" if rule is not None else "no rule file names a"
-        raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {suggest('Targets', target, targets)}")
+        of = f"the rule {rule!r} has no" if rule is not None else "no rule file defines a"
+        raise NotFoundError(
+            f"{of} target {target!r}, and no dead letter names it. {suggest('Targets', target, targets)}"
+        )
 
 
 def _has_dead_letters(runtime: Runtime, selection: Selection) -> bool:

@@ -33,7 +33,7 @@ _SAME = (
 
 @dataclass(frozen=True)
 class DeadLetterFile:
-    """A file in the store, the record for the ledger, and the chunks of its rows (none: route cuts them)."""
+    """An input file in the store: its record for the ledger, and the chunks of its rows; none if route makes them."""
 
     file: BatchFile
     chunks: tuple[Chunk, ...] = ()
@@ -58,7 +58,7 @@ def write_events(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLett
 
 
 def newest(dead_letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-    """Return one dead letter for each delivery id: the last, as the oldest come first."""
+    """Return one dead letter for each delivery id: the last one, because the oldest come first."""
     return list({dead_letter.record["delivery_id"]: dead_letter for dead_letter in dead_letters}.values())
 
 
@@ -88,7 +88,7 @@ def _delivery(batch: Batch, rules: RuleSet, dead_letter: DeadLetter) -> dict[str
     return {name: record[name] for name in _SAME} | {
         "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
         "not_before": None,
-        "published_at": batch.planned_at,  # again: `deliver_within` counts from here
+        "published_at": batch.planned_at,  # a new time: `deliver_within` counts from here
         "arrived_at": batch.planned_at,
         # the dead letter itself: it holds the event, and the attempts made before
         "event_file": dead_letter.file,

@@ -1,9 +1,9 @@
-"""Plans batches of kind redrive: selected dead letters that are delivered again, a batch at a time.
+"""Plans batches of the kind `redrive`, which deliver selected dead letters again, batch by batch.
 
 Called by the DAG `eventbridge_redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then
-run as for any batch. Without retransform a batch begins at push: its delivery file holds the requests as they were,
-under the same delivery ids. With it a batch begins at route: its buffer file holds the events, which the current rule
-routes again under a replay id, the redrive's own.
+run as for any batch. Without retransform, a batch begins at push: its delivery file holds the requests as they were,
+under the same delivery ids. With retransform, a batch begins at route: its buffer file holds the events, which the
+current rule routes again, with the redrive's id as the replay id.
 """
 
 from __future__ import annotations
@@ -41,21 +41,22 @@ LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
 #: A batch of a redrive with a rate has as many dead letters as the rate allows in this time, or in half of a push's
-#: budget, whose pushes take a token for each dead letter. The next batch waits for the same time.
+#: timeout if that is less; its pushes take a token for each dead letter. The next batch is planned no sooner than the
+#: rate allows this batch's dead letters.
 _RATE_WINDOW_SECONDS = 10.0
 _READ_AT_ONCE = 1_000
 NO_DELIVERY = "the event never became a delivery"
 NO_REQUEST = "there is no request to send again; --retransform makes one"
-REDRIVEN_BEFORE = "redriven before; --again takes it again"
-OTHER_BUS = "the rule is on another bus today"
+REDRIVEN_BEFORE = "redriven before; --again includes it"
+OTHER_BUS = "the rule is now on another bus"
 
 
 @dataclass(frozen=True)
 class RedrivePlan:
     """The batch that was planned or is continued.
 
-    If `batch_id` is None, no batch is planned before `wait_until`; if both are None, the redrive has ended. Once it has
-    ended, `damaged` has the errors of skipped dead letter files.
+    If `batch_id` is None, no batch is planned before `wait_until`; if both are None, the redrive has ended. Once the
+    redrive has ended, `damaged` has the errors of skipped dead letter files.
     """
 
     batch_id: str | None = None
@@ -77,9 +78,9 @@ def begin_redrive(
 ) -> Redrive:
     """Record a redrive and return it; if `run` has one already, return that one and ignore the arguments.
 
-    It takes dead letters of batches planned before now, so that it never redrives its own dead letters.
-    Raises UserError for an invalid rate (see `refuse_rate`), for SQL that is not a condition, and if a caller who is
-    limited to owners names no rule that they may see.
+    The redrive takes dead letters of batches planned before now, and therefore never its own dead letters. Raises
+    UserError for an invalid rate (see `refuse_rate`), for SQL that is not a condition, and if a caller who is limited
+    to owners names no rule that they may see.
     """
     refuse_rate(rate)
     check_seen(runtime, (selection.rule,))
@@ -102,12 +103,12 @@ def begin_redrive(
 def refuse_rate(rate: float | None) -> None:
     """Raise UserError for a rate that is not a number from 0.1 to 1,000,000 dead letters a second.
 
-    NaN in particular: the ledger would store it as no rate.
+    This includes NaN, which the ledger would store as no rate.
     """
     if rate is not None and not (math.isfinite(rate) and LOWEST_RATE <= rate <= HIGHEST_RATE):
         raise UserError(
-            f"a rate of {rate:g} dead letters a second cannot be kept. "
-            f"Write one from {LOWEST_RATE:g} to {HIGHEST_RATE:,.0f}, or none."
+            f"a rate of {rate:g} dead letters per second cannot be kept. "
+            f"Write a rate from {LOWEST_RATE:g} to {HIGHEST_RATE:,.0f}, or none."
         )
 
 
@@ -134,9 +135,9 @@ def survey_of(runtime: Runtime, request: Redrive) -> Survey:
 def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
     """Plan the next batch of a redrive, or return its unfinished one; without further dead letters it is done.
 
-    A batch has dead letters of one runner or, with retransform, of one target. Two dead letters of one delivery id
-    are delivered once, by the newer one. If two processes plan at once, one gets no batch and a time to try again, as
-    do all while the store is full.
+    A batch has dead letters of one runner or, with retransform, of one target. Of two dead letters with the same
+    delivery id, only the newer one is delivered. If two processes plan at the same time, one gets no batch, but a time
+    to try again; while the store is full, all do.
     """
     refuse_lost_ledger(runtime)
     redrive = runtime.ledger.redrives.get(redrive_id)
@@ -241,7 +242,7 @@ class _RedriveSearch:
         while True:
             before = len(self.damaged)
             kept = self._first_readable()
-            if kept or len(self.damaged) == before:  # else the first ones cannot be read, and the next ones may
+            if kept or len(self.damaged) == before:  # else the first ones cannot be read, but the next ones perhaps can
                 return kept
 
     def _first_readable(self) -> list[DeadLetter]:

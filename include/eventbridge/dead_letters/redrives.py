@@ -29,7 +29,7 @@ _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 
 
 def seen_redrives(runtime: Runtime) -> list[Redrive]:
-    """Return the redrives, newest first; callers who are limited to owners get those of one rule they may see."""
+    """Return the redrives, newest first; callers who are limited to owners get those of rules that they may see."""
     visibility = visibility_of(runtime)
     return [each for each in runtime.ledger.redrives.all() if visibility.rule(each.selection.get("rule"))]
 
@@ -39,7 +39,7 @@ def find_redrive(runtime: Runtime, name: str) -> Redrive:
     found = [each for each in seen_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists all redrives.")
     return found[0]
 
 
@@ -71,9 +71,9 @@ def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
 class Mark:
     """The last redrive of a dead letter: its redrive, batch, time and outcome.
 
-    `outcome` is delivered, dead_lettered (a newer dead letter exists), `pending` (it is retried), `unmatched` (with
-    --retransform: the current rule does not match the event), `pruned` (retention removed the record of it) or
-    `in_progress`, also while some of its batch is a deferred match.
+    `outcome` is `delivered`, `dead_lettered` (a newer dead letter exists), `pending` (it will be retried), `unmatched`
+    (with --retransform: the current rule does not match the event), `pruned` (retention removed its record) or
+    `in_progress`, also while a deferred match of its batch is not routed.
     """
 
     redrive_id: str
@@ -83,7 +83,7 @@ class Mark:
 
 
 class Marks:
-    """Finds the mark of each dead letter; caches statuses, so that those of a batch are read once.
+    """Finds the mark of each dead letter; caches statuses, so that those of a batch are read only once.
 
     An unreadable dead letter file is skipped and added to `damaged`.
     """
@@ -106,7 +106,7 @@ class Marks:
         return None
 
     def counts(self, redrive: Redrive) -> Counter[str]:
-        """Return how many dead letters a redrive took, by outcome, `unreadable` if their file is damaged."""
+        """Return how many dead letters a redrive took, by outcome; `unreadable` counts those in damaged files."""
         found: Counter[str] = Counter()
         for taken in self._taken_by(redrive):
             batch = self._batch(taken.batch_id)
@@ -138,7 +138,7 @@ class Marks:
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
-        """Return the last known status of every delivery of a batch, also by batches that took it up later."""
+        """Return the last known status of every delivery of a batch, from it and from batches that took it up later."""
         found = self._outcomes.get(batch_id)
         if found is None:
             found = {}

@@ -27,7 +27,7 @@ REASONS = (
     "deadline_missed",
 )
 
-#: The reasons whose `detail` may quote the event: it is a payload, as the event is.
+#: The reasons whose `detail` may quote the event, and is therefore a payload, as the event is.
 QUOTING_REASONS: Final = frozenset({"transform_failed", "route_failed", "malformed"})
 
 #: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
@@ -42,7 +42,7 @@ MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
 
 @dataclass(frozen=True)
 class Selection:
-    """A dead letter is selected if it meets every field that is set; without any, all are selected.
+    """The conditions on dead letters: those that meet every field that is set are selected; without any, all are.
 
     `error` is text, case-insensitive, within the detail or an attempt's error. `since` (included) and `until`
     (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
@@ -118,9 +118,9 @@ class WrittenSelection:
     sql: str | None = None
 
     def read(self, now: datetime, *, payloads: bool = True) -> Selection:
-        """Return the selection, for a caller who may see payloads or not.
+        """Return the selection; `payloads` is whether the caller may see payloads.
 
-        Raises UserError for an unknown reason, a wrong time, or a wrong name.
+        Raises UserError for an unknown reason, an invalid time, or an invalid name.
         """
         if self.reason and self.reason not in REASONS:
             hint = nearest(self.reason, REASONS) or "Reasons: " + ", ".join(REASONS)
@@ -144,8 +144,8 @@ def checked_name(name: str) -> str:
     if re.fullmatch(r"([0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+?)(@[0-9a-f]{8})?", wanted):
         return wanted
     raise UserError(
-        f"{name!r} names no dead letter. Write a name that `eventbridge dead-letters list` shows, a delivery id or its "
-        "beginning, or <topic>/<partition>/<offset> of the event."
+        f"{name!r} cannot be the name of a dead letter. Write a name that `eventbridge dead-letters list` shows, a "
+        "delivery id or its beginning, or <topic>/<partition>/<offset> of the event."
     )
 
 
@@ -160,7 +160,7 @@ def is_named(record: Mapping[str, Any], wanted: str) -> bool:
 
 
 def name_of(record: Mapping[str, Any]) -> str:
-    """Return the unique name of a dead letter: `subject_of`, `@` and `mark_of`, as a delivery can have several.
+    """Return the unique name of a dead letter: `subject_of`, `@` and `mark_of`, because a delivery can have several.
 
     The record needs `batch_id` and the columns of a position.
     """

@@ -23,9 +23,9 @@ _OPEN = ("retry_scheduled", "unknown")
 
 @dataclass
 class ReplayAccount:
-    """Batches of a replay, archive rows that it read, events that it took, and deliveries by outcome.
+    """The batches of a replay, the archive rows that it read, the events that it took, and its deliveries by outcome.
 
-    `in_progress` counts events of uncommitted batches, and of deferred matches; `pending` deliveries are retried.
+    `in_progress` counts events of uncommitted batches and of deferred matches; `pending` deliveries will be retried.
     `pruned` counts events of batches whose deliveries are past their retention.
     """
 
@@ -98,7 +98,7 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
 
 
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield the archive rows that replays missed: each must have read every row up to its position, once."""
+    """Yield a sentence for each gap in the archive rows that replays read: every row up to the position, once."""
     for replay in runtime.ledger.replays.all():
         searched = runtime.ledger.replays.searched(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)
@@ -113,7 +113,7 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
     here = replay.position if replay.position.part == part else None
     found = [file for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part))]
     if here is not None and replay.ended_at is not None and all(file.path != here.file for file in found):
-        return  # it ended there, and the file is past its retention: the files before it are unknown
+        return  # it ended in this file, which is past its retention, so the files before it are unknown
     for file in found:
         end = here.row if here is not None and here.file == file.path else file.rows
         reached = 0
@@ -132,7 +132,7 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
 
 @dataclass(frozen=True)
 class ReplayProgress:
-    """A replay: archive rows that it read, events that it took, and the time it has reached (None before a file)."""
+    """A replay: archive rows that it read, events that it took, and the time it has reached (None before any file)."""
 
     replay: Replay
     read: int
@@ -151,7 +151,7 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
     found = [each for each in seen_replays(runtime) if name and each.replay_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} replays begin with" if found else "there is no replay"
-        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists them.")
+        raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists all replays.")
     return found[0]
 
 

@@ -13,10 +13,10 @@ from eventbridge.model.redelivery import ArchiveFile, Replay, ReplayPart, Replay
 from eventbridge.policy.archive_cover import Span, take_once
 from eventbridge.runtime.runtime import Runtime
 
-#: Files that are listed at a time for one runner, so that a year of them is never listed at once.
+#: The maximum number of files that are listed at a time for one runner, so that a year of them is never in memory.
 _AT_A_TIME = 1_000
 
-#: An archive file and the offsets that may be taken from it, None if all may.
+#: An archive file and the offsets that may be taken from it; None: all of them.
 FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 
 

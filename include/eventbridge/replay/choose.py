@@ -1,4 +1,4 @@
-"""Chooses the events that a replay takes of an archive file: by offset, pattern, and outcome of their deliveries."""
+"""Chooses the events that a replay takes from an archive file: by offset, pattern, and outcome of their deliveries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 DELIVERED = "delivered"
 _PENDING = "pending"
 
-#: Batches whose outcomes are cached: those of the files that are read one after the other.
+#: The maximum number of batches whose outcomes are cached: enough for files that are read one after the other.
 _KEPT = 8
 
 
@@ -54,7 +54,7 @@ class Chooser:
             self._past = Past(runtime, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
     def events(self, found: FileToRead, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Return the events to take of a file, from row `first` on and in its order, and their row numbers."""
+        """Return the events to take from a file, from row `first` on and in file order, and their row numbers."""
         file, spans = found
         table = read_table(self._runtime.store, file.path).slice(first)
         chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
@@ -79,7 +79,7 @@ class Chooser:
         return mask
 
     def _by_outcome(self, events: pa.Table, batch_id: str, past: Past) -> Mask:
-        """Return the events to take by the outcome of their deliveries to the part's target."""
+        """Return which events to take, given the outcomes of their deliveries to the part's target."""
         if not events.num_rows:
             return np.zeros(0, np.bool_)
         rule, target = self._part.rule, self._part.target
@@ -95,7 +95,7 @@ class Chooser:
         return chosen
 
     def _as_asked(self, events: pa.Table, batch_id: str, found: Sequence[PastOutcome | None]) -> pa.Table:
-        """Return the events as the table of the SQL condition, with the outcomes of their deliveries."""
+        """Return the events as the table that the SQL condition reads, with the outcomes of their deliveries."""
         count = events.num_rows
         shared = {"rule": self._part.rule, "target": self._part.target, "bus": self._replay.bus, "batch_id": batch_id}
         asked = ("outcome", "reason", "code", "attempts", "delivered_at")
@@ -138,7 +138,7 @@ class Past:
         self._known: dict[str, Mapping[bytes, PastOutcome]] = {}
 
     def outcomes(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
-        """Return the outcomes of a batch's deliveries by id: its own, or those of batches that took them up later."""
+        """Return the outcomes of a batch's deliveries by id, which it or batches that took them up later recorded."""
         found = self._known.pop(batch_id, None)
         if found is None:
             found = self._follow(batch_id)
@@ -149,7 +149,7 @@ class Past:
 
     def _follow(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
         found: dict[bytes, PastOutcome] = {}
-        for each in self._generations(batch_id):  # in order of time: what came of it last counts, and a delivery most
+        for each in self._generations(batch_id):  # in order of time: the last outcome counts, but `delivered` is final
             codes = self._codes_of(each) if self._codes else {}
             for row in self._settled(each):
                 name, status = row["delivery_id"], row["status"]
@@ -164,7 +164,7 @@ class Past:
         return found
 
     def _generations(self, batch_id: str) -> list[str]:
-        """Return a batch and all batches that took up deliveries of it, directly or not, in order of time."""
+        """Return a batch and all batches that took up its deliveries, directly or not, in order of time."""
         seen: set[str] = set()
         waiting = {batch_id}
         while waiting:
@@ -176,7 +176,7 @@ class Past:
         if self._runtime.ledger.batches.get(batch_id).kept != "all":
             raise ReconciliationError(
                 f"the outcomes of batch {batch_id} are past their retention: a replay cannot filter by them. "
-                "Begin one without --sql and --skip-delivered, and cancel this one"
+                "Cancel this replay, and begin one without --sql and --skip-delivered"
             )
         columns = ["delivery_id", "rule", "target", "status", "reason", "attempts", "settled_at"]
         for _, table in settlements(self._runtime, batch_id, columns):

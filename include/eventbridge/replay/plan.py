@@ -1,7 +1,8 @@
-"""Plans batches of kind replay: archived events that a request chooses, delivered again, a batch at a time.
+"""Plans batches of the kind `replay`, which deliver archived events again that a request chooses, batch by batch.
 
 Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
-batch begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
+batch begins at the stage route: its buffer file holds the events as they were landed, but their age begins with the
+batch.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
-#: A batch of a replay with a rate has as many events as the rate allows in this time, or in half of a push's budget, if
-#: every event goes to every target; its pushes take a token for each delivery. The next batch waits for the same time.
+#: A batch of a replay with a rate has as many events as the rate allows in this time, or in half of a push's timeout if
+#: that is less, if every event goes to every target; its pushes take a token for each delivery. The next batch is
+#: planned no sooner than the rate allows as many deliveries as this batch has events.
 _RATE_WINDOW_SECONDS = 10.0
 
-#: Events that are read at a time: if a pattern matches few events, the position is recorded in between.
+#: The number of events after whose reading a step ends, so that the position is recorded even if a pattern matches few
+#: events.
 _READ_AT_ONCE = 500_000
 
 #: How long a replay waits until it checks again whether its pool has slots.
@@ -79,10 +82,10 @@ def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
 
 
 def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
-    """Return the replay of a request, which is not recorded.
+    """Return the replay of a request, without recording it.
 
-    Raises UserError if it has no rule, if part of its archive is past its retention, and if a caller who is limited to
-    owners does not name the rules.
+    Raises UserError if the replay has no rule, if part of its archive is past its retention, and if a caller who is
+    limited to owners does not name the rules.
     """
     check_seen(runtime, request.rules)
     _refuse_pruned_request(runtime, request)
@@ -113,8 +116,8 @@ def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -
 def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
     """Plan the next batch of a replay, or return its unfinished one; at the end of the archive the replay is done.
 
-    A batch is of one part of the replay. If two processes plan at once, one gets no batch and a time to try again.
-    With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
+    A batch belongs to one part of the replay. If two processes plan at the same time, one gets no batch, but a time to
+    try again. With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
     """
     refuse_lost_ledger(runtime)
     replay = runtime.ledger.replays.get(replay_id)
@@ -154,7 +157,7 @@ class _ReplayStep:
         self._replay = replay
         self._now = now
         self._part = replay.parts[replay.position.part]
-        self._rule_set = self._part.rule_set  # empty for the rule set of the batch whose file is taken first
+        self._rule_set = self._part.rule_set  # if empty, it becomes the rule set of the first file that is read
         self._batch_id = new_batch_id(now)
         self._tables: list[pa.Table] = []
         self._taken: list[Replayed] = []
@@ -187,7 +190,7 @@ class _ReplayStep:
                     return False
                 self._rule_set = file.rule_set
             events, rows = chooser.events(found, first)
-            if not self._rules().rules:  # the rule set of then had none of the rules
+            if not self._rules().rules:  # the rule set of that time had none of the rules
                 events, rows = events.slice(0, 0), rows[:0]
             room = self._room(events)
             if room < len(rows):
@@ -281,7 +284,7 @@ def _without_batch(searched: Replayed) -> Replayed:
 
 
 def _parts_of_current(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner of the current rules, or for each target if events are chosen by outcome."""
+    """Return a part for each runner of the current rules, or for each target if outcomes choose events."""
     chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
     landed = {runner for runner, _ in runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)}
     parts = []
@@ -298,7 +301,7 @@ def _parts_of_current(runtime: Runtime, request: ReplayRequest, now: datetime) -
 
 
 def _parts_of_original(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner that landed events then, or for each of its targets if chosen by outcome."""
+    """Return a part for each runner that landed events then, or for each of its targets if outcomes choose events."""
     found: dict[tuple[str, str, str], None] = {}
     frozen = runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)
     refuse_unknown_original(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
@@ -313,7 +316,7 @@ def _parts_of_original(runtime: Runtime, request: ReplayRequest, now: datetime) 
 
 
 def asking(run: str, times: int) -> str:
-    """Return the name under which a run requests its replay after it was cleared `times` times."""
+    """Return the name under which a run requests its replay after the run was cleared `times` times."""
     return f"{run} again {times}" if times else run
 
 
@@ -325,10 +328,10 @@ def asker_of(name: str) -> str:
 def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
     """Begin or continue the replay of a run that was cleared `times` times, and return it.
 
-    The run's last replay continues under its id if it is paused (its run ran out of time, or a person paused it) and
-    the request is the same. A replay that is still running, as its run was cleared while it waited, is cancelled, and
-    so is one with another request; then, or if it has ended, another one begins.
-    A retry returns the same replay. Raises UserError as begin_replay does.
+    The run's last replay continues under its id if it is paused (the run ran out of time, or an operator paused it) and
+    the request is the same. A replay that is still running, because its run was cleared while it waited, is cancelled,
+    and so is a replay with another request. Then, or if the last replay has ended, a new one begins. A retry returns
+    the same replay. Raises UserError as begin_replay does.
     """
     name = asking(run, times)
     begun = runtime.ledger.replays.of_run(name)
@@ -365,14 +368,15 @@ def _is_the_same(replay: Replay, request: ReplayRequest) -> bool:
 
 
 def _refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
-    """Raise UserError if batches of a request's time lost their archive or, if it needs them, their outcomes."""
+    """Raise UserError if retention removed the archive of requested batches or, if they are needed, the outcomes."""
     refuse_pruned(runtime, request.bus, request.since, request.until, outcomes=request.by_target)
 
 
 def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Replay:
     """Record a replay, or return the one that its run has begun already.
 
-    Once it is recorded, retention keeps its archive. Raises UserError, and cancels it, if part was removed before.
+    Once it is recorded, retention keeps its archive. Raises UserError, and cancels the replay, if part of the archive
+    was removed before.
     """
     recorded = runtime.ledger.replays.begin(made)
     try:

@@ -17,7 +17,7 @@ from eventbridge.runtime.time_range import time_range
 from eventbridge.similar_names import suggest
 from eventbridge.store.queries import COLUMNS, rows_where
 
-#: The rules for routing: the current ones, or those that the batches were pinned to originally.
+#: The rules for routing: the current ones, or those with which the batches were originally planned.
 AsOf = Literal["current", "original"]
 
 _LOWEST_RATE = 0.1
@@ -27,10 +27,10 @@ _HIGHEST_RATE = 1_000_000.0
 
 @dataclass(frozen=True)
 class ReplayRequest:
-    """The request of a replay: which events of a bus, by which rules, to which targets, and how.
+    """The checked request of a replay: which events of a bus, for which rules and targets, and how.
 
-    It takes events of batches planned from `since` (included) to `until` (excluded). Empty `rules` or `targets` mean
-    all. `rate` is in deliveries a second.
+    The replay takes events of batches planned from `since` (included) to `until` (excluded). Empty `rules` or `targets`
+    mean all. `rate` is in deliveries per second.
     """
 
     bus: str
@@ -80,16 +80,16 @@ class WrittenReplayRequest:
     def read(self, now: datetime, rules: RuleSet) -> ReplayRequest:
         """Return the request; `rules` are the current ones. Raises UserError, with a remedy, for invalid values."""
         if self.bus not in rules.buses:
-            raise UserError(f"no rule file names a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
+            raise UserError(f"no rule file defines a bus {self.bus!r}. {suggest('Buses', self.bus, rules.buses)}")
         first, last = time_range(now, self.since, self.until)
         if self.as_of not in ("current", "original"):
             raise UserError(
-                f"unknown rules {self.as_of!r}. Write current, or original: the rules that routed the events"
+                f"unknown choice of rules {self.as_of!r}. Write current, or original (the rules that routed the events)"
             )
         if self.rate is not None and not (math.isfinite(self.rate) and _LOWEST_RATE <= self.rate <= _HIGHEST_RATE):
             raise UserError(
-                f"a rate of {self.rate:g} deliveries a second cannot be kept. "
-                f"Write one from {_LOWEST_RATE:g} to {_HIGHEST_RATE:,.0f}, or none."
+                f"a rate of {self.rate:g} deliveries per second cannot be kept. "
+                f"Write a rate from {_LOWEST_RATE:g} to {_HIGHEST_RATE:,.0f}, or none."
             )
         request = ReplayRequest(
             bus=self.bus,
@@ -123,7 +123,7 @@ def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_ta
 
 
 def refuse_unknown_original(request: ReplayRequest, frozen: Sequence[RuleSet]) -> None:
-    """Raise UserError, with the nearest name, for a rule or target that none of the rule sets of the time has."""
+    """Raise UserError, with the nearest name, for a rule or target that no rule set of that time has."""
     rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == request.bus}
     for name in request.rules if frozen else ():
         if name not in rules:
@@ -131,7 +131,7 @@ def refuse_unknown_original(request: ReplayRequest, frozen: Sequence[RuleSet]) -
     targets = {key for name, each in rules.items() if name in (request.rules or rules) for key in each.targets}
     for name in request.targets if frozen else ():
         if name not in targets:
-            raise UserError(f"no rule that is replayed had a target {name!r} then. {suggest('Targets', name, targets)}")
+            raise UserError(f"no replayed rule had a target {name!r} then. {suggest('Targets', name, targets)}")
 
 
 def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
@@ -140,12 +140,12 @@ def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
         if name not in of_bus:
             raise UserError(f"bus {request.bus!r} has no rule {name!r}. {suggest('Rules', name, of_bus)}")
         if not of_bus[name].enabled:
-            raise UserError(f"rule {name!r} is disabled. Enable it first, or take --rules original")
+            raise UserError(f"rule {name!r} is disabled. Enable it first, or use --rules original")
     chosen = [of_bus[name] for name in request.rules] or list(of_bus.values())
     known = {target for rule in chosen for target in rule.targets}
     for name in request.targets:
         if name not in known:
-            raise UserError(f"no rule that is replayed has a target {name!r}. {suggest('Targets', name, known)}")
+            raise UserError(f"no replayed rule has a target {name!r}. {suggest('Targets', name, known)}")
 
 
 def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
@@ -162,9 +162,9 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
     except ValueError as error:
         raise UserError(f"the pattern is not JSON: {error}. Write one such as '{_EXAMPLE}'") from None
     except PatternError as error:
-        raise UserError(f"the pattern is wrong: {error}") from None
+        raise UserError(f"the pattern is invalid: {error}") from None
     except RecursionError:
-        raise UserError(f"the pattern is nested too deep. Write one such as '{_EXAMPLE}'") from None
+        raise UserError(f"the pattern is nested too deeply. Write one such as '{_EXAMPLE}'") from None
     return text
 
 

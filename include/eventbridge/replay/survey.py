@@ -19,7 +19,7 @@ from eventbridge.routing.program import route_program
 from eventbridge.runtime.runtime import Runtime
 
 _SAMPLES = 3
-#: Archive files that are read at most while a caller waits for a page or a response.
+#: The maximum number of archive files that are read while a caller waits for a page or a response.
 PREVIEW_FILES = 50
 
 
@@ -27,8 +27,8 @@ PREVIEW_FILES = 50
 class ReplaySurvey:
     """The data that a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
 
-    For a rule with `where` all events that its pattern matches are counted: Spark is not used. `more` is whether there
-    are files that were not read.
+    For a rule with `where`, all events that its pattern matches are counted, because Spark is not used. `more` is
+    whether there are files that were not read.
     """
 
     files: int = 0
