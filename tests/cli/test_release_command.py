@@ -213,6 +213,6 @@ def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -
     assert [each["delivery_id"] for each in dead if each["rule"] == "strict"] == [delivery]
     again = eventbridge("rules", "release", "strict", "--skip", delivery)
     assert again.code == 2
-    assert "the rule 'strict' is on hold at no delivery" in again.err
+    assert "the rule 'strict' is blocked by no delivery" in again.err
     assert "(books, maximum_retry_attempts)" in again.err
     assert eventbridge("audit").code == 0
