@@ -117,7 +117,7 @@ def _among(given: Sequence[str], right: Iterable[str]) -> str:
     pairs = [
         hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode()) for other in right for one in given
     ]
-    return "" if any(pairs) else "its signature was not made with a secret of the connection"
+    return "" if any(pairs) else "no secret of the connection matches its signature"
 
 
 def _time_problem(header: str, text: str, now: float) -> str:

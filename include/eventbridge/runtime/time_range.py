@@ -20,7 +20,7 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
             "from is missing. Write 2026-11-22T08:00:00 (UTC unless it has an offset), or an age such as 2h"
         )
     if first >= last:
-        raise UserError(f"from, {first:%Y-%m-%dT%H:%M:%S}, must be before to, {last:%Y-%m-%dT%H:%M:%S} (UTC)")
+        raise UserError(f"from must be before to, not {first:%Y-%m-%dT%H:%M:%S} and {last:%Y-%m-%dT%H:%M:%S} (UTC)")
     return first, last
 
 

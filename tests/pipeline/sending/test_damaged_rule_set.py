@@ -38,7 +38,7 @@ def test_where_the_rules_are_others_now_it_is_reported(sending: Sending) -> None
     sending.rules(crm="/healthy/other")
     rule_sets._read.clear()  # as a new process
 
-    with pytest.raises(StoreFileDamaged, match=rf"rule files back as they were when batch {batch.batch_id}"):
+    with pytest.raises(StoreFileDamaged, match=rf"rule files of the time when batch {batch.batch_id}"):
         sending.runtime.rules_of(batch)
 
     assert sending.runtime.store.get(path) == b"{}"

@@ -396,7 +396,7 @@ def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) ->
     [
         ({"since": None}, "from is missing"),
         ({"since": "yesterday"}, "is not a time"),
-        ({"since": "1h", "until": "2h"}, "is not before"),
+        ({"since": "1h", "until": "2h"}, "from must be before to"),
         ({"rules": ["order"]}, "Did you mean orders?"),
         ({"targets": ["crn"]}, "Did you mean crm?"),
         ({"pattern": "{"}, "is not JSON"),

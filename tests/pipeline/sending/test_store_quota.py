@@ -113,7 +113,7 @@ def test_an_owner_at_its_quota_stops_its_own_bus_alone(sending: Sending) -> None
 
     assert stored == sum(counted(sending.runtime).values()) > 1_024
     assert (roomy.full, full.full) == (False, True)
-    assert f"its quota is {stored:,}" in storage_refusal(sending.runtime, sending.runtime.rule_set(), bus)
+    assert f"the owner's quota is {stored:,}" in storage_refusal(sending.runtime, sending.runtime.rule_set(), bus)
     assert listen(sending.runtime, RUNNER) is None
     write(str(stored), owner="other")
     assert (

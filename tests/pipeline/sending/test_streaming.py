@@ -377,6 +377,6 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
         write("1GiB")
         until(lambda: len(sending.requests()) == 9)
 
-    assert "its quota is 1,024" in look.owner_full
+    assert "the owner's quota is 1,024" in look.owner_full
     assert between == ([], 8)
     assert audit(sending.runtime).differences == ()

@@ -91,7 +91,7 @@ def test_connection_that_is_not_defined() -> None:
     )
     with pytest.raises(ConnectionUnusable, match="'empty' is not defined"):
         connection("empty")
-    with pytest.raises(ConnectionUnusable, match=r"of that id\.$"):
+    with pytest.raises(ConnectionUnusable, match=r"with that id\.$"):
         connections_from_environment({})("crm_hooks")
 
 
