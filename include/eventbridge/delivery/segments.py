@@ -108,7 +108,7 @@ def write_segment(
         return True
     counts = runtime.ledger.chunks.record_late_segment(file)
     log.warning(
-        "chunk %s of batch %s: another push or the settlement took over claim %s; the last %d responses are %s",
+        "chunk %s of batch %s: another push or the settlement took over claim %s; the last responses, %d, are %s",
         *(chunk_id, batch.batch_id, claim, rows.num_rows, "recorded" if counts else "too late, and not recorded"),
     )
     return False

@@ -59,7 +59,7 @@ def _reason(load: BusLoad, watermarks: Watermarks, short: FreeSpace) -> str:
             f"the store holds {load.store.used:,} bytes, its quota is {write_size(load.store.quota)}; "
             f"events are accepted again once it holds {write_size(load.store.resume)} or less"
         )
-    return f"its disk has {load.free_bytes:,} bytes free; it accepts events again from {write_size(watermarks.high)}"
+    return f"its disk has {load.free_bytes:,} bytes free; it accepts events again at {write_size(watermarks.high)}"
 
 
 class Watermarks(NamedTuple):

@@ -125,7 +125,7 @@ class OtherClaims:
             live.append(each)
             if (each.chunk_id, each.claim) not in known:
                 log.warning(
-                    "batch %s: process %s is sending chunk %d: waiting until it has ended",
+                    "batch %s: waiting until process %s has ended its push of chunk %d",
                     *(self._batch_id, each.worker, each.chunk_id),
                 )
         return live

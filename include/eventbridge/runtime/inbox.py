@@ -221,7 +221,9 @@ class Inbox:
             file = self._recorded(topic, table, known)
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
-                log.info("%s: %d messages of %s came again and are in the inbox already", source.uri, again, topic)
+                log.info(
+                    "%s: messages that came again and are in the inbox already: %d of %s", source.uri, again, topic
+                )
                 self._ledger.inbox.count_repeats(self._bus, topic, again)
         source.acknowledge(received.receipts)
         if file is not None:

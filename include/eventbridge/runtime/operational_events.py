@@ -39,7 +39,7 @@ def publish_operational_events(runtime: Runtime) -> int:
             with closing(runtime.open_publisher(operations)) as bus:
                 bus.publish([(event.body(), event.subject) for event in events])
         except (BusError, UserError) as error:
-            log.error("ALARM %d operational events or more wait in the ledger: %s", len(events), error)
+            log.error("ALARM operational events wait in the ledger, %d or more: %s", len(events), error)
             return published
         runtime.ledger.operational_events.drop([event.event_id for event in events])
         published += len(events)
