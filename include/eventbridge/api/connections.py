@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 #: The maximum number of open connections; for a further one, the one on which the server has waited longest is closed.
@@ -13,6 +14,37 @@ MAX_CONNECTIONS: Final = 256
 HEAD_SECONDS: Final = 10.0
 #: The maximum size of a head, and of trailers. One more read of the socket may be in memory as well.
 MAX_HEAD_BYTES: Final = 64 * 1024
+#: The maximum number of headers, trailers included: the framework looks for a header in all of them.
+MAX_HEADERS: Final = 256
+#: How many calls of a connection may wait for the one in progress. Each takes memory, and uvicorn sets no limit.
+MAX_PIPELINED: Final = 16
+#: How much of a connection is parsed before others get their turn: in tiny chunks it takes some milliseconds.
+_PARSED_BYTES: Final = 16 * 1024
+
+
+class _TooMuch(Exception):
+    """A caller sends more than a connection takes; the text says of what. The parser stops at it."""
+
+
+class _Flow(FlowControl):
+    """Does not resume reading while received bytes wait to be parsed."""
+
+    is_held = False
+
+    def hold(self) -> None:
+        """Stop reading until `release`."""
+        self.is_held = True
+        self.pause_reading()
+
+    def release(self) -> None:
+        """Resume reading."""
+        self.is_held = False
+        self.resume_reading()
+
+    def resume_reading(self) -> None:
+        """Resume reading, unless it is held."""
+        if not self.is_held:
+            super().resume_reading()
 
 
 class Connection(HttpToolsProtocol):
@@ -20,38 +52,87 @@ class Connection(HttpToolsProtocol):
 
     At MAX_CONNECTIONS, a new connection takes the place of the one on which the server has waited longest: for a head,
     for more of a body, or until the caller reads the response. uvicorn itself waits for these without a limit.
+    Nor does uvicorn limit the number of headers, and of calls that wait for the one in progress.
     """
 
+    flow: _Flow
     #: The time at which the server last began to wait for the caller.
     _waits_since = 0.0
     _head_timer: asyncio.TimerHandle | None = None
     #: Received bytes since the last complete head and the last part of a body.
     _incomplete = 0
+    #: Received bytes that wait for the next pass of the event loop.
+    _unparsed = b""
+    #: Why the caller is refused.
+    _refusal = ""
+    #: Calls in progress get their response, and nothing else is read.
+    _is_ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first head."""
         self._make_room()
         super().connection_made(transport)
+        self.flow = _Flow(transport)
         self._waits_since = self.loop.time()
         self._start_head_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End the connection."""
+        self._unparsed = b""
         self._stop_head_timer()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what has arrived; refuses a head that is too large."""
+        """Parse what has arrived, in pieces between which other connections get their turn."""
+        if self._unparsed:
+            self._unparsed += data
+            return
+        self._unparsed = data
+        self._parse_piece()
+
+    def _parse_piece(self) -> None:
+        piece, self._unparsed = self._unparsed[:_PARSED_BYTES], self._unparsed[_PARSED_BYTES:]
+        if piece and not self._is_ending and not self.transport.is_closing():
+            self._parse(piece)
+        if self._unparsed:
+            self.flow.hold()
+            self.loop.call_soon(self._parse_piece)
+        elif self.flow.is_held:
+            self.flow.release()
+
+    def _parse(self, data: bytes) -> None:
         self._incomplete += len(data)
         super().data_received(data)
         if self._incomplete > MAX_HEAD_BYTES:
-            self.send_400_response(f"The head of the request has more than {MAX_HEAD_BYTES:,} bytes")
+            self._refusal = f"The head of the request has more than {MAX_HEAD_BYTES:,} bytes"
+            self.send_400_response(self._refusal)
         elif self._head_timer is None and self._waits_for_head():
             # uvicorn ends its own timer of an idle connection at the first byte, even that of an empty line
             self._start_head_timer()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what cannot be parsed, or is too much. Calls before it get their own response."""
+        if self.transport.is_closing():
+            return
+        if self._waits_for_head() or (self.cycle.more_body and not self.pipeline and not self.cycle.response_started):
+            super().send_400_response(self._refusal or msg)
+        elif self.cycle.more_body:
+            self.transport.close()
+        else:
+            self._is_ending = True
+            self.cycle.keep_alive = False  # the last call before it
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header, or a trailer."""
+        super().on_header(name, value)
+        if len(self.headers) > MAX_HEADERS:
+            self._refusal = f"The request has more than {MAX_HEADERS} headers"
+            raise _TooMuch(self._refusal)
+
     def on_headers_complete(self) -> None:
         """Start the call, and wait for its body."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise _TooMuch(f"More than {MAX_PIPELINED} calls wait for the one in progress")
         self._stop_head_timer()
         self._incomplete = 0
         self._waits_since = self.loop.time()

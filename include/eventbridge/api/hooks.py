@@ -73,7 +73,8 @@ async def take(
     buses: Buses = request.app.state.buses
     content = await content_of(request)
     whole_at = asyncio.get_running_loop().time()
-    headers = dict(request.headers)
+    # not dict(request.headers), which looks for each header in all of them; the first of a name counts, as there
+    headers = dict(reversed(request.headers.items()))
     try:
         rules = await buses.rules()
         # In a thread: the clock and the secret may come from a database, and megabytes take a while to hash and parse.
