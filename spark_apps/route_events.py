@@ -1,4 +1,4 @@
-"""The Spark application `route_events`; what it does is in eventbridge.spark.apps.route_events."""
+"""The Spark application `route_events`; see eventbridge.spark.apps.route_events."""
 
 from __future__ import annotations
 

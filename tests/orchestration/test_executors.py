@@ -46,7 +46,7 @@ def test_executors_of_one_host_accept_a_ledger_in_a_file(configured: str) -> Non
 def test_executors_of_several_hosts_refuse_a_ledger_in_a_file(configured: str, executor: str) -> None:
     """The error names the executor, the ledger, and the settings to change."""
     remedies = r"EVENTBRIDGE_LEDGER_URL.*postgresql://.*AIRFLOW__CORE__EXECUTOR\) to LocalExecutor"
-    with pytest.raises(SettingsError, match=rf"by {executor}, which.*{FILE}.*{remedies}"):
+    with pytest.raises(SettingsError, match=rf"with {executor}, which.*{FILE}.*{remedies}"):
         refuse_executors(configured, FILE)
 
 
@@ -57,7 +57,7 @@ def test_the_ui_shows_a_refused_executor(home: Path, monkeypatch: pytest.MonkeyP
 
     assert bag.dags == {}
     assert {Path(file).name for file in bag.import_errors} == {file.name for file in DAGS.glob("*.py")}
-    assert all("Airflow runs tasks by CeleryExecutor" in shown for shown in bag.import_errors.values())
+    assert all("Airflow runs tasks with CeleryExecutor" in shown for shown in bag.import_errors.values())
 
 
 def test_the_policy_of_the_page_sends_every_task_to_celery(dags: dict[str, DAG]) -> None:

@@ -1,3 +1,4 @@
-"""Airflow's side of the product: the DAGs, their tasks, the pools and the watcher. Each is a thin shell around
-the packages below it, such as `pipeline`.
+"""EventBridge in Airflow: the DAGs, their tasks, the pools and the watcher.
+
+They are a thin layer over other packages, such as `pipeline`.
 """

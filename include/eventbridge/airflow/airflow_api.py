@@ -1,4 +1,4 @@
-"""A client of Airflow's REST API, for what a task cannot do itself: list and create pools, and write a run's note."""
+"""A client of Airflow's REST API, which alone lets a task list and create pools, and write a run's note."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AirflowConflict(AirflowError):
 
 
 class AirflowApi:
-    """A client of Airflow's REST API. Its opener closes it."""
+    """A client of Airflow's REST API; the caller closes it."""
 
     #: The permissions that the connection's account needs; part of an error message.
     needs: ClassVar[str] = ""
@@ -73,14 +73,14 @@ class AirflowApi:
         return response.json()
 
 
-#: The prefix of EventBridge's line: a person's own note stays as it is.
+#: The prefix of EventBridge's line in a note; the lines that a user wrote stay as they are.
 _OURS = "EventBridge: "
 #: Airflow's limit for a note, in characters.
 _LONGEST = 1_000
 
 
 class AirflowNotes(AirflowApi):
-    """A client of Airflow's REST API for the notes of runs, which its opener closes.
+    """A client of Airflow's REST API for the notes of runs; the caller closes it.
 
     A task of Airflow 3.3 cannot write a note itself (apache/airflow 64890).
     """
@@ -88,7 +88,7 @@ class AirflowNotes(AirflowApi):
     needs = "read and edit runs of EventBridge's DAGs"
 
     def write(self, dag_id: str, run_id: str, text: str) -> None:
-        """Write a line into the note of a run, replacing the earlier one; raises AirflowError."""
+        """Write a line into the note of a run, replacing EventBridge's earlier line; raises AirflowError."""
         path = f"/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
         note = noted(self.call("GET", path)["note"] or "", text)
         self.call("PATCH", path, params={"update_mask": ["note"]}, json={"note": note})

@@ -1,6 +1,7 @@
 """The package's entry point `airflow.policy`. Every Airflow process imports it first, and completely.
 
-It sets the pools and weights of pushes, and preloads what tasks and DAG files import before they are forked.
+It sets the pools and weights of pushes. It also imports the modules that tasks and DAG files use, before Airflow forks
+their processes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from airflow.policies import hookimpl
 from eventbridge.airflow.policy import place_push
 from eventbridge.airflow.preload import preload
 
-# Airflow looks for policies only in `airflow_local_settings`, and discards what other policies set on unmapped tasks.
+# Airflow checks only `airflow_local_settings` for a policy. Without this line it would discard what others set on
+# unmapped tasks.
 settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
 
 

@@ -118,9 +118,10 @@ def _refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> 
 
 @contextmanager
 def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
-    """Record a form before the block runs, and its exit code after; yields the name of the user.
+    """Record a form before the block runs, and its exit code afterwards; yields the name of the user.
 
-    Raises LedgerError before the block. A dry run changes nothing and is not recorded.
+    Raises LedgerError, before the block runs, if the form cannot be recorded. A dry run changes nothing and is not
+    recorded.
     """
     from eventbridge.control.actions import note_action
 

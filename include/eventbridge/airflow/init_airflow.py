@@ -37,8 +37,8 @@ def dags_folder_of_airflow() -> Path:
 def write_dag_files(folder: Path) -> list[Path]:
     """Write the files into a DAGs folder, which is created if it is missing; return the new or changed files.
 
-    Raises UserError, and writes nothing, if it did not write a file that has one of the names, or if other files
-    define the same DAGs, such as the DAG files of a checkout.
+    Raises UserError, and writes nothing, if one of the files exists and has another origin, or if other files define
+    the same DAGs, such as the DAG files of a checkout.
     """
     texts = {folder / name: text for name, text in FILES.items()}
     for file in sorted(folder.rglob("*.py")):

@@ -65,5 +65,5 @@ def runner_of(dag_id: str) -> str | None:
 
 
 def runner_subject(runner: str) -> str:
-    """Return the name of a runner's asset, its waiting events, and of its watcher."""
+    """Return the name of a runner's asset, and of the watcher's subject for it: the events that wait for the runner."""
     return f"events_{runner}"

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTriggerException:
-    """Return the exception that a task raises to trigger a run; does nothing if the run exists, as after a retry of the
-    task.
+    """Return the exception that a task raises to trigger a run.
+
+    It has no effect if the run exists already, as after a retry of the task.
     """
     # As TriggerDagRunOperator does; its import would cost each parse of the DAG file more than everything else.
     return DagRunTriggerException(
@@ -35,9 +36,10 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
     )
 
 
-#: The longest pause before it plans once more: a batch of another process may end earlier than planned.
+#: The maximum pause before planning again: a batch of another process may end earlier than planned.
 _POLL_SECONDS = 1.0
-#: A run that waited longer would reach its timeout, and no run would continue; so it leaves the batch to the next run.
+#: How long a run waits for a plan, then it leaves the batch to the next run. A run that waited longer would reach its
+#: timeout, and no run would continue.
 PATIENCE_SECONDS = 60.0
 
 Planned = TypeVar("Planned", bound="Plan")
@@ -46,9 +48,9 @@ Planned = TypeVar("Planned", bound="Plan")
 def planned_in_time(
     runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS
 ) -> Planned:
-    """Plan, and repeat while the plan has a time to wait until; after `patience_seconds`, return it nevertheless.
+    """Plan until the plan has a batch or nothing to wait for; return the last plan after `patience_seconds` at most.
 
-    Batches whose runs died are settled meanwhile, as planning may wait for one. If one cannot be settled,
+    Batches whose runs died are settled meanwhile, because planning may wait for one. If one cannot be settled,
     `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.
     """
     from eventbridge.pipeline.retry.plan import settle_stale

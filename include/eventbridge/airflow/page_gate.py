@@ -53,10 +53,10 @@ _BEARER = HTTPBearer(auto_error=False)
 
 
 class AirflowGate:
-    """Airflow's login: a user who may see runs of EventBridge's DAGs sees the page, and one who may trigger them may
-    act.
+    """Derives the rights of Airflow's users on the page from their permissions on EventBridge's DAGs.
 
-    Payloads need the permission to read task logs. An owner's objects need the permission to see runs of the DAG
+    A user who may see runs of the DAGs sees the page, and one who may trigger them may act. Payloads need the
+    permission to read task logs. An owner's objects need the permission to see runs of the DAG
     `eventbridge_owner_<owner>`, in the team of that name if Airflow has teams; the DAG need not exist. To act for the
     owner, a user needs the permission to trigger it. The same permissions on `eventbridge_owners` cover all owners.
     """
@@ -88,8 +88,9 @@ class AirflowGate:
         return batch_of(run)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return the HTTP rights of a user with Airflow's bearer token; a cookie does not count, as other sites can
-        send it.
+        """Return the HTTP rights of a user with Airflow's bearer token.
+
+        A cookie does not count, because other sites can make a browser send it.
         """
         found = await get_user(request, None, await _BEARER(request))
         runtime: Runtime = request.app.state.runtime
@@ -100,14 +101,14 @@ class AirflowGate:
         operates = seen.can_replay if "/replays" in request.url.path else seen.can_operate
         words = {READ: True, PAYLOADS: seen.can_see_payloads, OPERATE: operates}
         owners = seen.owners if request.method == "GET" else seen.acts_for
-        # limited to no owner differs from not limited: no owner has an empty name
+        # A user without owners gets a limit to the empty name, which no owner has; no limit would mean all owners.
         limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
         return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
-        """Trigger the DAG that delivers it, in the name of the user; return the error, "" if there is none."""
+        """Trigger the DAG that delivers a redrive or replay, in the name of the user; return the error, "" if none."""
         error = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
-        return error and f"{error}. Trigger it by hand, with the id in *{kind.capitalize()} id* and *Dry run* off"
+        return error and f"{error}. Trigger the DAG yourself, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
         """Trigger the DAG that runs a rule over the archive, or compares two; return the error, "" if there is none."""

@@ -1,6 +1,4 @@
-"""The package's Airflow plug-in, its entry point `airflow.plugins`. It imports little, as every Airflow process imports
-it.
-"""
+"""EventBridge's Airflow plug-in, entry point `airflow.plugins`: it imports little, as each Airflow process loads it."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ class _MountedApps:
     """The list of applications, built on first access in the api-server; empty in other processes."""
 
     def __get__(self, instance: object, owner: type[Any]) -> list[dict[str, Any]]:
-        """Return one application, or none if the extra `api` is not installed."""
+        """Return one application; none outside the api-server, or without the extra `api`."""
         if "fastapi" not in sys.modules or find_spec("prometheus_client") is None:
             return []
         if not hasattr(self, "_made"):

@@ -1,12 +1,12 @@
 """Airflow's cluster policy: gives each mapped push of a deliver DAG the pool and the weight of its chunk.
 
 `eventbridge.airflow.airflow_policy` registers `place_push` with Airflow, which calls it in the scheduler and the
-api-server, inside a transaction, for every task instance that is made, expanded or cleared.
+api-server, inside a transaction, for every task instance that is created, expanded or cleared.
 
-How it finds the batch: a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG at
-most one active run that delivers in stages, even beside a streaming task (streaming.py). So the pushes that are being
-expanded are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the
-placement of the current batch; it finds that its own batch is over, and ends.
+How it finds the batch: a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG
+has at most one active run that delivers in stages, even beside a streaming task. So the pushes that are being expanded
+are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the placement of
+the current batch; it ends as soon as it finds that its own batch is over.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ SHARED_POOLS: Mapping[str, int] = {
     REPLAY_LANE_POOL: 4,
 }
 
-#: Slots of a pool that a rule names without a size.
+#: The number of slots of a pool that a rule names without a size.
 NAMED_POOL_SLOTS = 8
 
 _UNLIMITED = 1_000_000
@@ -55,14 +55,14 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
             continue
         before = applied.get(name)
         if before is not None and before.slots != slots:
-            pools[name] = airflow.resize(name, slots)  # if this dies before it is recorded, it is repeated
+            pools[name] = airflow.resize(name, slots)  # repeated if the process dies before recording
         if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
             ledger.pools.record_slots(name, slots, pools[name].slots)
     return pools
 
 
 class AirflowPools(AirflowApi):
-    """A client of Airflow's REST API for pools. Its opener closes it."""
+    """A client of Airflow's REST API for pools; the caller closes it."""
 
     needs = "read and create pools"
 

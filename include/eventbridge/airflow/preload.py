@@ -54,8 +54,9 @@ TASK_MODULES = (
 
 
 def preload(arguments: Sequence[str]) -> list[str]:
-    """Import what the children of an Airflow process need, and return the modules that failed: the children get the
-    error.
+    """Import the modules that the children of an Airflow process need; return those that cannot be imported.
+
+    A child that imports such a module gets the error.
 
     `arguments` are the arguments of the command `airflow`. Only a process whose children are tasks or parse DAG files
     imports anything: the others would pay for modules that they never use.
@@ -75,7 +76,7 @@ def _modules(arguments: Sequence[str]) -> Sequence[str]:
         case ["scheduler"] if not _schedulers_fork_tasks():
             return ()
         case ["scheduler"] | ["celery"]:
-            # A third of a second, only needed for a store in a bucket.
+            # These take a third of a second, and only a store in a bucket needs them.
             return (*TASK_MODULES, "boto3", "botocore.client") if _store_is_bucket() else TASK_MODULES
         case ["dag-processor"]:
             return DAG_MODULES

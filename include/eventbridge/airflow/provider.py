@@ -26,7 +26,7 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": DISTRIBUTION,
         "name": "EventBridge",
-        "description": "Delivers events from buses to targets by rules, at least once, with every event accounted for.",
+        "description": "Delivers bus events to targets as rules define, at least once, with every event accounted for.",
         "versions": [__version__],
         "connection-types": [_target(), _store(), _bus()],
         "config": {

@@ -1,6 +1,4 @@
-"""The operator of a mapped push: it delivers one chunk of a batch within a time budget, and stops when Airflow asks it
-to.
-"""
+"""The operator of a mapped push: it delivers one chunk of a batch within a time budget, and stops when asked to."""
 
 from __future__ import annotations
 
@@ -96,7 +94,7 @@ def chunk_name(chunk: Chunk) -> str:
 def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
-    If it does not stop by itself, Airflow ends it half a minute after its budget. Airflow never retries it: the
+    Airflow ends a push that is still running half a minute after its budget. Airflow never retries a push: the
     settlement makes undelivered deliveries pending, which is faster and more exact.
     """
     return PushOperator.partial(
@@ -112,12 +110,12 @@ def pushes(batch_id: str, **options: Any) -> Any:
 
 
 def push_limit(settings: Settings) -> timedelta:
-    """Return the `execution_timeout` of a push: a backstop, as a push stops by itself at the end of its budget."""
+    """Return the `execution_timeout` of a push: a backstop, as a push normally stops at the end of its budget."""
     return timedelta(seconds=settings.push_timeout + _LIMIT_BEYOND_BUDGET_SECONDS)
 
 
 def slow_lane_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a retry batch: all in one pool, below new deliveries."""
+    """Return the partial mapped push of a retry batch: all in one pool, with a lower weight than new deliveries."""
     return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)
 
 

@@ -13,13 +13,14 @@ SHORTEST = timedelta(seconds=1)
 #: Each run costs seconds of CPU, so one run takes everything that falls due meanwhile.
 BESIDE = timedelta(seconds=5)
 
-#: A start that had no effect (the DAG was paused, the run failed) is repeated after this.
+#: A start that had no effect (the DAG was paused, the run failed) is repeated after this time.
 AGAIN = timedelta(seconds=15)
 
-#: A subject with unfinished work, for which nothing waits, gets a run after this: its run may have died.
+#: A subject with unfinished work, for which nothing waits, gets a run after this time: its run may have died.
 UNFINISHED = timedelta(seconds=60)
 
-#: The longest time between two starts of a subject whose runs change nothing: they need a person, and each costs tasks.
+#: The longest time between two starts of a subject whose runs change nothing: only a person can help, and each run
+#: costs tasks.
 LONGEST = timedelta(minutes=10)
 
 #: The mark of a start that left nothing waiting: the next work that waits gets a run without delay.
@@ -33,7 +34,7 @@ class SubjectState:
     `waiting` is whether there is work that no batch has taken, `busy` whether a batch is still being delivered.
     `unfinished` is whether started work has not ended, or deliveries are pending.
     `mark` changes with every batch that takes work, which distinguishes an effective start from a lost one.
-    `progress` changes with every step of a run. If it is None, runs that change nothing are still started as often.
+    `progress` changes with every step of a run. If it is None, starts are not delayed even if runs change nothing.
     """
 
     waiting: bool
@@ -58,11 +59,11 @@ class RunStart:
 
 
 def needs_start(seen: SubjectState, last: RunStart | None, now: datetime) -> bool:
-    """Return whether to start a run now: if something waits and the batch of the last start is delivered
-    (level-triggered).
+    """Return whether to start a run now: something waits, and the batch of the last start is delivered.
 
-    At most once a second, or every 5 s beside an active run. A start without an effect is repeated after 15 s, and one
-    for unfinished work after 60 s. While nothing changes, the delay doubles with each repeat, up to 10 minutes.
+    The decision is level-triggered. A run starts at most once a second, or every 5 s beside an active run. A start
+    without an effect is repeated after 15 s, and one for unfinished work after 60 s. While nothing changes, the delay
+    doubles with each repeat, up to 10 minutes.
     """
     if not seen.waiting:
         return seen.unfinished and last is not None and now - last.started_at >= _repeat_after(UNFINISHED, seen, last)

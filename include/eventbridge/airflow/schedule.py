@@ -96,13 +96,13 @@ def fallback_cron(ledger_url: str) -> str:
 
 
 def runners_to_parse() -> dict[str, float | None]:
-    """Return the runners whose DAGs this parse of a DAG file must define, with the duration of their streaming tasks in
-    seconds, None in batch mode.
+    """Return the runners whose DAGs this parse of a DAG file must define, with the seconds of their streaming tasks.
 
-    These are all runners of the rule files or, if those have errors, of the last rule files without errors (the DAG
-    file `eventbridge_rule_errors.py` shows the errors). In a task's process the result is only the task's runner, and
-    no rule file is read: every task parses its DAG file again, and the tasks of a batch must continue while rules are
-    edited. The first task's id then shows the mode; for the other tasks it makes no difference.
+    The seconds are None in batch mode. The result has all runners of the rule files or, if those have errors, of the
+    last rule files without errors (the DAG file `eventbridge_rule_errors.py` shows the errors). In a task's process it
+    has only the task's runner, and no rule file is read: every task parses its DAG file again, and the tasks of a batch
+    must continue while rules are edited. The first task's id then shows the mode; for the other tasks it makes no
+    difference.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:

@@ -1,5 +1,6 @@
-"""The sentences that a batch's tasks log, read from ledger and store after each stage. A batch without failures costs
-little.
+"""The sentences that a batch's tasks log, read from the ledger and the store after each stage.
+
+For a batch without failures, they cost little.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
     from eventbridge.streaming.task import StreamingSummary
 
-#: How many files of dead letters are read for the reasons and events that a sentence names.
+#: The maximum number of dead letter files to read for the reasons and events that a sentence names.
 _MAX_FILES = 3
 
 
@@ -321,6 +322,6 @@ def page_path(path: str) -> str:
 
 
 def page_address(path: str) -> str:
-    """Return the same with scheme and host, if Airflow's `[api] base_url` has them; for log lines."""
+    """Return `page_path` with scheme and host, if Airflow's `[api] base_url` has them; for log lines."""
     url = urlsplit(conf.get("api", "base_url", fallback=""))
     return f"{url.scheme}://{url.netloc}{page_path(path)}" if url.netloc else page_path(path)

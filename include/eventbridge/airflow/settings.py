@@ -55,8 +55,8 @@ def configured_settings() -> Settings:
 def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings in Airflow's section [eventbridge], by the names of EventBridge's own variables.
 
-    Only those in `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable: reading more would make every process that
-    parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
+    It reads only those in `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable: reading more would make every process
+    that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
     """
     written = [name.removeprefix(_VARIABLE).lower() for name in environ if name.startswith(_VARIABLE)]
     if conf.has_section(SECTION):
@@ -69,7 +69,7 @@ def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[
 def refuse_executors(configured: str, ledger_url: str) -> None:
     """Raise SettingsError if Airflow's executors may run tasks on hosts that cannot use the ledger.
 
-    `configured` is Airflow's `[core] executor`: names or import paths, several of them, with aliases and teams.
+    `configured` is Airflow's `[core] executor`: one or more names or import paths, perhaps with aliases and teams.
     """
     named = [re.split(r"[=:.]", each)[-1].strip() for each in re.split("[,;]", configured)]
     spanning = [each for each in named if each not in _ONE_HOST]
@@ -81,10 +81,10 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
     engine = engine_of(ledger_url)
     if not engine.spans_hosts:
         raise SettingsError(
-            f"Airflow runs tasks by {', '.join(spanning)}, which may use several hosts, and the ledger "
+            f"Airflow runs tasks with {', '.join(spanning)}, which may use several hosts, and the ledger "
             f"{shown_url(engine.url)} is a file on one host: each host would have its "
-            "own state. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server, which `eventbridge ledger copy` moves "
-            "a ledger to, or set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
+            "own state. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server (`eventbridge ledger copy` moves the "
+            "ledger there), or set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
         )
 
 

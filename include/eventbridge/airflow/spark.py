@@ -1,4 +1,4 @@
-"""Opens the Spark of the Airflow connection `eventbridge_spark`, on which route runs."""
+"""Opens the Spark that the Airflow connection `eventbridge_spark` names; route runs on it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 def open_router(runtime: Runtime) -> Router:
     """Return the router for the connection's type; only for a running task.
 
-    Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, by spark-submit.
+    Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, with spark-submit.
     Raises ConnectionUnusable for any other type.
     """
     connection = airflow_connection(CONNECTION_ID)

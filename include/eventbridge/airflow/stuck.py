@@ -1,7 +1,7 @@
 """Finds stuck work for the watcher: late batches, orphaned batches and requests, and pools that were reopened.
 
 Airflow's own deadlines do not fit for late batches: they count from when a run was queued, so they also fire for a run
-that failed at once, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with
+that failed early, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with
 500).
 """
 
@@ -77,7 +77,7 @@ def orphaned_redrive(runtime: Runtime) -> Redrive | None:
 
 
 def _is_unstarted(each: Redrive | Replay) -> bool:
-    """Return whether a server without Airflow recorded it, and no run has updated it since."""
+    """Return whether a server without Airflow recorded a request that no run has updated since."""
     return each.run.startswith(RECORDED) and each.next_at == each.started_at
 
 
@@ -100,8 +100,10 @@ _RESPONSE_SECONDS = 1.0
 
 @dataclass
 class ReopenedPools:
-    """Reads from the ledger which deliveries wait for a closed pool and, only if there are any, from Airflow the pools'
-    slots.
+    """Finds pools that have slots again while deliveries are on hold for them.
+
+    It reads from the ledger which deliveries wait for a closed pool and, only if there are any, the pools' slots from
+    Airflow.
     """
 
     runtime: Runtime

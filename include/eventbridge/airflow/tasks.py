@@ -50,7 +50,7 @@ class PlainFailure(SystemExit):
     """
 
 
-#: The retry policy of all tasks but push: no retry after PlainFailure, after other errors as the DAG sets.
+#: The retry policy of all tasks but push: no retry after PlainFailure; after other errors, `retries` applies.
 NO_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[RetryRule(exception=PlainFailure, action=RetryAction.FAIL, reason="a person must act first")]
 )
@@ -93,7 +93,7 @@ TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 @contextmanager
 def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
-    """Open the runtime for one stage. An error that a person must fix fails the task at once, without a retry.
+    """Open the runtime for one stage. An error that a person must fix fails the task without a retry.
 
     If `connections` is None, each lookup is a request to Airflow.
     """
@@ -303,13 +303,13 @@ def give_way_as_old(_: Context) -> None:
     lower_priority_once(OLD_NICENESS)
 
 
-#: A batch on a warm Spark is routed in seconds.
+#: How often to log that Spark is still running. A warm Spark routes a batch in seconds.
 _EVERY_SECONDS = 30.0
 
 
 @contextmanager
 def slow_spark(log_line: Callable[[str], None], every_seconds: float = _EVERY_SECONDS) -> Iterator[None]:
-    """Log every 30 s, from another thread, that the block waits for Spark."""
+    """Log every `every_seconds`, from another thread, that the block waits for Spark."""
     begun, ended = time.monotonic(), threading.Event()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""One poll of ledger and buses for the watcher: which runners have waiting events, and whether retries are due."""
+"""Polls the ledger and the buses for the watcher: which runners have waiting events, and whether retries are due."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _RULES_INTERVAL = timedelta(seconds=2)
 
 
 def open_watch() -> Watch:
-    """Open ledger and buses by this process's settings."""
+    """Return a watch over the ledger and the buses that this process's settings name."""
     settings = airflow_settings()
     return Watch(open_runtime(settings, airflow_connection))
 
@@ -127,7 +127,7 @@ class Watch:
         for subject in starting:
             self.run_starts[subject] = started(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.run_starts or found.unfinished):  # its 60 s begin now
+            if not found.waiting and (subject in self.run_starts or found.unfinished):  # UNFINISHED counts from now
                 run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
                 run_start = run_start if found.unfinished else RunStart(run_start.started_at, HANDLED)
                 self.run_starts[subject] = replace(run_start, mark=HANDLED)
@@ -137,9 +137,7 @@ class Watch:
         return starting
 
     def _record_poll(self, now: datetime) -> None:
-        """Record a poll in the ledger at intervals, unless a bus does not respond: then the fallback starts its
-        runs.
-        """
+        """Record a poll in the ledger at intervals, unless a bus is silent: then the fallback must start its runs."""
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
             self.runtime.ledger.watcher.record_check()
@@ -202,7 +200,7 @@ class Watch:
             end > pulled[partition] if partition in pulled else end > source.earliest(partition)
             for partition, end in self._ends_of(bus, source, now).items()
         )
-        # A run that starts while the batch before is being settled is ready when that batch is committed: a second
+        # A run that starts while the previous batch is being settled is ready when that batch is committed: a second
         # earlier. If the batch is open and nothing holds the lease, or its holder is gone, the streaming task has died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
@@ -212,7 +210,7 @@ class Watch:
         return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
     def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
-        """Return the marks that a run changes, None if a run without work checks free space or new rules."""
+        """Return the state that a run with work changes; None if a run without work checks free space or new rules."""
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
         return mark, batch_progress

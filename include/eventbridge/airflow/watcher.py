@@ -1,4 +1,4 @@
-"""The trigger that starts runs: one poll of ledger and buses in the triggerer, shared by all DAGs.
+"""The trigger that starts runs: it polls the ledger and the buses in the triggerer, once for all DAGs.
 
 A run start is a hint and carries no data: the run reads offsets and due times itself.
 """
@@ -31,8 +31,9 @@ _begun: SimpleQueue[str] = SimpleQueue()
 
 
 class Watcher(BaseEventTrigger):
-    """Starts runs for one subject: a runner (`eventbridge_deliver_<runner>`) or the retries
-    (`eventbridge_retry_deliveries`).
+    """Starts runs for one subject: a runner, or the retries.
+
+    The runs are those of `eventbridge_deliver_<runner>` or `eventbridge_retry_deliveries`.
     """
 
     def __init__(self, subject: str) -> None:
@@ -96,9 +97,7 @@ def _open_watch() -> Watch:
 
 
 def check(watch: Watch) -> list[str]:
-    """Return the subjects to start runs for now. The repeats of subjects whose trigger began since the last poll are
-    reset.
-    """
+    """Return the subjects to start runs for now, after resetting the repeats of those whose trigger has just begun."""
     with suppress(Empty):
         while True:
             watch.listen_for(_begun.get_nowait())

@@ -1,4 +1,4 @@
-"""The DAGs, a module each: module `x` has the function `x`, which defines the DAG `eventbridge_x`.
+"""The DAGs, one module each: module `x` has the function `x`, which defines the DAG `eventbridge_x`.
 
 In a checkout, `dags/eventbridge_x.py` calls that function. Elsewhere one file in the DAGs folder calls `airflow_dags`.
 """

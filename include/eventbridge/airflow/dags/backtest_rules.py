@@ -71,7 +71,7 @@ def backtest() -> None:
             *(rule.rule, rule.matched, report.events, rule.rate_per_second, rule.left_out, rule.left_out_why),
         )
         for target in rule.targets:
-            log.info("%s/%s: %s fail", rule.rule, target.target, target.failed)
+            log.info("%s/%s: failed outputs: %s", rule.rule, target.target, target.failed)
 
 
 @task(**TASK, do_xcom_push=False)
@@ -106,7 +106,7 @@ def _keep(runtime: Runtime, report: BacktestReport | DiffReport) -> None:
         log.info("report: %s", uri)
 
 
-_CANDIDATE = "A rule of the current files, RULE@VERSION, or the text of a rule file."
+_CANDIDATE = "A current rule, a former version as RULE@VERSION, or the text of a rule file."
 
 
 def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
@@ -148,6 +148,6 @@ def _archive_params(propose: Choices) -> dict[str, Param]:
             minimum=0,
             maximum=100,
             title="Samples",
-            description="Number of samples of each kind in the report.",
+            description="Maximum number of samples of each kind in the report.",
         ),
     }

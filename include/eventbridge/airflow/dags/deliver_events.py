@@ -186,6 +186,6 @@ class StreamingOperator(BaseOperator):
 
 
 def streaming(runner: str, **options: Any) -> StreamingOperator:
-    """Return the task. After an infrastructure error or a kill, Airflow retries it at once."""
+    """Return the task. After an infrastructure error or a kill, Airflow retries it without a delay."""
     options |= {"retry_delay": _RETRY_DELAY}
     return StreamingOperator(task_id=STREAMING, runner=runner, **options)

@@ -1,6 +1,6 @@
 """The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and writes a report.
 
-Its form is in eventbridge.airflow.dags.backtest_rules, its task in eventbridge.airflow.dags.backtest_rules.
+Its form and its task are in eventbridge.airflow.dags.backtest_rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_explain_event`: explains what happened to one event, by a form."""
+"""The Airflow DAG `eventbridge_explain_event`: explains what happened to the event that a form names."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 GUIDE = """
 Explains what happened to an event: trigger the DAG with the event's id. The task logs the result as JSON: the event's
-offset, whether each rule matches it and which condition fails, the status of each delivery, and the history in order
-of time. It changes nothing. If there is no such event, the run fails.
+offset, whether each rule matches it and which condition fails, the status of each delivery, and what happened in
+chronological order. It changes nothing. If there is no such event, the run fails.
 
 `eventbridge why EVENT_ID --json` does the same.
 """

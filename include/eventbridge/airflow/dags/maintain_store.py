@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 GUIDE = """
 Removes expired data from the store, the ledger and the embedded buses: deliveries, archive, dead letters and manifests,
-each after its own retention (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
-removes lost files of failed attempts. It keeps data that a pending delivery, a deferred match, a replay or a redrive
+each after its own retention (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also removes
+orphaned files of failed attempts. It keeps data that a pending delivery, a deferred match, a replay or a redrive
 still needs. The task logs what it removed, and what it kept beyond its retention.
 
 A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one continues. Its task has the lowest weight of all tasks
@@ -45,7 +45,7 @@ def maintain_store() -> DAG:
     return dag
 
 
-#: Below every push of every lane: it waits for a slot until no other task does.
+#: A weight below that of every push: the task gets a slot only if no other task waits for one.
 _LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 

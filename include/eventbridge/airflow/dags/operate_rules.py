@@ -27,12 +27,12 @@ the next task and lasts until it is cleared; `eventbridge status` shows each ove
 
 | action | does |
 |---|---|
-| pause, resume rule | events are still matched, and the rule's deliveries wait; other rules are not affected |
+| pause, resume rule | while paused, events are still matched, but deliveries wait; other rules are not affected |
 | pause, resume target | the same for one target |
-| disable, enable rule | as `enabled: false`: **events that arrive meanwhile never reach it**; tick *Confirm* |
+| disable, enable rule | like `enabled: false`: **events that arrive meanwhile never reach it**; tick *Confirm* |
 | set, clear priority | high, medium or low: the rule's weight and, without a pool of its own, its shared pool |
 | enable target | returns a disabled or degraded target to service; its deliveries on hold become due |
-| release rule | releases a rule on hold: routing or its `expect` failed, or a delivery may not be dead-lettered |
+| release rule | releases a rule on hold: routing or its `expect` failed, or a delivery must not be dead-lettered |
 | set, clear rate | the delivery rate of a target, such as 10/s |
 
 `eventbridge rules` and `eventbridge targets` have commands for the same actions.
@@ -101,21 +101,21 @@ def _summary(released: Released) -> str:
     """Return a text about the released deliveries and deferred matches of a rule."""
     if released.nothing:
         return f"{released.rule} is not on hold, and has nothing to release"
-    events = f"{released.events} deferred events" if released.deferred_matches else ""
+    events = f"deferred events ({released.events})" if released.deferred_matches else ""
     deliveries = released.deliveries + len(released.retried)
-    due = " and ".join(part for part in (events, f"{deliveries} deliveries" if deliveries else "") if part)
+    due = " and ".join(part for part in (events, f"deliveries ({deliveries})" if deliveries else "") if part)
     parts = [f"{released.rule}: released", f"due now: {due or 'nothing'}"]
     if released.waits_for:
         parts.append(f"its events still wait: {released.waits_for}")
     if released.unsendable:
         names = ", ".join(each.delivery_id for each in released.unsendable[:3])
-        parts.append(f"{len(released.unsendable)} deliveries have nothing to send and stay on hold ({names})")
+        parts.append(f"deliveries on hold that have nothing to send: {len(released.unsendable)} ({names})")
     if released.disabled:
         parts.append(f"disabled targets: {', '.join(released.disabled[:5])}")
     return "; ".join(parts)
 
 
-#: As `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares
+#: The same as `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares
 #: them.
 ACTIONS = (
     "pause rule",

@@ -1,5 +1,4 @@
-"""The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, one batch per run, until none is
-left."""
+"""The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, one batch per run."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 GUIDE = """
 Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
 what would be taken, and what would be skipped and why.
-The same requests are sent again, under the same delivery ids; with *Retransform* the events are routed by today's
+The same requests are sent again, with the same delivery ids; with *Retransform*, the events go through the current
 rules. A run processes one batch of kind *redrive* and triggers the next run while dead letters are left. To stop a
 redrive: `eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows the results.
 """
@@ -147,17 +146,17 @@ def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str 
     how = {"retransform": params["retransform"], "again": params["again"]}
     if params["dry_run"]:
         found = survey(runtime, selection, **how)
-        log.info("dry run, nothing is sent: would take %s dead letters", found.taken.total())
+        log.info("dry run, nothing is sent; dead letters that would be taken: %s", found.taken.total())
         for of, count in sorted(found.taken.items()):
-            log.info("would take: %s dead letters of %s", count, of)
+            log.info("would take dead letters of %s: %s", of, count)
         for (of, why), count in sorted(found.left.items()):
-            log.info("would skip: %s dead letters of %s: %s", count, of, why)
+            log.info("would skip dead letters of %s: %s, because: %s", of, count, why)
         _refuse_damaged(found.damaged.values())
         return None
     return begin_redrive(runtime, selection, run, rate=params["rate"], **how).redrive_id
 
 
-#: As `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test
+#: The same as `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test
 #: compares them.
 REASONS = (
     "maximum_retry_attempts",
@@ -226,7 +225,7 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             type=["null", "number"],
             minimum=0.1,
             title="Rate",
-            description="At most this many dead letters per second.",
+            description="Maximum number of dead letters per second; empty: no limit.",
         ),
         "retransform": Param(
             False, type="boolean", title="Retransform", description="Route the events through the current rules."

@@ -119,9 +119,7 @@ class WaitForReplay(BaseOperator):
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
 
     def ended(self, context: Context, event: dict[str, str]) -> None:
-        """Log the result of the replay; fail the run unless the replay is done, and pause a replay that takes too
-        long.
-        """
+        """Log the result of the replay; fail the run unless the replay is done. One that takes too long is paused."""
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as runtime:
             report_end(runtime, replay_id, event["state"])

@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 GUIDE = """
 Delivers archived events again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off,
-logs how many events would be taken, their targets, and samples. To deliver to all rules of the bus choose `*` under
-*Rules*. Events go through the current rules, or through those of the time, under new delivery ids or the same.
+logs how many events would be taken, their targets, and samples. To deliver to all rules of the bus, choose `*` under
+*Rules*. Events go through the current rules or those that routed them, with new delivery ids or the original ones.
 A run processes one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next run until the
 end of the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop a replay and show its results. Marking
 a run failed does not stop the replay: some minutes later `eventbridge_retry_deliveries` starts another run for it.
@@ -211,7 +211,7 @@ def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     return planned_in_time(runtime, lambda: plan(runtime, replay_id, pools))
 
 
-#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if the run is unknown or does not exist.
+#: Returns the state of a run of `eventbridge_replay_archive`, given its id; None if the run does not exist.
 StateOfRun = Callable[[str], str | None]
 
 
@@ -230,8 +230,8 @@ def state_of_archive_run(run_id: str) -> str | None:
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
     """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled.
 
-    Normally the trigger of that run cancels it. This is for a run whose trigger no triggerer has picked up: none runs,
-    or the run waited for less than a second or two.
+    Normally the trigger of that run cancels the replay. This is for a run whose trigger no triggerer has picked up:
+    because no triggerer is running, or because the run has waited for less than a second or two.
     """
     replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
@@ -342,7 +342,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             type=["null", "number"],
             minimum=0.1,
             title="Rate",
-            description="At most this many deliveries per second.",
+            description="Maximum number of deliveries per second; empty: no limit.",
         ),
         "dry_run": Param(
             True,

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_retry_deliveries`: delivers pending deliveries that are due again, in the slow lane."""
+"""The Airflow DAG `eventbridge_retry_deliveries`: sends pending deliveries again once they are due."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Delivers pending deliveries again when they are due, at most one chunk per targe
 budgeted rules: one batch of kind *retry* per run, all pushes in the pool `eventbridge.retry`. Pending deliveries are
 already routed, so route does nothing for them. If a run dies, `settle_stale` of a later run settles its batch; only
 requests in flight may be sent twice. If no run of `eventbridge_replay_events` has processed a replay for minutes,
-`resume_replay` triggers one. `resume_replay` and `begin_redrive` also start what `eventbridge serve` recorded. These
-tasks are skipped if there is nothing to do.
+`resume_replay` triggers one. `resume_replay` and `begin_redrive` also start the replays and redrives that `eventbridge
+serve` recorded. These tasks are skipped if there is nothing to do.
 
 The watcher, a trigger in Airflow's triggerer, starts a run when deliveries are due; `eventbridge_start_waiting_runs`
-starts the runs that it misses. `eventbridge status` shows pending deliveries and since when they wait.
+starts the runs that it misses. `eventbridge status` shows pending deliveries and when they are due.
 """
 
 
@@ -101,9 +101,7 @@ def settle_stale() -> None:
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @without_traceback
 def resume_replay() -> None:
-    """Trigger `eventbridge_replay_events` for the replay that has been orphaned for longest, unless its runs are
-    queued.
-    """
+    """Trigger `eventbridge_replay_events` for the replay that was orphaned first, unless runs of it are queued."""
     from eventbridge.airflow.dags.replay_events import run_of_replay
     from eventbridge.airflow.stuck import orphaned_replay
 
@@ -122,9 +120,7 @@ def resume_replay() -> None:
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @without_traceback
 def begin_redrive() -> None:
-    """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that a server recorded and no run has
-    started.
-    """
+    """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that a server recorded and no run started."""
     from eventbridge.airflow.stuck import orphaned_redrive
 
     with stage() as runtime:

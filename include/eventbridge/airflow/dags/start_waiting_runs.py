@@ -41,7 +41,7 @@ def start_waiting_runs() -> DAG:
 
 @task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
 def start_runs() -> None:
-    """Start a run of each DAG that has work, by an event of its asset."""
+    """Start a run of each DAG that has work, by emitting an event of its asset."""
     from eventbridge.airflow.watch import Watch
 
     with stage() as runtime:
