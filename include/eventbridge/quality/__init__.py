@@ -1,1 +1,1 @@
-"""Checks an hour of events, deliveries and outcomes with Great Expectations, which is imported only here."""
+"""Checks an hour of events and deliveries with Great Expectations, which is imported only here."""

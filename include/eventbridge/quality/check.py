@@ -66,9 +66,9 @@ def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityReco
 
 
 def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Check the hour that begins at the time in a text as `check_quality` does, for the command line.
+    """Check the hour that begins at the time in `text`, for the command line; see `check_quality`.
 
-    Raises UserError also for a text that is not a time.
+    Raises UserError also if the text is not a time.
     """
     return check_quality(runtime, None if text is None else read_time(text))
 
@@ -78,7 +78,7 @@ def _hour(at: datetime, now: datetime) -> datetime:
     if at != hour:
         raise UserError(f"{at.isoformat()} does not begin an hour. Write {hour.isoformat()} for the hour it is in.")
     if hour + HOUR > now:
-        raise UserError(f"the hour from {hour.isoformat()} on is not over yet: check it after {hour + HOUR:%H:%M} UTC.")
+        raise UserError(f"the hour from {hour.isoformat()} is not over yet: check it after {hour + HOUR:%H:%M} UTC.")
     return hour
 
 
@@ -137,7 +137,7 @@ def _log_failures(failures: list[Measure], failed_expectations: dict[str, str]) 
     for each in failures:
         log.error("ALARM quality: %s", failure_message(each))
     for rule, detail in failed_expectations.items():
-        log.error("ALARM the rule %s is on hold until `eventbridge rules release` is called: %s", rule, detail)
+        log.error("ALARM the rule %s is on hold until you run `eventbridge rules release`: %s", rule, detail)
 
 
 @dataclass
@@ -166,7 +166,7 @@ def _manifest(runtime: Runtime, batch: Batch) -> dict[str, Any]:
     try:
         found = json.loads(runtime.store.get(path))
     except ValueError as error:
-        raise StoreFileDamaged(f"{path!r} is not JSON; `eventbridge batch repair {batch.batch_id}`") from error
+        raise StoreFileDamaged(f"{path!r} is not JSON. Run `eventbridge batch repair {batch.batch_id}`") from error
     require_known_format(path, found.get("format"))
     return dict(found)
 
@@ -210,7 +210,7 @@ def _count_dead_letters(runtime: Runtime, counts: _HourCounts, path: str) -> Non
 def _count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
     """Return the current rules' field expectations by (rule, path), with counts over events of `routed` manifests.
 
-    Has the matched events of one archive file in memory at a time. Raises StoreError for a lost or damaged file.
+    It holds the matched events of one archive file in memory at a time. Raises StoreError for a lost or damaged file.
     """
     expecting = [rule for rule in rules.rules.values() if rule.expect is not None and rule.expect.fields]
     found: Fields = {

@@ -19,7 +19,7 @@ from eventbridge.store.layout import FORMAT, require_known_format
 log = logging.getLogger(__name__)
 HOUR = timedelta(hours=1)
 
-#: How far back the hours go whose volumes an hour is compared with: see EVENTBRIDGE_QUALITY_HISTORY_DAYS.
+#: How far back the volumes may be that an hour is compared with: see EVENTBRIDGE_QUALITY_HISTORY_DAYS.
 _COMPARED = timedelta(days=90)
 
 
@@ -76,7 +76,7 @@ def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[
 
 
 def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Return the result of the check of an hour, or of the latest checked hour if it is None; raises NotFoundError."""
+    """Return the result of the check of the hour of a time, or of the latest checked hour; raises NotFoundError."""
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:

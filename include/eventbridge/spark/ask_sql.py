@@ -1,9 +1,9 @@
 """Evaluates a budgeted rule's `where` and SQL transforms for its events with Spark SQL, within its budget.
 
-Called by the routers, on the driver, before the share goes to a worker with the results. If Spark rejects an
-expression, its rule is put on hold; an expression that fails for an event fails for that event alone. One that does not
-end is interrupted, and its rule put on hold at once: Java continues with the current event, and occupies one of Spark's
-task slots until then.
+The routers call it on the driver; then the share goes to a worker with the results. If Spark rejects an expression, its
+rule is put on hold; an expression that fails for an event fails for that event alone. An expression that does not end
+is interrupted, and its rule is put on hold without another try: Java continues with the current event, and occupies one
+of Spark's task slots until that event is done.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: Growth of the number of events per job: one at first, then at most this many times more than before.
+#: The maximum number of events per job, and the maximum ratio of a job's size to that of the job before; the first job
+#: has one event.
 _MOST, _GROWTH = 2_000, 8
 #: A job is sized to take at most this part of the budget, and none starts in its second half: an interrupted job has
 #: then had several times its expected duration.
@@ -83,7 +84,7 @@ def with_sql_results(
 def delete_sql_results(store: Store, share: RuleShare) -> None:
     """Delete the results of `with_sql_results` for a share that is routed, or will be evaluated again.
 
-    If the process dies before, maintenance of the store removes the lost file. Raises StoreError.
+    If the process dies before, maintenance of the store removes the orphaned file. Raises StoreError.
     """
     if share.results is not None:
         store.delete(share.results)
@@ -142,7 +143,7 @@ class _ShareQueries:
             size = max(1, min(size * _GROWTH, _MOST, int(len(group) * self._seconds * _PART / took)))
 
     def _is_quick(self, group: Sequence[EventRow], had_seconds: float) -> bool:
-        """Whether Spark needs less than half as long without expressions: then only the expression was slow."""
+        """Return whether Spark needs less than half as long without expressions: then only the expression was slow."""
         self._require_spark(group)  # the interruption may have ended the Python worker: a new one takes seconds
         began = time.monotonic()
         self._require_spark(group)
@@ -153,7 +154,7 @@ class _ShareQueries:
 
         events = events_frame(self._spark, self._job, self._event_rows[:1])
         try:
-            # a session without a server analyses at once, one with a server when types are requested
+            # a session without a server analyses immediately, one with a server when types are requested
             asked = asked_frame(events, self._where, self._named(self._values))
             self._columns = dict(zip(self._values, text_columns(asked), strict=True))
         except AnalysisException as error:  # syntax errors are of this class too
@@ -221,7 +222,7 @@ class _ShareQueries:
         asked = asked_frame(events_frame(self._spark, self._job, group), where, self._named(values))
         found = _interrupted_after(self._spark, seconds, lambda: collected(asked, [self._columns[n] for n in values]))
         if found is None:
-            raise _BudgetExceeded(f"its SQL did not end within {seconds:.0f} s for at most {len(group)} events")
+            raise _BudgetExceeded(f"its SQL did not end within {seconds:.0f} s (events in the job: {len(group)})")
         if isinstance(found, str):
             raise _JobFailed(found)
         if sorted(row[0] for row in found) != list(range(len(group))):
@@ -244,7 +245,7 @@ def _interrupted_after(
     outcome: list[list[list[Any]] | Exception] = []
 
     def work() -> None:
-        spark.addTag(tag)  # of this thread
+        spark.addTag(tag)  # tags the jobs of this thread
         try:
             outcome.append(job())
         except Exception as error:  # any error of Spark, gRPC or the JVM gateway
@@ -255,7 +256,7 @@ def _interrupted_after(
     thread.join(seconds)
     if thread.is_alive():
         spark.interruptTag(tag)
-        # The job ends at once, though its last event may occupy a Spark task for longer.
+        # The job ends immediately, though its last event may occupy a Spark task for longer.
         thread.join(_GRACE_SECONDS)
         return None
     return first_error(str(outcome[0])) if isinstance(outcome[0], Exception) else outcome[0]

@@ -1,4 +1,4 @@
-"""Child processes that end with their parent, even if it is killed; they are tethered by a pipe."""
+"""Starts child processes that end with their parent, even if the parent is killed; a pipe tethers them to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 #: How long the command may take to end after SIGTERM, before it is killed.
 _PATIENCE_SECONDS = 10.0
-#: How often the guard checks whether the command still runs; an end of its parent it notices at once.
+#: How often the guard checks whether the command still runs; it notices the end of the parent immediately.
 _POLL_SECONDS = 1.0
 
 
@@ -33,7 +33,7 @@ def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[b
 
 
 def start_untethered(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command in a new session that outlives this process; `options` as above."""
+    """Start a command in a new session that outlives this process; `options` are those of subprocess.Popen."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 def _guard(command: int) -> None:
     """Return once the command has ended; end its group if the tether closes first."""
-    # also if a process that sent SIGTERM is killed before the command has ended
+    # The guard outlives a SIGTERM to its group, and kills the group even if the sender of the SIGTERM dies first.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):  # readers of the command's output must get EOF when the command ends

@@ -1,4 +1,4 @@
-"""The Java of Spark processes that we start, and their environment: allowed names only, no secrets.
+"""Java for the Spark processes that EventBridge starts, and their environment: allowed names only, no secrets.
 
 Route workers need the connections of store and bus. These are in a file readable only by its owner, whose path is in
 the environment.
@@ -21,15 +21,15 @@ from typing import Final
 from eventbridge.config.connection import PREFIX
 from eventbridge.errors import ConnectionUnusable, PackageMissing, SparkError
 
-#: Required by Spark 4.2 (class files of Java 17, jdk.incubator.vector).
+#: The minimum version of Java: Spark 4.2 needs it (class files of Java 17, jdk.incubator.vector).
 LEAST_JAVA = 17
 
 _INSTALL = "sudo apt-get install -y openjdk-17-jre-headless"
 
-#: Little of Spark's own code runs here, the work is in Python: a fast start matters more than peak speed.
+#: Python does most of the work, and little of Spark's own code runs: a fast start matters more than peak speed.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: The daemon from which Spark forks its Python workers, so that they are ready at once.
+#: The daemon from which Spark forks its Python workers, so that they are ready without a warm-up.
 WORKER_DAEMON = {"spark.python.daemon.module": "eventbridge.spark.worker_daemon"}
 
 
@@ -103,7 +103,7 @@ _NAMES: Final = frozenset(
     AWS_CA_BUNDLE AWS_CONFIG_FILE AWS_DEFAULT_REGION AWS_ENDPOINT_URL AWS_ENDPOINT_URL_S3 AWS_PROFILE AWS_REGION
     AWS_ROLE_ARN AWS_ROLE_SESSION_NAME AWS_SHARED_CREDENTIALS_FILE AWS_WEB_IDENTITY_TOKEN_FILE
     AWS_CONTAINER_CREDENTIALS_FULL_URI AWS_CONTAINER_CREDENTIALS_RELATIVE_URI AWS_EC2_METADATA_DISABLED
-    """.split()  # noqa: SIM905 - a list of names is easier to read so
+    """.split()  # noqa: SIM905 - a list of names is easier to read like this
 )
 _PREFIXES: Final = ("LC_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON")
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})

@@ -10,7 +10,7 @@ from eventbridge.errors import SparkError
 
 _TRACEBACK = "Traceback (most recent call last):"
 
-#: The line that ends a traceback: the error's class, perhaps in modules, and its message.
+#: The line that ends a traceback: the error's class, perhaps with its module, and its message.
 _LAST_LINE = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::.*)?$")
 
 #: The line of a gRPC error with the cause; its first line names a class of the client.
@@ -33,7 +33,7 @@ def spark_errors(what: str) -> Iterator[None]:
     except (PySparkException, grpc.RpcError, OSError) as error:
         message = first_error(str(error))
         if "authentication token" in message:
-            message += " Append ;token=T to the address; in Airflow it is the connection's password."
+            message += " Append ;token=T to the address; in Airflow, the token is the connection's password."
         raise SparkError(f"{what}: {message}") from error
 
 

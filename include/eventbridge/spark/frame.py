@@ -61,7 +61,7 @@ def route_numbers(
     """
     asked = JobTasks.from_json(text)
     job, tasks = asked.job, asked.tasks
-    if job.old:  # before Arrow creates threads; the worker belongs to the session of old work for good
+    if job.old:  # before Arrow creates threads; the worker always belongs to the session of old work
         lower_priority_once(OLD_NICENESS)
     # Not within a slice's time limit: pyarrow imports pandas with its first array, and code is loaded or compiled.
     import pandas  # noqa: F401
@@ -80,7 +80,7 @@ def route_numbers(
 
 
 def _longest_seconds(job: RouteJob, task: Task) -> float:
-    # A share has its own CPU budget, and stops by itself; a busy machine may need twice that in wall time.
+    # A share stops when its own CPU budget is spent; on a busy machine, that may take twice as long in wall time.
     return job.slice_seconds + (2 * task.cpu_seconds if isinstance(task, RuleShare) else 0)
 
 
@@ -123,7 +123,7 @@ def _keep(rule_set_hash: str) -> None:
 
 
 def keep_response(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
-    """Write a worker's response to the store; of two tasks of one slice the first counts."""
+    """Write a worker's response to the store; if two Spark tasks route one slice, the first response counts."""
     store.create(response_path(job, number), result.to_json())
 
 

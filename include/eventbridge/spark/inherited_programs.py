@@ -20,7 +20,7 @@ from eventbridge.routing.program import on_compiled, route_program
 from eventbridge.rules import RuleSet
 from eventbridge.store.rule_sets import know_rules
 
-#: CPU-seconds; a rule set that compiles faster is not worth a pause of the daemon.
+#: The minimum CPU-seconds for compiling a rule set that is passed on: a faster one is not worth a pause of the daemon.
 WORTH_SECONDS: Final = 0.1
 
 

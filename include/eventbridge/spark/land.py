@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
 #: The number of parts that a task lands with one client of the bus: opening a client takes as long as landing some
-#: thousand events, and it discards what it fetched beyond its last part.
+#: thousand events, and a client discards the messages that it fetched beyond its last part.
 _PARTS_AT_ONCE: Final = 2
 
 #: The row that a worker returns per part: its files as JSON, and the identities of its events.

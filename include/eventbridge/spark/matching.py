@@ -1,4 +1,4 @@
-"""The compiled matcher for Spark DataFrames, for tables and joins of users; route reads files itself."""
+"""The compiled matcher for Spark DataFrames: for users' own tables and joins, as route reads its files itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Route slices on a Spark Connect server."""
+"""Routes slices on a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from eventbridge.store.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: How often to look whether the process is to stop while Spark computes.
+#: How often to check whether the process must stop while Spark computes.
 _POLL_SECONDS = 0.2
 
 
 class ConnectRouter:
     """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
 
-    `route` routes one task there. `store` is where the responses of Spark SQL are put, on the driver; by default the
-    job's, opened as a worker opens it. Once `is_stopped` returns True, a job that is not finished fails with
-    SparkError, also where Spark does not answer; by default a job ends by itself.
+    `route` routes one task there. `store` is where the driver puts the results of Spark SQL; by default it is the job's
+    store, opened as a worker opens it. Once `is_stopped` returns True, an unfinished job fails with SparkError, even if
+    Spark does not respond; without `is_stopped`, a job runs to its end.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class ConnectRouter:
         self._is_stopped = is_stopped
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route the tasks as one Spark job; yields what is finished, in their order."""
+        """Route the tasks as one Spark job; yields finished results in the order of the tasks. Raises SparkError."""
         try:
             with spark_errors(f"Spark at {shown_address(self._url)} did not route batch {job.batch_id}"):
                 results = self._routed(job, tasks)
@@ -68,13 +68,13 @@ class ConnectRouter:
         total = TotalBudget()
         for task in tasks:
             if isinstance(task, RuleShare) and task.slice_id in rules:
-                # One rule after the other, each within its own budget; what is done is handed over at once.
+                # One rule after the other, each within its own budget; each result is yielded as soon as it is there.
                 if total.is_over(job):
                     yield deferred(task, CROWDED)
                     continue
                 began = time.monotonic()
                 yield from retried(self._url, job, partial(self._asked, store, job, rules[task.slice_id], task))
-                total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
+                total.charge(job, (time.monotonic() - began) / 2)  # its budget in wall time is twice the CPU time
 
     def _asked(
         self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession
@@ -92,7 +92,7 @@ class ConnectRouter:
 def _until_stopped(
     results: Generator[SliceResult, None, None], is_stopped: Callable[[], bool]
 ) -> Generator[SliceResult, None, None]:
-    """Yield results that another thread takes; raises SparkError once `is_stopped`, and leaves that thread waiting.
+    """Yield results that another thread collects; once `is_stopped`, raise SparkError and abandon that thread.
 
     A call of Spark cannot be interrupted from the thread that waits for it.
     """

@@ -31,11 +31,11 @@ from eventbridge.spark.environment import (
 from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.session import connect, forget, shown_address
 
-#: The file with its workers' secrets, in its folder.
+#: The file, in the server's folder, with the secrets of its workers.
 _SECRETS = "worker-secrets.json"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-#: Seconds: on two busy cores a cold start and its first job take about 30.
+#: How long a server may take to start: on two busy cores, a cold start and its first job take about 30 s.
 _PATIENCE_SECONDS = 180.0
 _STOP_SECONDS = 10.0
 #: How long a killed process may take to end: seconds on a busy machine.
@@ -48,7 +48,7 @@ class SparkConnectServer:
     It keeps its files and its log in `folder`, by default a temporary one. `port` 0 selects a free one.
     Its workers get the connections of `environ`, by default this process's, from a file that only its owner can read;
     the server itself gets the variables of `environment.without_secrets`. Clients need `token`, by default a random
-    one, which is part of its `url`. If this process is killed the server ends too, unless it `outlives` it.
+    one, which is part of its `url`. If this process is killed, the server ends too, unless `outlives` is set.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class SparkConnectServer:
             raise
 
     def stop(self) -> None:
-        """End the server's process group, by SIGTERM and then SIGKILL; harmless if it has ended or never started."""
+        """End the server's process group with SIGTERM, then SIGKILL; harmless if it has ended or never started."""
         with self._turn:
             self._stopped = True
             process, self._process = self._process, None
@@ -174,7 +174,9 @@ class SparkConnectServer:
                 reason = first_error_of_log(self.log.read_text(errors="replace"))
                 raise SparkError(f"The Spark Connect server ended at once: {reason}. Its log: {self.log}")
             if time.monotonic() > until:
-                raise SparkError(f"The Spark Connect server is not listening after {_PATIENCE_SECONDS:g} s: {self.log}")
+                raise SparkError(
+                    f"The Spark Connect server is not listening after {_PATIENCE_SECONDS:g} s. Its log: {self.log}"
+                )
             time.sleep(0.1)
         warm_up(self.url)
 

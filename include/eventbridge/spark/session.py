@@ -221,7 +221,7 @@ def channel_builder(url: str) -> DefaultChannelBuilder:
 
 
 def _refuse_malformed(url: str) -> None:
-    """Raise UserError, without a secret, for what PySpark would refuse with a message that quotes the URL."""
+    """Raise UserError, without a secret, for a URL that PySpark would refuse with a message that quotes it."""
     head, _, parameters = url.partition(";")
     scheme, _, rest = head.partition("://")
     if scheme == "sc" and "@" in rest:

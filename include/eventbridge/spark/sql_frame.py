@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: CloudEvents attributes, each a text column.
 ATTRIBUTES: Final = tuple(name for name in COLUMNS if name not in ("extensions", "data", "data_base64"))
 
-#: An event and its index in the list.
+#: Further columns: the event's index in the list, its data as JSON, whether `where` admits it, the key for `restore`.
 _NUMBER, _DATA, _KEPT, _STAND_INS = "__number", "__data", "__kept", "__stand_ins"
 
 _EVENTS = ", ".join(
@@ -77,7 +77,7 @@ _EVENTS_AT_ONCE = 500
 
 
 def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, wanted: Sequence[EventRow]) -> DataFrame:
-    """Return the events at some indices as one partition, with the columns that expressions may use."""
+    """Return the events in some rows of archive files as one partition, with the columns that expressions may use."""
     one = spark.range(0, 1, 1, numPartitions=1)
     events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_size, json.dumps(list(wanted))), _EVENTS)
     return events.selectExpr("*", f"parse_json({_DATA}) AS data")
@@ -139,7 +139,7 @@ def _found(text: str | None, key: str | None, *, as_json: bool) -> str | None:
 def event_rows(
     store_uri: str, max_bytes: int, wanted_text: str, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the events at some indices as rows; runs in Spark's Python workers."""
+    """Yield the events in some rows of archive files as rows of _ARROW; runs in Spark's Python workers."""
     store = open_store(store_uri, worker_connection)
     wanted = [(file, row) for file, row in json.loads(wanted_text)]
     for _ in batches:
@@ -187,10 +187,10 @@ HALF: Final = re.compile("[\ud800-\udfff]")
 #: The characters used as stand-ins: the private-use characters of planes 15 and 16.
 _PRIVATE: Final = range(0xF0000, 0x10FFFE)
 _SPACES = re.compile(" +")
-#: The maximum of spaces on each side of a number. Data with a longer run of spaces keeps its numbers, which Spark may
-#: round.
+#: The maximum number of spaces on each side of a number. Data with a longer run of spaces keeps its numbers, which
+#: Spark may round.
 _MAX_SPACES: Final = 64
-#: The maximum digits of a VARIANT's decimal, and those after the point.
+#: The maximum number of digits of a VARIANT's decimal, in total and after the point.
 _DECIMAL_DIGITS: Final = 38
 #: Java round-trips a double of at most this many digits, in this range of exponents.
 _DOUBLE_DIGITS: Final = 15

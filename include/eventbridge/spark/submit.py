@@ -1,4 +1,4 @@
-"""Routes by spark-submit: the slices are in a job file in the store, and so are the workers' responses."""
+"""Routes with spark-submit: a job file in the store names the slices, and workers write responses to the store."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SubmitRouter:
         self._submit = submit
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Run the job to its end, then yield the finished slices; raises SparkError after that if it failed."""
+        """Run the job to its end, then yield the finished slices; raises SparkError afterwards if the job failed."""
         path = beside(job, "job.json")
         self._store.create(path, JobTasks(job, tuple(tasks)).to_json())
         failure = self._run(path)
@@ -77,5 +77,5 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
         asked = with_sql_results(spark, store, job, rules[share.slice_id], share)
         routed_frame(spark, job, [asked], responses_from=number).collect()
         delete_sql_results(store, asked)
-        total.charge(job, (time.monotonic() - began) / 2)  # wall time of twice the CPU budget
+        total.charge(job, (time.monotonic() - began) / 2)  # its budget in wall time is twice the CPU time
     return len(tasks)

@@ -1,8 +1,8 @@
 """The daemon from which Spark forks Python workers with route's modules loaded: conf `spark.python.daemon.module`.
 
 A cold worker loads pandas, Numba and compiled code for three seconds of CPU time before it routes its first event; one
-forked from here starts at once, and shares that memory with the others. A daemon is one process per executor, which
-Spark starts by `python -m eventbridge.spark.worker_daemon pyspark.worker`.
+forked from here is ready immediately, and shares that memory with the others. A daemon is one process per executor,
+which Spark starts with `python -m eventbridge.spark.worker_daemon pyspark.worker`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def load() -> None:
     Raises an error if this installation cannot route.
     """
     import numpy
-    import pandas  # noqa: F401 - pyarrow takes it along with its first array
+    import pandas  # noqa: F401 - pyarrow would import it with its first array
     import pyspark.worker  # noqa: F401
 
     # Python reseeds its generator in each child; NumPy's would yield the same numbers in every worker.

@@ -1,4 +1,4 @@
-"""Columns of tables from the store as NumPy vectors and back, without a Python object a row.
+"""Converts columns of tables from the store to NumPy vectors and back, without a Python object per row.
 
 Buffers are shared. Neither `pa.array` nor `to_numpy` is called: the first call of either imports pandas, which costs
 half a CPU-second.
@@ -79,7 +79,7 @@ def texts(codes: npt.NDArray[np.int64], values: Sequence[str | None]) -> pa.Dict
 
 
 def same(value: str | None, count: int) -> pa.DictionaryArray:
-    """Return a column of one text, or of nulls."""
+    """Return a column of `count` rows that repeat one text, or null."""
     return texts(np.full(count, NO_CODE if value is None else 0), [value or ""])
 
 

@@ -1,8 +1,8 @@
-"""Files of the index of event ids: hashes in ascending order, each with the archive file that has a message with it.
+"""Files of the index of event ids: hashes in ascending order, each with an archive file that has a message with the id.
 
-An index file has few and large row groups with the least and the greatest hash of each in its footer, so that a lookup
-of one id reads the footer and one row group. The index is derived data: its results are verified in the archive, and
-if an entry is missing, the archive is read instead.
+An index file has few, large row groups, and its footer holds the smallest and the largest hash of each: a lookup of one
+id reads the footer and one row group. The index is derived data: its results are verified in the archive, and if an
+entry is missing, the archive is read instead.
 """
 
 from __future__ import annotations

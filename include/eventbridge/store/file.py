@@ -36,10 +36,10 @@ _REMEDIES = {
     errno.EXDEV: "The whole store must be on one file system.",
     errno.EIO: "The disk reports a fault: check the kernel's log.",
     errno.EMFILE: "This process has too many files open: raise `ulimit -n`.",
-    errno.ELOOP: "A link there points back to itself: remove it, then run it again.",
+    errno.ELOOP: "A link there points back to itself: remove it, then try again.",
     **dict.fromkeys(
         (errno.EISDIR, errno.EEXIST, errno.ENOTDIR),
-        "A folder is where a file belongs, or a file where a folder belongs: remove it, then run it again.",
+        "A folder is where a file belongs, or a file where a folder belongs: remove it, then try again.",
     ),
     errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
 }
@@ -143,8 +143,8 @@ class FileStore:
     def delete_all(self, paths: Sequence[str]) -> None:
         """Remove the files that exist, and folders that become empty.
 
-        A writer that is about to use such a folder fails and creates it at the next try, so only old files are removed
-        by this method.
+        A writer that is about to use such a folder fails, and creates it again at its next try. Use this method only
+        for old files.
         """
         with _disk_errors("delete", paths[0] if paths else ""):
             reach("store.delete")
@@ -251,7 +251,7 @@ def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
             continue
         name = f"{path}/{entry.name}" if path else entry.name
         if entry.is_dir():
-            if f"{name}/" >= after[: len(name) + 1]:  # else all below it sorts before
+            if f"{name}/" >= after[: len(name) + 1]:  # otherwise every path below sorts before `after`
                 yield from _walk(Path(entry.path), name, after)
         else:
             yield name

@@ -20,9 +20,9 @@ from eventbridge.store.columns import column_of
 from eventbridge.store.layout import FORMAT, PARQUET_KEY, require_known_format
 from eventbridge.store.protocol import Store
 
-#: The bytes of rows that `parts_of` has in memory at a time, about: rows may be of very different sizes.
+#: The approximate number of bytes of rows that `parts_of` has in memory at a time; rows may differ much in size.
 _PART_BYTES: Final = 4 << 20
-#: Row groups of more bytes are not read whole for some of their rows.
+#: If the row groups with the wanted rows have more bytes than this, they are read in parts.
 _WHOLE_BYTES: Final = 32 << 20
 
 
@@ -50,7 +50,7 @@ def write_table(
 
 
 class TableWriter:
-    """Writes one Parquet file table by table, so that no more than `row_group_rows` of them must be in memory at once.
+    """Writes one Parquet file table by table; fewer than `row_group_rows` rows wait in memory between two writes.
 
     Rows are compressed in memory as they are written. A text column of a table may be a dictionary; readers of the file
     get plain text. `close` puts the file into the store; without it nothing is written.
@@ -244,7 +244,7 @@ def _parts_of_group(
 
 
 def _size_of(file: pq.ParquetFile, number: int, columns: Sequence[str] | None) -> int:
-    """Return the bytes in memory of the columns of a row group, about."""
+    """Return the approximate number of bytes that the columns of a row group take in memory."""
     group = file.metadata.row_group(number)
     parts = [group.column(place) for place in range(group.num_columns)]
     return sum(
@@ -346,7 +346,7 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 def _compression(schema: pa.Schema) -> str | dict[str, str]:
     """Return the compression of columns: ids are hashes and stay uncompressed, because compression saves no byte."""
     if any(pa.types.is_nested(field.type) for field in schema):
-        return "zstd"  # by column would be by path, which is not worth it for dead letters
+        return "zstd"  # by column, it would need every nested path, which is not worth it for dead letters
     hashes = pa.types.is_fixed_size_binary
     return {field.name: "none" if hashes(field.type) else "zstd" for field in schema}
 

@@ -1,4 +1,4 @@
-"""The interface of an object store, and the rules for its paths; called by the stages."""
+"""The interface of an object store, as the stages use it, and the rules for its paths."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Store(Protocol):
         """Write a file; an existing one is replaced."""
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless it exists; one of many callers wins, False means that the winner's file is durable."""
+        """Write a file unless it exists. One of many callers gets True; False: the winner's file is durable."""
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file; raises StoreFileMissing."""

@@ -45,7 +45,7 @@ _AS_TEXT = {
 }
 _POSITION = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
 
-#: The same name as `dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
+#: The name that `dead_letters.selection.name_of` returns: the delivery or event, and a mark of one of its dead letters.
 _SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_POSITION})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
@@ -169,7 +169,7 @@ def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -
     except SqlRefused:
         raise StoreError("archived events cannot be counted: one of them is not JSON") from None
     except SqlLimited as error:
-        raise StoreError(f"archived events cannot be counted: it {error}") from None
+        raise StoreError(f"archived events cannot be counted: the query {error}") from None
     rows = [[column[0].as_py() for column in table.columns] for table in found]
     return {path: FieldCounts(*row) for path, row in zip(paths, rows, strict=True)}
 

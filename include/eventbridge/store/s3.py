@@ -21,10 +21,12 @@ from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
-#: Larger files are never written by pyarrow: it completes an upload with a failed part, as a truncated file.
+#: The maximum size of a file that pyarrow writes: for a larger one it may complete an upload of which a part failed,
+#: which leaves a truncated file.
 ARROW_MAX_BYTES = 8 << 20
 
-#: The metadata key of a writer's name, and how often it is requested: a response may end within its headers.
+#: The length of a writer's name in an object's metadata, and how often it is requested: a response may be cut off
+#: within its headers.
 _WRITER_LETTERS = 32
 _ASKED_FOR_WRITER = 3
 
@@ -199,7 +201,7 @@ class S3Store:
         return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
-        """Raise an error if the bucket is missing: S3 responds to a lookup of a file in it as to a missing file."""
+        """Raise an error if the bucket is missing: for a file in it, S3 responds as if only the file were missing."""
         from botocore.exceptions import ClientError
 
         if self._bucket_is_there:
@@ -274,7 +276,7 @@ def _wait_before(attempt: int) -> None:
 def again(call: Callable[[], T], attempts: int) -> T:
     """Return the result of `call`; call it again after a transient error of S3.
 
-    pyarrow's own retries are not used: it makes none if the text of an error is longer than the bytes requested.
+    pyarrow's own retries are not used: pyarrow makes none if the text of an error is longer than the bytes requested.
     """
     for attempt in range(attempts - 1):
         try:

@@ -1,7 +1,7 @@
-"""Queries a DuckDB that has only the tables passed to it, in a process that is killed when it takes too long.
+"""Queries a DuckDB that has only the tables passed to it, in a process that is killed if a query takes too long.
 
 The process has no secret in its environment, opens no file and no connection, and has limits on time and memory. If
-the caller is interrupted, or its work is cancelled, the process is ended at once.
+the caller is interrupted, or its work is cancelled, the process is ended immediately.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Database:
             raise SqlLimited(_DIED) from None
 
     def _response(self, seconds: float | None = None) -> bytes:
-        """Return the process's response to the last message; wait `seconds` for it instead of the usual time."""
+        """Return the process's response to the last message, waiting at most `seconds` (by default `SECONDS`)."""
         allowed = sql_messages.SECONDS if seconds is None else seconds
         ends_at = time.monotonic() + allowed
         try:

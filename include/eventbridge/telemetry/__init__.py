@@ -1,1 +1,1 @@
-"""Telemetry of a process: traces and metrics by OpenTelemetry, off by default."""
+"""Telemetry of a process: traces and metrics with OpenTelemetry, off by default."""

@@ -1,4 +1,4 @@
-"""Telemetry by OpenTelemetry: spans of batches and of traced deliveries, sent by OTLP over HTTP.
+"""Telemetry with OpenTelemetry: metrics, and spans of batches and traced deliveries, sent with OTLP over HTTP.
 
 Spans are built from the ledger and the files, with ids derived from what they describe: a stage that was killed and ran
 again exports the same span.
@@ -55,7 +55,7 @@ class OpenTelemetry:
     """Exports spans to a collector; of the deliveries whose event has no trace, the share `ratio` is traced."""
 
     def __init__(self, ratio: float, exporter: SpanExporter | None = None) -> None:
-        """The default of `exporter` is the exporter that the OTEL_* variables describe."""
+        """Use `exporter`, by default the exporter that the OTEL_* variables describe."""
         self._ratio = ratio
         self._resource = service()
         self._processor = BatchSpanProcessor(exporter or OTLPSpanExporter())
@@ -81,11 +81,14 @@ class OpenTelemetry:
         """Do nothing: the watcher polls several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return whether a delivery is traced: by the publisher of its event, else by the ratio."""
+        """Return whether a delivery is traced: as its event's publisher decided, or else according to the ratio."""
         return trace_of(delivery_id, traceparent, self._ratio).sampled
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Export landed, routed and each attempt; once the delivery has ended, also its own span, since published."""
+        """Export the spans landed, routed and of each attempt; once the delivery has ended, also its own span.
+
+        Its own span begins when the event was published.
+        """
         trace = trace_of(settled.delivery_id, settled.traceparent, self._ratio)
         name = delivery_id_text(settled.delivery_id)
         below = TraceParent(trace.trace_id, span_id(name), sampled=True)

@@ -94,7 +94,7 @@ class DeliverySettled:
 
 
 class Telemetry(Protocol):
-    """Receives the records. The working thread calls it, so it must be quick, and defer long work.
+    """Receives the records. The thread that does the work calls it, so it must be quick, and defer long work.
 
     Its exceptions are logged and ignored, because deliveries do not depend on telemetry.
     """

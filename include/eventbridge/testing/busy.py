@@ -38,5 +38,5 @@ def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -
 
 
 def noted(store: Store, job: RouteJob) -> list[SliceRun]:
-    """Return the runs of finished slices of a job, in order of their beginnings."""
+    """Return the runs of finished slices of a job, ordered by their start."""
     return sorted(SliceRun(*json.decode(store.get(path))) for path in store.list(f"ran/{job.attempt}/"))

@@ -21,8 +21,8 @@ from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 
-#: Texts in an event's body that end its worker, end the Spark that started it, block the worker, or raise in it; or
-#: kill the worker once, after the slice was routed and before its response.
+#: Texts in an event's body that, in this order, kill the Spark that started its worker, end the worker, block the
+#: worker, raise an error in it, or kill it once, after the slice was routed and before its response.
 KILLING = b"poison: killing"
 DEADLY = b"poison: deadly"
 ENDLESS = b"poison: endless"

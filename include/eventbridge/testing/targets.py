@@ -25,7 +25,7 @@ def accept(request: Request) -> Response:
 class InMemoryTarget:
     """Keeps requests in `received`; `response` returns the response to each request (default: 200).
 
-    It returns None to leave a sent request unjudged, as in a batch request of which another item was rejected.
+    It returns None to leave a sent request without a response, as in a batch request with another, rejected item.
     `durable` is the number of flushed requests. While `flush_error` is set, `flush` raises InfrastructureError with it.
     """
 

@@ -31,7 +31,7 @@ class RecordingTelemetry:
         return True
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Record it, separately from pipeline."""
+        """Record it in `settled`."""
         self.settled.append(settled)
 
     def close(self) -> None:

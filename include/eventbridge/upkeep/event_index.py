@@ -1,6 +1,6 @@
-"""Maintains the index of event ids, by which `eventbridge why` finds an event among the events of a month.
+"""Maintains the index of event ids, with which `eventbridge why` finds an event among the events of a month.
 
-It is derived from the archive: a run adds batches committed since the last one, joins the files of a complete day,
+It is derived from the archive: a run adds batches committed since the last run, joins the files of a complete day,
 rebuilds lost or damaged files, and removes files of removed events. Batches that are not indexed yet are searched by
 `why` itself, so a run may die anywhere.
 """
@@ -25,9 +25,9 @@ from eventbridge.upkeep.run import RetentionRun
 log = logging.getLogger(__name__)
 
 _DAY = timedelta(days=1)
-#: Batches that are indexed in one file: the work that is repeated if a run dies.
+#: The maximum number of batches to index in one file; if a run dies, this much work is repeated.
 _BATCHES = 500
-#: Files of an incomplete day; if there are more they are joined, as every search reads each of them.
+#: The maximum number of index files of an incomplete day. More are joined, because every search reads each of them.
 _MAX_FILES = 32
 
 
@@ -42,7 +42,7 @@ def index_events(run: RetentionRun) -> None:
 
 
 def _forget_lost(run: RetentionRun) -> None:
-    """Drop days with a missing file, and remove unrecorded files once their writers must have ended."""
+    """Drop days whose index lacks a file, and remove unrecorded files once their writers must have ended."""
     ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
     recorded: set[str] = set()
@@ -57,7 +57,7 @@ def _forget_lost(run: RetentionRun) -> None:
 
 
 def _forget(run: RetentionRun, file: IndexFile, why: str) -> None:
-    log.warning("%s of the index of event ids %s: that day is indexed again", file.path, why)
+    log.warning("%s of the index of event ids %s: that day will be indexed again", file.path, why)
     run.runtime.ledger.event_index.forget_day(file.day)
 
 
@@ -76,7 +76,7 @@ def _remove_old(run: RetentionRun) -> None:
 
 
 def _add(run: RetentionRun) -> None:
-    """Index committed batches, some of one day at a time; unreadable ones are skipped."""
+    """Index committed batches, several of one day at a time; unreadable ones are skipped."""
     damaged: set[str] = set()
     while batches := _unindexed(run, damaged):
         day = day_of(batches[0].planned_at)

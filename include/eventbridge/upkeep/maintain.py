@@ -1,7 +1,7 @@
-"""Applies retention to store, ledger and embedded buses, and removes lost files.
+"""Applies retention to the store, the ledger and the embedded buses, and removes orphaned files.
 
-Called by the DAG `eventbridge_maintain_store` and by `eventbridge maintain`. A run uses the ledger's indexes and lists
-days of the store, never all files, and ends after a bounded time; the next run continues. If it is killed at any point,
+The DAG `eventbridge_maintain_store` and `eventbridge maintain` call it. A run uses the ledger's indexes and lists days
+of the store, never all files, and ends after a bounded time; the next run continues. If it is killed at any point,
 or runs twice at the same time, it removes nothing that is needed: a batch is first marked in the ledger, then its files
 are removed, then its rows.
 """
@@ -31,7 +31,8 @@ from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.pruning import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
 
-#: How long stats are kept before they are folded, by scope: buses are few, targets may be thousands.
+#: How long stats are kept before they are folded into the next longer grain, by scope: buses are few, targets may be
+#: thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
     "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
     "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
@@ -45,7 +46,7 @@ _LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day":
 _HALVINGS: Final = 8
 log = logging.getLogger(__name__)
 
-#: Messages that are trimmed between two checks of the time; publishers get the lock more often.
+#: The maximum number of messages to trim between two checks of the time; between them, publishers get the lock.
 _AT_ONCE = 50_000
 
 

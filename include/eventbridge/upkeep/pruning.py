@@ -1,8 +1,8 @@
-"""Prunes committed batches that are past their retention, and removes lost files, which no ledger row names.
+"""Prunes committed batches that are past their retention, and removes orphaned files, which no ledger row names.
 
-A file is lost if its attempt died, was overtaken, or came too late. A day of the store is listed twice: two days later,
-when all its writers must have ended, and when retention has removed all files with rows. Files of an uncommitted batch
-stay; so do those of a repaired batch, whose record names the files that were set aside.
+A file is orphaned if its attempt died, was overtaken, or came too late. A day of the store is listed twice: two days
+later, when all its writers must have ended, and when retention has removed all files with rows. Files of an uncommitted
+batch stay; so do those of a repaired batch, whose record names the files that were set aside.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from eventbridge.runtime.time_range import day_of
 from eventbridge.store import layout
 from eventbridge.upkeep.run import RetentionRun, Retentions
 
-#: With which part of a batch files of each kind are removed.
+#: The part of a batch with which files of each kind are removed.
 _GOES_WITH: dict[FileKind, Kept] = {
     "delivery": "all",
     "outcome": "all",
@@ -51,7 +51,7 @@ def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
 
 
 class _Pruning:
-    """Marks and clears batches, with regard to replays and redrives that have not ended."""
+    """Marks and clears batches, sparing what replays and redrives that have not ended still need."""
 
     def __init__(self, run: RetentionRun) -> None:
         self._run = run
@@ -79,7 +79,7 @@ class _Pruning:
             if decided.kept == batch.kept:
                 continue
             if not self._run.dry_run and not self._ledger.retention.mark_kept(batch, decided.kept, self._requests):
-                self._know_requests()  # the next run looks at it again
+                self._know_requests()  # the next run decides about this batch again
                 continue
             self._clear(replace(batch, kept=decided.kept))
 
@@ -122,17 +122,17 @@ class _Pruning:
 
 
 def sweep_lost(run: RetentionRun) -> None:
-    """Sweep the days that ended more than 24 h ago and were not swept yet."""
+    """Remove orphaned files of the days that ended more than 24 h ago and were not swept for them yet."""
     _sweep(run, "lost", run.now - LEAST_AGE)
 
 
 def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
-    """Sweep the days with nothing kept but manifests, and files with a need."""
+    """Remove orphaned files of the days of which only manifests, and files that something still needs, remain."""
     _sweep(run, "expired", run.now - retentions.longest_of_files)
 
 
 def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
-    """Sweep the days with batches, one after the other; `until`: the end of the last one."""
+    """Sweep the days with batches, one after the other; `until` is the latest time at which a swept day may end."""
     day = day_of(run.runtime.ledger.retention.swept_through(name) or _EARLIEST)
     while not run.is_over():
         first = run.runtime.ledger.retention.first_batch_at(day)

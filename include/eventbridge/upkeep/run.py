@@ -22,9 +22,9 @@ log = logging.getLogger(__name__)
 class Maintained:
     """The data that a run removed, or would remove in a dry run; `finished` if no work is left for now.
 
-    `batches` counts pruned batches by part; `kept`, by reason, batches that are past their retention and stay. Files
-    include files of no batch; `lost_files` are files without a ledger row. `store_bytes` is the size of the store, if
-    it has a quota and was measured.
+    `batches` counts pruned batches by part; `kept`, by reason, data that is past its retention and stays. `files`
+    includes files of no batch; `lost_files` counts orphaned files, which have no ledger row. `store_bytes` is the size
+    of the store, if it has a quota and was measured.
     """
 
     dry_run: bool = False
@@ -52,7 +52,7 @@ class RetentionRun:
         self._progressed = False
 
     def progressed(self) -> None:
-        """Record that some work was done: from now on the run ends when its time is over."""
+        """Record that some work was done: from then on, the run ends when its time is over."""
         self._progressed = True
 
     def is_over(self) -> bool:
@@ -101,7 +101,7 @@ class Retentions:
 
     @property
     def longest_of_files(self) -> timedelta:
-        """Return the age at which only the manifest of a batch, and files with a need, are left."""
+        """Return the age at which only the manifest of a batch, and files that something still needs, are left."""
         return max((self.of_bus(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
 
     def _last_bus_of(self, kept: Kept, group: BatchGroup) -> Bus | None:

@@ -16,7 +16,7 @@ from eventbridge.spark.submit import run_job
 
 
 def main(arguments: list[str]) -> int:
-    """Take the two arguments, run the job, return the exit code."""
+    """Run the job that the two arguments name, and return the exit code."""
     if len(arguments) != 2:
         sys.stderr.write("usage: route_events.py STORE_URI JOB_FILE\n")
         return 2
