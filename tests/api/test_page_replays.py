@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 
 import httpx
 import pytest
+from api.application import application
 from api.delivered import delivered_server
 from api.pages import OWN, post
 from api.server import Server
@@ -44,11 +46,26 @@ def test_a_replay_is_previewed_and_recorded(delivered: Server, operator: httpx.C
         post(operator, f"/replays/{replay_id}/{word}")
         states += re.findall(r"<dt>State</dt><dd>(\w+)</dd>", operator.get(page).text)
 
-    assert "4 archived events read, 1 would be replayed" in preview
+    assert "Archived events read: 4, of which 1 would be replayed" in preview
     assert "all-orders/archive" in preview
     assert (begun.status_code, f"replay resume {replay_id}" in running) == (303, True)
     assert states == ["paused", "running", "cancelled"]
     assert replay_id in operator.get("/page/replays").text
+
+
+def test_a_preview_says_that_it_did_not_read_the_whole_archive(
+    delivered: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads only the first files, here none, and names their number."""
+    monkeypatch.setattr("eventbridge.api.page.replays.PREVIEW_FILES", 0)
+    token = delivered.installation.token("previewer", "read")
+
+    async def previewed() -> str:
+        async with application(delivered.installation, monkeypatch) as browser:
+            await browser.post("/page/login", data={"token": token}, headers=OWN)
+            return (await browser.get("/page/replay", params={"bus": "orders", "since": "1h"})).text
+
+    assert "reads only the first 0 files of the archive" in asyncio.run(previewed())
 
 
 def test_an_event_is_resent_to_one_target(delivered: Server, operator: httpx.Client) -> None:

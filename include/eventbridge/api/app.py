@@ -73,7 +73,7 @@ def create_app(runtime: Runtime) -> FastAPI:
 
 
 def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastAPI:
-    """Return the part of the API that another web server mounts; the first call opens the installation.
+    """Return the part of the API that another web server mounts; its first call opens the installation.
 
     `gate` decides who may see the page. The runtime that `open_runtime` returns is closed when the server stops.
     """

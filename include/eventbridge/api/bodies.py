@@ -1,6 +1,6 @@
 """Splits an HTTP request into its events: CloudEvents in batched, structured or binary mode, compressed or not.
 
-It needs only headers and bytes, no server (https://github.com/cloudevents/spec, HTTP binding v1.0.2).
+This needs only headers and bytes, no server (https://github.com/cloudevents/spec, HTTP binding v1.0.2).
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def check_content_coding(headers: Headers) -> None:
 def unpacked(headers: Headers, content: bytes) -> bytes:
     """Return a request's body, decompressed.
 
-    Raises CallRefused: 415 for an unsupported coding, 413 for a body that decompresses to more than the limit (no more
-    than the limit is ever in memory), 400 for a body that is not in its coding.
+    Raises CallRefused: 415 for an unsupported coding, 413 for a body that decompresses to more than the limit (never
+    more than the limit is in memory), 400 for a body that is not in the stated coding.
     """
     coding = _coding_of(headers)
     return _inflated(content, coding) if coding and content else content

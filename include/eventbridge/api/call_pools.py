@@ -64,7 +64,7 @@ class CallKind:
     name: str
     running: int
     waiting: int
-    #: Completes "The server is busy with N calls".
+    #: The end of the message "The server is busy with N calls ...".
     described: str
     #: The effect of a call that was cancelled because the server stops.
     stopped: str = "Nothing was changed"

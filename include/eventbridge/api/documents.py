@@ -216,9 +216,9 @@ def event(
     since: Time = None,
     until: Time = None,
 ) -> Response:
-    """Return the positions of an event, whether each rule matches it, every delivery and every attempt.
+    """Return an event's positions, whether each rule matches it, and every delivery and attempt.
 
-    Without the scope `payloads`, values of its fields and responses of targets are hidden.
+    Without the scope `payloads`, values of the event's fields and responses of targets are hidden.
     """
     return document_response(
         request, lambda runtime: visible_trace(request, why_between(runtime, event_id, bus, since, until))
@@ -233,7 +233,7 @@ def audit(
 ) -> Response:
     """Return the reconciliation of every committed batch, recomputed from the store, with every difference.
 
-    It takes a while. With more than 1,000 batches, name one; `eventbridge audit` has no limit.
+    This takes a while. If there are more than 1,000 batches, name one; `eventbridge audit` has no limit.
     """
 
     def found(runtime: Runtime) -> Any:
@@ -281,7 +281,7 @@ def with_name(record: dict[str, Any]) -> dict[str, Any]:
 def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
     """Return the result of `find` on the installation, restricted to what the caller may see.
 
-    Raises CallRefused if a value of the call is wrong, or if the caller's limit to owners forbids this call.
+    Raises CallRefused if a value of the call is invalid, or if the caller's limit to owners forbids this call.
     """
     if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases reject it
         raise CallRefused(

@@ -90,7 +90,7 @@ async def take(
     await buses.check_pressure(bus)
 
     def read() -> list[Submission]:
-        # after the signature was checked, which covers the bytes as sent
+        # this follows the check of the signature, which covers the bytes as sent
         body = event_of_call(name, webhook, headers, unpacked(request.headers, content), now)
         return read_submissions([body], max_bytes=runtime.settings.event_max_size)
 

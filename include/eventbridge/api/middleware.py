@@ -140,7 +140,7 @@ def _limited(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
 
 
 def hold(request: Request, count: int) -> None:
-    """Count bytes that were made from the body of a call, such as a decompressed body, until the call ends.
+    """Count bytes that were produced from the body of a call, such as a decompressed body, until the call ends.
 
     At the limit, incomplete bodies of other calls are refused; without any, raises HTTPException (503). Call this in
     the event loop, after the body was read.
@@ -176,7 +176,7 @@ class HeadAsGet:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a call."""
         is_head = scope["type"] == "http" and scope["method"] == "HEAD"
-        # a copy: the server keeps its own scope, and sends no body
+        # a copy, because the server reads HEAD from its own scope and sends no body
         await self._app({**scope, "method": "GET"} if is_head else scope, receive, send)
 
 

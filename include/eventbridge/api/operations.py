@@ -62,7 +62,7 @@ class RedriveCall(BaseModel):
     dry_run: bool = Field(False, description="Only report what would be delivered again, and what would be skipped.")
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return the selection of dead letters; raises UserError."""
+        """Return the selection of dead letters; raises UserError for an invalid value, or without a filter."""
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
         found = wanted.read(runtime.ledger.now(), payloads=can_see_payloads(request))
@@ -195,7 +195,7 @@ def shadows(
 
 @router.post("/rules/{rule}/release", summary="Release a rule on hold")
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
-    """Release a rule that is on hold, and return the deliveries and deferred matches that are scheduled now."""
+    """Release a rule that is on hold, and return the deliveries and deferred matches that are due now."""
 
     def released(runtime: Runtime) -> Any:
         find_rule(runtime.rule_set(), rule)

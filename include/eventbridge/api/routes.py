@@ -87,7 +87,7 @@ class _JsonRequest(Request):
         return self._content
 
     async def json(self) -> Any:
-        """Return the JSON of the body, with only the first few of the members that the model does not have.
+        """Return the JSON of the body, with only the first few members that are unknown to the model.
 
         The framework refuses the unknown members once it has checked that the caller may make this call.
         """

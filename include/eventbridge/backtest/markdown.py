@@ -154,8 +154,8 @@ def _block(text: str, *, cut: bool) -> Iterator[str]:
 
 def _head(report: BacktestReport | DiffReport) -> Iterator[str]:
     yield (
-        f"{report.events:,} events of bus {report.bus}, landed by batches from {_time(report.since)} "
-        f"to {_time(report.until)} UTC, in {report.files:,} files. Created at {_time(report.made_at)} UTC."
+        f"Events of bus {report.bus}: {report.events:,}, landed by batches from {_time(report.since)} "
+        f"to {_time(report.until)} UTC. Archive files: {report.files:,}. Created at {_time(report.made_at)} UTC."
     )
     yield ""
 

@@ -55,7 +55,7 @@ _RUNNER = "backtest"
 #: The events that patterns matched, by candidate and rule: pairs of file and row set.
 _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 
-#: The maximum rows of one part; a part costs 30 ms of overhead in Spark.
+#: The maximum number of rows of one part, each of which costs 30 ms of overhead in Spark.
 _MAX_ROWS = 100_000
 
 #: The minimum number of parts, so that all of Spark's slots have work to the end.
@@ -65,7 +65,7 @@ Found = tuple[ArchiveFile, tuple[Span, ...]]
 
 @dataclass(frozen=True)
 class ArchivePart:
-    """Events of batches planned from `since` (included) to `until` (excluded); `samples` of each kind are kept."""
+    """Events of batches planned from `since` (included) to `until` (excluded); at most `samples` of a kind are kept."""
 
     since: datetime
     until: datetime

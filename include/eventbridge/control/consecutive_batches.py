@@ -16,7 +16,7 @@ from eventbridge.routing.job import Router
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 
-#: The maximum wait before the next batch is planned again.
+#: The maximum wait before planning the next batch is tried again.
 _RECHECK_SECONDS = 1.0
 
 

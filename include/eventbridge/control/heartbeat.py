@@ -17,7 +17,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.metrics import metrics
 
 _PREFIX = "eventbridge_"
-#: A receiver that takes longer counts as unreachable: the next heartbeat follows a minute later.
+#: A receiver that takes longer counts as unreachable; the next heartbeat follows a minute later.
 _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 

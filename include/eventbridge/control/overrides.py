@@ -85,9 +85,9 @@ def operate(
 ) -> OverrideResult:
     """Carry out an operator's action on a rule, or on one of its targets, and return the result.
 
-    `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` the name of the operator.
-    Raises UserError for an invalid action, value or target, NotFoundError for a rule or target that the current files
-    do not name; an override of a removed one can still be cleared.
+    `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` the name of the operator. Raises
+    UserError for an invalid action, value or target, NotFoundError for a rule or target that the current files do not
+    name; an override of a removed rule or target can still be cleared.
     """
     if action not in _ACTIONS:
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(_ACTIONS)}")
@@ -162,7 +162,7 @@ def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "
 def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     """Set a target's status to ok and make its deliveries on hold due; return their number.
 
-    If the target is ok already, this only ends its pause. A dead letter queue is a target of its own, named
+    If the target is ok already, this only ends its pause. A dead letter queue is a separate target, named
     `<target>/dead_letter_queue`; the copies that it refused are tried again.
     """
     status = runtime.ledger.targets.statuses().get((rule, target))

@@ -51,8 +51,8 @@ class Published:
 def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
     """Publish pairs of line number and body unchanged, even if a body is not a CloudEvent.
 
-    If `topic` is None, they go to the bus's first topic. Raises NotFoundError for an unknown bus or topic, and BusError
-    with the number of the line to continue from.
+    If `topic` is None, the events go to the bus's first topic. Raises NotFoundError for an unknown bus or topic, and
+    BusError with the number of the line to continue from.
     """
     limit = runtime.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
@@ -121,7 +121,7 @@ def _publish(
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
     """Return the events of a form or a task as bodies: a text of JSON lines, or a list of objects or JSON texts.
 
-    Blank lines are skipped, and the text may also be one JSON array. Raises UserError.
+    Blank lines are skipped, and the text may also be one JSON array. Raises UserError for text that is neither.
     """
     if not isinstance(events, str):
         return [_body(number, each) for number, each in enumerate(events, 1)]

@@ -86,7 +86,7 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
         return Released(rule, hold)
     if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides.in_effect(), rule):
         return Released(rule, hold, waits_for=waits_for)
-    # After the hold is lifted: if the process dies in between, the next call or retry run releases them.
+    # Only after the hold is lifted, so that the next call or retry run releases them if the process dies in between.
     deferred_matches = runtime.ledger.deferred_matches.release(rule)
     return Released(rule, hold, deferred_matches, sum(each.count for each in waiting))
 

@@ -265,7 +265,7 @@ class _RedriveSearch:
         return kept
 
     def taken(self, batch_id: str, dead_letters: Sequence[DeadLetter]) -> list[Redriven]:
-        """Return the rows that a batch takes of each file, under the file's next sequence number."""
+        """Return the rows that a batch takes from each file, under the file's next sequence number."""
         rows: dict[str, list[int]] = {}
         for dead_letter in dead_letters:
             rows.setdefault(dead_letter.file, []).append(dead_letter.row)

@@ -1,4 +1,4 @@
-"""Redrives and their outcomes: found by the beginning of an id, and shown beside the dead letters that they took."""
+"""Redrives and their outcomes: finds a redrive by the beginning of its id, and the redrives of a dead letter."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
 
 @dataclass(frozen=True)
 class Mark:
-    """The last redrive of a dead letter: its redrive, batch, time and outcome.
+    """The last redrive of a dead letter: its id, batch, time and outcome.
 
     `outcome` is `delivered`, `dead_lettered` (a newer dead letter exists), `pending` (it will be retried), `unmatched`
     (with --retransform: the current rule does not match the event), `pruned` (retention removed its record) or

@@ -61,7 +61,10 @@ class Selection:
     payloads: bool = True
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record with SELECTED_BY, `batch_id` and `attempts` fits; `sql` is evaluated elsewhere."""
+        """Return whether a record meets every condition but `sql`, which is evaluated elsewhere.
+
+        The record needs the columns SELECTED_BY, `batch_id` and, for a selection by error text, `attempts`.
+        """
         at = record["last_attempt_at"] or record["arrived_at"]
         return (
             self.rule in (None, record["rule"])

@@ -243,9 +243,9 @@ class ChunkStatus:
     """One chunk.
 
     `source` is the bus that its batch took its events from, or `pending`; `targets` are `rule/target`. `seconds` is how
-    long its last push worked on it, None before it ended; `succeeded` and `failed` count the deliveries of this push;
-    `error` is the exception that ended the push. `last_failure` is the last failed response of a target; it is read
-    only for failures.
+    long its last push worked on it, None until that push has ended; `succeeded` and `failed` count the deliveries of
+    this push; `error` is the exception that ended the push. `last_failure` is the last failed response of a target; it
+    is read only for failures.
     """
 
     batch_id: str

@@ -89,7 +89,7 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
 
 
 def _with_zeros(moment: Moment, rules: RuleSet) -> list[Stat]:
-    """Return the stats of buses, with zeros for missing outcomes: a rate would miss the start of a new series."""
+    """Return the stats of buses, with zeros for missing outcomes, as a rate would miss the start of a new series."""
     found = {each.key: each for each in moment.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):

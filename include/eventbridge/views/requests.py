@@ -28,7 +28,7 @@ _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_
 
 @dataclass(frozen=True)
 class SentRequest:
-    """The stored part of a request; credentials and signature are added when it is sent, and stored nowhere."""
+    """The stored part of a request; credentials and signature are added when it is sent, and never stored."""
 
     headers: tuple[tuple[str, str], ...]
     payload: str

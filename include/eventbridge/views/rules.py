@@ -123,7 +123,7 @@ class RuleText:
 
 
 def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
-    """Return the text of a rule in the current files; None if the files are not on this host, or it is not found.
+    """Return the text of a rule in the current files; None if the files are not on this host, or the rule is not found.
 
     A block is the rule's text if, read alone, it defines the same version of the rule. A rule that is written as JSON
     on one line is not found.

@@ -63,7 +63,10 @@ class Stats:
 
 
 def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
-    """Return the stats of the last days, today included, only of `rule` if it is set. Raises NotFoundError."""
+    """Return the stats of the last days, today included, only of `rule` if it is set.
+
+    Raises NotFoundError for an unknown rule.
+    """
     found, _ = stats_page(runtime, days, rule)
     return found
 

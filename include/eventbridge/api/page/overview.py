@@ -67,7 +67,11 @@ def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
 
 
 def lag_values(runtime: Runtime) -> dict[str, Any]:
-    """Return the lag, in-flight and available events of each bus and runner, and the number of unhealthy targets."""
+    """Return the data of the panel on Airflow's home page.
+
+    These are the lag, in-flight and available events of each bus and runner, and the numbers of unhealthy targets and
+    of pending deliveries.
+    """
     found = status(runtime, batches=0)
     lines = [
         {

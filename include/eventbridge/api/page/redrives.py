@@ -1,4 +1,4 @@
-"""Redrives: the preview, the form that starts one, the list with their progress, and cancel."""
+"""Redrives: the preview, the form that starts one, the list with their progress, and the button to cancel one."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RedriveForm:
     again: str = ""
 
     def selection(self, runtime: Runtime, request: Request) -> Selection:
-        """Return the selection of dead letters; raises UserError."""
+        """Return the selection of dead letters; raises UserError for an invalid value, or without a filter."""
         names = (self.name,) if self.name else ()
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)

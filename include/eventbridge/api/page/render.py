@@ -44,7 +44,7 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
     # the server that mounts this one, for links to its pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
     text = _templates().get_template(f"{name}.html").render(values, **given)
-    # The only script is our own; a page that is not framed has no script.
+    # The only script is EventBridge's own; a page that is not framed has no script.
     headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
     # Half of a surrogate pair, which UTF-8 cannot hold, is shown as a question mark.
     return Response(text.encode("utf-8", "replace"), status, headers, "text/html; charset=utf-8")

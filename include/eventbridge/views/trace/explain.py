@@ -292,7 +292,7 @@ def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
 
 
 def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing]) -> RuleResult:
-    """Return a result with Spark's decision on `where`, which is known by whether the event has a delivery."""
+    """Return a result with Spark's decision on `where`, which follows from whether the event has a delivery."""
     if result.where is None or not result.matched or not result.enabled or result.change == "added":
         return result
     if result.rule in routed:
