@@ -101,7 +101,7 @@ def _batch_group() -> None:
     """Repair a batch that cannot be committed, or that has lost files."""
 
 
-@batch_app.command()
+@batch_app.command(short_help="Repair a batch and commit it.")
 def repair(
     batch: Annotated[str, typer.Argument(metavar="BATCH", help="Id of a batch, or its beginning.")],
     dry_run: Annotated[

@@ -19,7 +19,7 @@ def _group() -> None:
     """Publish events to an event bus."""
 
 
-@app.command()
+@app.command(short_help="Publish each line of a file as one event.")
 def publish(
     bus: Annotated[str, typer.Argument(metavar="BUS", help="Name of the event bus in the rule files.")],
     file: Annotated[

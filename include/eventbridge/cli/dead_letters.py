@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(cls=Group, help="List, show, export and redrive dead letters.", no_args_is_help=True)
 
-app.command("redrive")(takes_records(redrive.redrive))
-app.command("redrives")(redrive.list_redrives)
-app.command("cancel")(redrive.cancel)
+app.command("redrive", short_help="Deliver dead letters again.")(takes_records(redrive.redrive))
+app.command("redrives", short_help="List redrives with their results.")(redrive.list_redrives)
+app.command("cancel", short_help="Cancel a redrive after its current batch.")(redrive.cancel)
 
 _RESPONSE_LINES = 20
 _OTHERS = 10
@@ -94,7 +94,7 @@ def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
     show_table("Dead letters", columns, cells, ids={"name"})
 
 
-@app.command()
+@app.command(short_help="Write dead letters to a file of JSON lines or Parquet.")
 @takes_records
 def export(
     file: Annotated[
@@ -127,7 +127,7 @@ def export(
     warn_about_damage(damaged)
 
 
-@app.command()
+@app.command(short_help="Show one dead letter with its event, request and attempts.")
 def show(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A name from `list`, a delivery id or its beginning, or a position.")

@@ -69,7 +69,7 @@ _NAMED = "A URL without a password, or the name of a variable that holds one, su
 ledger_app = typer.Typer(cls=Group, help="Create, migrate or copy a ledger in a database.", no_args_is_help=True)
 
 
-@ledger_app.command("migrate")
+@ledger_app.command("migrate", short_help="Create or upgrade the ledger's tables.")
 def migrate(as_json: JsonOption = False) -> None:
     """Create or upgrade the ledger's tables in the database that EVENTBRIDGE_LEDGER_URL names.
 
@@ -87,7 +87,7 @@ def migrate(as_json: JsonOption = False) -> None:
         print_line(f"the ledger is now at revision {now}; before: {before or 'no tables'}")
 
 
-@ledger_app.command("copy")
+@ledger_app.command("copy", short_help="Copy a ledger into another database.")
 def copy(
     source: Annotated[str, typer.Argument(metavar="FROM", help=f"The existing ledger. {_NAMED}")],
     destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated ledger, given like FROM.")],

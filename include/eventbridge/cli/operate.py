@@ -22,7 +22,7 @@ RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the r
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The names of the rule and the target.")]
 TargetName = Annotated[
     str | None,
-    typer.Argument(metavar="[TARGET]", help="The target's name, unless RULE/TARGET gives it.", show_default=False),
+    typer.Argument(metavar="TARGET", help="The target's name, unless RULE/TARGET gives it.", show_default=False),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 ClearOption = Annotated[
@@ -58,7 +58,7 @@ def enable_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
 
 def set_priority(
     rule: RuleArgument,
-    priority: Annotated[str, typer.Argument(metavar="[high|medium|low]", help="The new priority.")] = "",
+    priority: Annotated[str, typer.Argument(metavar="high|medium|low", help="The new priority.")] = "",
     clear: ClearOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -78,7 +78,7 @@ def resume_target(rule: TargetArgument, target: TargetName = None, as_json: Json
 
 def set_rate(
     target: TargetArgument,
-    rate: Annotated[str, typer.Argument(metavar="[RATE]", help="The new rate, e.g. 10/s or 300/m.")] = "",
+    rate: Annotated[str, typer.Argument(metavar="RATE", help="The new rate, e.g. 10/s or 300/m.")] = "",
     clear: ClearOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -135,7 +135,7 @@ def begin(
         _deliver(runtime, begun, spark, as_json=as_json)
 
 
-@app.command("list")
+@app.command("list", short_help="List replays with their results.")
 def list_replays(as_json: JsonOption = False) -> None:
     """List replays, the newest first, with the results of their deliveries."""
     from eventbridge.replay.account import account_of
@@ -165,7 +165,7 @@ def list_replays(as_json: JsonOption = False) -> None:
     )
 
 
-@app.command("show")
+@app.command("show", short_help="Show the options, progress and results of a replay.")
 def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Show one replay: its options, its progress, and the results of its deliveries."""
     from eventbridge.replay.account import account_of
@@ -181,7 +181,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
             print_line(f"{name:<16}{_counts_text(value) if name == 'outcomes' else value}")
 
 
-@app.command("pause")
+@app.command("pause", short_help="Pause a replay after its current batch.")
 def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Pause a replay: it plans no further batch until you resume it; its current batch is finished."""
     from eventbridge.control.consecutive_batches import pause_replay
@@ -193,7 +193,7 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     _show_changed(found, "is paused", changed=changed, as_json=as_json)
 
 
-@app.command("resume")
+@app.command("resume", short_help="Continue a replay that is paused or whose command died.")
 def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
     """Continue a paused replay, or one whose command died, in this process until it ends.
 
@@ -213,7 +213,7 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
         _deliver(runtime, found, spark, as_json=as_json)
 
 
-@app.command("cancel")
+@app.command("cancel", short_help="Cancel a replay after its current batch.")
 def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Cancel a replay: it plans no further batch; its current batch is finished."""
     from eventbridge.control.consecutive_batches import cancel_replay

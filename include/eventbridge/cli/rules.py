@@ -37,15 +37,17 @@ if TYPE_CHECKING:
     from eventbridge.rules import RuleSet
 
 app = typer.Typer(cls=Group, help="Check, show and test rules; release, pause, disable a rule.", no_args_is_help=True)
-app.command("backtest")(takes_records(backtest.backtest))
-app.command("diff")(takes_records(backtest.diff))
-app.command()(release)
-app.command("pause")(operate.pause_rule)
-app.command("resume")(operate.resume_rule)
-app.command("disable")(operate.disable_rule)
-app.command("enable")(operate.enable_rule)
-app.command("priority")(operate.set_priority)
-app.command("publish")(publish_rules)
+app.command("backtest", short_help="Report what a rule would deliver from archived events.")(
+    takes_records(backtest.backtest)
+)
+app.command("diff", short_help="Compare two rules over archived events.")(takes_records(backtest.diff))
+app.command(short_help="Release a rule that is on hold.")(release)
+app.command("pause", short_help="Pause a rule: its deliveries wait.")(operate.pause_rule)
+app.command("resume", short_help="Resume a paused rule.")(operate.resume_rule)
+app.command("disable", short_help="Disable a rule: it matches nothing.")(operate.disable_rule)
+app.command("enable", short_help="Enable a rule that was disabled by a command.")(operate.enable_rule)
+app.command("priority", short_help="Override the priority of a rule.")(operate.set_priority)
+app.command("publish", short_help="Check rule files and publish them to other hosts.")(publish_rules)
 
 FolderOption = Annotated[
     Path | None,
@@ -53,7 +55,7 @@ FolderOption = Annotated[
 ]
 
 
-@app.command()
+@app.command(short_help="Check rule files and run the tests of their rules.")
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     """Check every rule file and, if the files have no other error, run the tests of their rules.
 
@@ -86,7 +88,7 @@ def _parallelism() -> int:
     return int(value) if value.isdecimal() else 0
 
 
-@app.command()
+@app.command(short_help="Show the rules, or one rule completely.")
 def show(
     rule: Annotated[
         str | None,
@@ -134,7 +136,7 @@ def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
     return name if rules.mode_of(runner).mode == "batch" else f"{name} (streaming)"
 
 
-@app.command()
+@app.command(short_help="Show when rules were added, changed and removed.")
 def history(
     rule: Annotated[
         str | None, typer.Argument(metavar="RULE", help="Only changes of this rule; default: of all rules.")
@@ -167,7 +169,7 @@ def _as_they_were(rule: str, version: str) -> RuleSet:
         return rules_at(runtime, rule, version)
 
 
-@app.command("test")
+@app.command("test", short_help="Test whether a rule's pattern matches events.")
 def try_on_events(
     rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Rule to test; or give --pattern.")] = None,
     pattern: Annotated[Path | None, typer.Option(metavar="FILE", help="File that holds one JSON pattern.")] = None,
@@ -341,7 +343,7 @@ def _malformed(line: bytes, limit: int) -> str | None:
     return None
 
 
-@app.command()
+@app.command(short_help="Show how a shadow differs from its target.")
 def shadow(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule with a shadow target.")],
     since: Annotated[

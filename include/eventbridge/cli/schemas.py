@@ -15,7 +15,7 @@ app = typer.Typer(cls=Group, help="Show the fields of the events of each type.",
 _Bus = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus.")]
 
 
-@app.command("list")
+@app.command("list", short_help="List the event types of each bus.")
 def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
     """List the event types of each bus, with the number of sampled events, of fields, and of lost fields."""
     from eventbridge.views.schemas import all_schemas
@@ -32,7 +32,7 @@ def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
     show_table("Types, times in UTC", ["bus", "type", "sampled", "fields", "lost", "first", "last"], rows)
 
 
-@app.command()
+@app.command(short_help="Show the fields of an event type.")
 def show(
     type_: Annotated[str, typer.Argument(metavar="TYPE", help="An event type, such as order.placed.")],
     bus: _Bus = None,

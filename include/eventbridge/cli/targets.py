@@ -26,12 +26,12 @@ _ENDS_BY = {
 app = typer.Typer(
     cls=Group, help="Show the state of targets; check, pause, resume and enable them.", no_args_is_help=True
 )
-app.command("pause")(operate.pause_target)
-app.command("resume")(operate.resume_target)
-app.command("rate")(operate.set_rate)
+app.command("pause", short_help="Pause a target: its deliveries wait.")(operate.pause_target)
+app.command("resume", short_help="Resume a paused target.")(operate.resume_target)
+app.command("rate", short_help="Override the rate of a target.")(operate.set_rate)
 
 
-@app.command("list")
+@app.command("list", short_help="Show the state of each target, and why.")
 def list_targets(as_json: JsonOption = False) -> None:
     """Show the state of each target of the current rule files, when it began, and why; changes nothing.
 
@@ -58,7 +58,7 @@ def _why(line: TargetLine) -> str:
     return "; ".join(filter(None, (line.reason, line.hold_reason)))
 
 
-@app.command()
+@app.command(short_help="Check that a target can be reached, without a request.")
 def check(
     about: operate.TargetArgument,
     name: operate.TargetName = None,
@@ -83,7 +83,7 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Send one event to a target once.")
 def send(
     about: operate.TargetArgument,
     event: Annotated[str, typer.Option("--event", metavar="FILE", help="One CloudEvent in JSON; - is standard input.")],
@@ -111,7 +111,7 @@ def send(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(short_help="Enable a target that is disabled, degraded or paused.")
 def enable(
     about: operate.TargetArgument,
     name: operate.TargetName = None,

@@ -53,7 +53,7 @@ def create(
     note("the token is shown only once: store it with your secrets")
 
 
-@app.command("list")
+@app.command("list", short_help="List tokens, without their secrets.")
 def list_tokens(as_json: JsonOption = False) -> None:
     """List the name, the scopes and the times of each token, never the token itself."""
     with open_runtime(expects_ledger=True) as runtime:
@@ -68,7 +68,7 @@ def list_tokens(as_json: JsonOption = False) -> None:
     )
 
 
-@app.command()
+@app.command(short_help="Revoke a token permanently.")
 def revoke(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token.")], as_json: JsonOption = False
 ) -> None:
