@@ -262,7 +262,8 @@ class BusWriter:
                 raise CallRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"The bus {self._name!r} takes events more slowly than they arrive, and its queue of "
-                    f"{MAX_QUEUED_BYTES:,} bytes is full. Send the call again after Retry-After. Nothing was published",
+                    f"{MAX_QUEUED_BYTES:,} bytes is full. Send the call again after the delay in "
+                    "Retry-After. Nothing was published",
                     {"retry-after": "1"},
                 )
             self._queued_bytes += size

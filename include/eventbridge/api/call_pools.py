@@ -54,7 +54,7 @@ MAX_WAITING_BODY_READS: Final = 256
 #: ledger only.
 SMALL_BYTES: Final = 256 * 1024
 
-_AGAIN: Final = "Send the call again after Retry-After"
+_AGAIN: Final = "Send the call again after the delay in Retry-After"
 
 
 @dataclass(frozen=True)

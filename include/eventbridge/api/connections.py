@@ -14,20 +14,22 @@ MAX_CONNECTIONS: Final = 256
 HEAD_SECONDS: Final = 10.0
 #: The maximum size of a head, and of trailers. One more read of the socket may be in memory as well.
 MAX_HEAD_BYTES: Final = 64 * 1024
-#: The maximum number of headers, trailers included: the framework looks for a header in all of them.
+#: The maximum number of headers, trailers included: the framework searches all of them for a header.
 MAX_HEADERS: Final = 256
-#: How many calls of a connection may wait for the one in progress. Each takes memory, and uvicorn sets no limit.
+#: The maximum number of calls of a connection that wait for the one in progress: each takes memory, and uvicorn sets no
+#: limit.
 MAX_PIPELINED: Final = 16
-#: How much of a connection is parsed before others get their turn: in tiny chunks it takes some milliseconds.
+#: The number of bytes of a connection that are parsed before other connections get their turn: if they form tiny
+#: chunks, this takes some milliseconds.
 _PARSED_BYTES: Final = 16 * 1024
 
 
 class _TooMuch(Exception):
-    """A caller sends more than a connection takes; the text says of what. The parser stops at it."""
+    """The caller sends more than a connection accepts; the text says what. The parser stops at this exception."""
 
 
 class _Flow(FlowControl):
-    """Does not resume reading while received bytes wait to be parsed."""
+    """The flow control of a connection; it does not resume reading while received bytes wait to be parsed."""
 
     is_held = False
 
@@ -51,8 +53,8 @@ class Connection(HttpToolsProtocol):
     """A connection that is closed when a head takes too long, and when a new connection needs its place.
 
     At MAX_CONNECTIONS, a new connection takes the place of the one on which the server has waited longest: for a head,
-    for more of a body, or until the caller reads the response. uvicorn itself waits for these without a limit.
-    Nor does uvicorn limit the number of headers, and of calls that wait for the one in progress.
+    for more of a body, or until the caller reads the response. uvicorn itself waits for these without a limit. Nor does
+    uvicorn limit the number of headers, or of calls that wait for the one in progress.
     """
 
     flow: _Flow
@@ -65,7 +67,7 @@ class Connection(HttpToolsProtocol):
     _unparsed = b""
     #: Why the caller is refused.
     _refusal = ""
-    #: Calls in progress get their response, and nothing else is read.
+    #: Whether the connection ends after the responses to the calls before; nothing else is read.
     _is_ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -111,7 +113,7 @@ class Connection(HttpToolsProtocol):
             self._start_head_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what cannot be parsed, or is too much. Calls before it get their own response."""
+        """Refuse data that cannot be parsed or exceeds a limit; calls before it still get their response."""
         if self.transport.is_closing():
             return
         if self._waits_for_head() or (self.cycle.more_body and not self.pipeline and not self.cycle.response_started):
@@ -120,10 +122,10 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
         else:
             self._is_ending = True
-            self.cycle.keep_alive = False  # the last call before it
+            self.cycle.keep_alive = False  # the response to the last call before it ends the connection
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, or a trailer."""
+        """Add a header or a trailer; raises _TooMuch if there are too many."""
         super().on_header(name, value)
         if len(self.headers) > MAX_HEADERS:
             self._refusal = f"The request has more than {MAX_HEADERS} headers"

@@ -65,7 +65,7 @@ _STATUSES = {
     403: "The token has no scope `read`, or its owners or scopes do not allow this call.",
     404: "Not found.",
     422: "A value is out of range.",
-    503: "The ledger, the store or the rule files fail. Try again after Retry-After.",
+    503: "The ledger, the store or the rule files fail. Try again after the delay in Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The document.", "content": {"application/json": {"schema": {}}}},

@@ -73,7 +73,7 @@ async def take(
     buses: Buses = request.app.state.buses
     content = await content_of(request)
     whole_at = asyncio.get_running_loop().time()
-    # not dict(request.headers), which looks for each header in all of them; the first of a name counts, as there
+    # not dict(request.headers), which searches all headers for each one; the first one of a name counts, as there
     headers = dict(reversed(request.headers.items()))
     try:
         rules = await buses.rules()

@@ -34,7 +34,8 @@ _STATUSES = {
     409: "A call with this Idempotency-Key is in progress.",
     413: "The body is too large.",
     422: "A value is out of range, or the Idempotency-Key was used for another call.",
-    503: "The ledger, the store or the rule files fail, or the server is busy. Try again after Retry-After.",
+    503: "The ledger, the store or the rule files fail, or the server is busy. "
+    "Try again after the delay in Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The result.", "content": {"application/json": {"schema": {}}}},

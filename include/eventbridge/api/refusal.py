@@ -24,8 +24,8 @@ RETRY_SECONDS = 5
 
 #: The detail for callers that are not authenticated, who must not learn names of files, connections and addresses.
 _WITHHELD = (
-    "The server cannot serve this call now. Send it again after Retry-After. If it fails again, ask the administrator "
-    "of the server: its log has the reason. Nothing was published"
+    "The server cannot serve this call now. Send it again after the delay in Retry-After. If it fails again, ask the "
+    "administrator of the server: its log has the reason. Nothing was published"
 )
 _NO_CALL = "No call has this method and path. `eventbridge serve` lists all calls at /openapi.json"
 
@@ -91,4 +91,4 @@ def _wrong(error: RequestValidationError) -> str:
     found = error.errors()
     if any(tuple(each["loc"]) == ("body",) and isinstance(each.get("input"), bytes) for each in found):
         return "The body was not read as JSON. Send it with Content-Type: application/json"
-    return "A value does not fit openapi.json: " + "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in found)
+    return "A value does not match openapi.json: " + "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in found)

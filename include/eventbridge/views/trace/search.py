@@ -247,8 +247,9 @@ def _in_partition(
     start = max(first, end - _MOST)
     if first < start:
         notes.append(
-            f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: {start - first:,} messages "
-            f"before offset {start}, which no batch has landed, were not searched"
+            f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: of the messages "
+            f"that no batch has landed, only the newest {_MOST:,} were searched, not the {start - first:,} before "
+            f"offset {start}"
         )
     for block in source.read(partition, start, end) if start < end else ():
         check_cancelled()
