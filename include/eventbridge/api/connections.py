@@ -67,7 +67,7 @@ class Connection(HttpToolsProtocol):
     _unparsed = b""
     #: Why the caller is refused.
     _refusal = ""
-    #: Whether the connection ends after the responses to the calls before; nothing else is read.
+    #: Whether the connection ends after the responses to calls in progress; nothing more is read.
     _is_ending = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

@@ -32,7 +32,7 @@ _OF_RULES: Final = frozenset(
 _FORM_TEXT: Final = re.compile(r"(<textarea[^>]*>.*?</textarea>)", re.DOTALL)
 #: Content types of responses that hold only EventBridge's own text.
 _STATIC: Final = ("text/css", "text/javascript")
-#: A body with more bytes is searched in a thread.
+#: The size above which a body is searched in a thread.
 _LARGE: Final = 64 * 1024
 
 

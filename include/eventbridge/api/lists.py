@@ -234,7 +234,7 @@ def rules(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> 
 
 @router.get("/targets", summary="List targets")
 def targets(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
-    """Return state, reason and pending count of each target, also of unhealthy targets of removed rules."""
+    """Return the state, reason and pending count of each target, including unhealthy targets of removed rules."""
     return page_response(
         request, lambda runtime: page_of(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
     )

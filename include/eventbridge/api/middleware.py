@@ -22,7 +22,7 @@ BODY_SECONDS = 40.0
 #: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
-#: The key in the state of a request for the function that counts more bytes of its call.
+#: The key, in the state of a request, of the function that counts more bytes of its call.
 _HOLD = "hold"
 
 
@@ -34,7 +34,7 @@ class _Body:
         self.began_at = 0.0
         self.is_complete = False
         self.is_refused = False
-        #: The limit of the current wait for more of the body; None while the call does not wait.
+        #: The timeout of the current wait for more of the body; None while the call does not wait.
         self.timeout: asyncio.Timeout | None = None
 
     def cost(self, now: float) -> float:

@@ -92,7 +92,10 @@ class PairReport(Struct, frozen=True, kw_only=True):
 
 
 class BacktestReport(Struct, frozen=True, kw_only=True, rename={"since": "from", "until": "to"}):
-    """The result of a candidate for a part of the archive; times are in UTC; those of events are times of landing."""
+    """The result of a candidate for a part of the archive.
+
+    Times are in UTC, and those of events are times of landing.
+    """
 
     format: int = 1
     backtest_id: str

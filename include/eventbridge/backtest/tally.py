@@ -90,7 +90,7 @@ class CandidateTally:
         known[text] = Failure(text, before.count + found.count, (*before.event_ids, *found.event_ids)[: self._most])
 
     def report(self, rule: Rule, landed: Mapping[int, int], seconds: float) -> RuleReport:
-        """Return the report of a rule; `landed` counts all events by minute, `seconds` is the length of the time."""
+        """Return the report of a rule; `landed` counts all events by minute in a time range of `seconds` seconds."""
         minutes = self._minutes.get(rule.name, Counter())
         matched, left_out = minutes.total(), self.left_out.get(rule.name, LeftOut())
         return RuleReport(

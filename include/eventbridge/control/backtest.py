@@ -88,8 +88,8 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
 
     If `bus` is set, only the rules of this bus are taken; it is required for a file with rules of several buses. If
     `paths`, the path of a rule file (`.yaml`) is accepted too. Allow paths only to callers with the rights of this
-    process: to those who start a task or call the API, a path would show files of the host. Raises UserError:
-    RuleFileError with every error of the files, NotFoundError for an unknown name.
+    process: those who start a task or call the API could read files of the host. Raises UserError: RuleFileError with
+    every error of the files, NotFoundError for an unknown name.
     """
     if not name.strip():
         raise UserError(f"no candidate given. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")

@@ -86,8 +86,8 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
 
     Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
     on this host, or the caller is limited to owners, only this file is read: its rules may use the buses that the
-    caller may see. Paths of file targets are not checked, as any caller could send the text. Raises UserError for an
-    invalid file name, and for a file that takes too much time or memory.
+    caller may see. Paths of file targets are not checked, so that no caller can probe the folders of the host. Raises
+    UserError for an invalid file name, and for a file that takes too much time or memory.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):

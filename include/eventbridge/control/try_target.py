@@ -99,7 +99,7 @@ def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delive
 
 @dataclass(frozen=True)
 class CurlCall:
-    """The request that a target gets for an event, the call of curl that sends it, and notes on what the call omits."""
+    """The request that a target gets for an event, the curl call that sends it, and notes on what the call omits."""
 
     headers: tuple[tuple[str, str], ...]
     payload: str

@@ -1,4 +1,4 @@
-"""Plans batches of the kind `redrive`, which deliver selected dead letters again, batch by batch.
+"""Plans batches of the kind `redrive`: they deliver the selected dead letters again.
 
 Called by the DAG `eventbridge_redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then
 run as for any batch. Without retransform, a batch begins at push: its delivery file holds the requests as they were,
@@ -137,7 +137,7 @@ def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlot
 
     A batch has dead letters of one runner or, with retransform, of one target. Of two dead letters with the same
     delivery id, only the newer one is delivered. If two processes plan at the same time, one gets no batch, but a time
-    to try again; while the store is full, all do.
+    to try again, as do all processes while the store is full.
     """
     refuse_lost_ledger(runtime)
     redrive = runtime.ledger.redrives.get(redrive_id)

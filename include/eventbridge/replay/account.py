@@ -98,7 +98,7 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
 
 
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield a sentence for each gap in the archive rows that replays read: every row up to the position, once."""
+    """Yield a sentence for each gap in the rows that a replay read: it must read each row up to its position once."""
     for replay in runtime.ledger.replays.all():
         searched = runtime.ledger.replays.searched(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)

@@ -138,7 +138,7 @@ class Past:
         self._known: dict[str, Mapping[bytes, PastOutcome]] = {}
 
     def outcomes(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
-        """Return the outcomes of a batch's deliveries by id, which it or batches that took them up later recorded."""
+        """Return the outcomes of a batch's deliveries by id, including those in batches that took them up later."""
         found = self._known.pop(batch_id, None)
         if found is None:
             found = self._follow(batch_id)

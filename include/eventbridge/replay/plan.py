@@ -1,4 +1,4 @@
-"""Plans batches of the kind `replay`, which deliver archived events again that a request chooses, batch by batch.
+"""Plans batches of the kind `replay`: they deliver again the archived events that a request chooses.
 
 Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
 batch begins at the stage route: its buffer file holds the events as they were landed, but their age begins with the
@@ -47,7 +47,7 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 #: planned no sooner than the rate allows as many deliveries as this batch has events.
 _RATE_WINDOW_SECONDS = 10.0
 
-#: The number of events after whose reading a step ends, so that the position is recorded even if a pattern matches few
+#: The number of read events after which a step ends, so that the position is recorded even if a pattern matches few
 #: events.
 _READ_AT_ONCE = 500_000
 

@@ -35,7 +35,7 @@ class StageTime:
 
 @dataclass(frozen=True)
 class BatchAccount:
-    """One batch. Before it is committed, `stages` is empty, and `reconciliation`, which the store yields, is None."""
+    """One batch; `stages` is empty, and `reconciliation`, recomputed from the store, is None until it is committed."""
 
     batch: Batch
     ranges: tuple[Range, ...]

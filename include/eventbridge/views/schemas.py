@@ -95,7 +95,10 @@ def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 
 def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
-    """Return the schema of a type on each bus that has it; raises NotFoundError. If `examples`, it has values."""
+    """Return the schema of a type on each bus that has it; raises NotFoundError.
+
+    If `examples`, the fields have example values.
+    """
     visibility = visibility_of(runtime)
     found = [
         each for each in runtime.ledger.schemas.named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)

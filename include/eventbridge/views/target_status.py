@@ -41,8 +41,8 @@ class TargetStanding:
 class TargetLine(TargetStanding):
     """The status of one target, and how many of its deliveries are pending, scheduled or on hold.
 
-    `hold_reason` says whether an operator or a pool without slots holds its deliveries; its state is then `paused`, if
-    it is otherwise ok.
+    `hold_reason` is why an operator, or a pool without slots, holds its deliveries, or ""; with a reason, its state is
+    `paused` if it is otherwise ok.
     """
 
     waiting: int

@@ -180,7 +180,7 @@ def _is_own(request: Request) -> bool:
 
 
 def keep(response: Response, request: Request, secret: str) -> None:
-    """Set the cookie with the token: for the page only, hidden from scripts, not sent by other sites."""
+    """Set the cookie with the token: for the page only, hidden from scripts, not sent from other sites."""
     response.set_cookie(
         COOKIE,
         secret,

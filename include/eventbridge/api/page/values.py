@@ -43,9 +43,9 @@ _COST_DAYS = 7
 
 
 def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
-    """Return the trace of every message with an event id; only `error` if there is none.
+    """Return the trace of every message with an event id or, if there is none, `error`.
 
-    If `every_rule`, it includes all rules that do not match, otherwise only some.
+    If `every_rule`, all rules that do not match are included, otherwise only some.
     """
     try:
         found = visible_trace(request, why(runtime, event_id, max_unmatched=None if every_rule else _LISTED_RULES))
