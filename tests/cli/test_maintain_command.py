@@ -69,7 +69,7 @@ def test_expired_data_is_not_replayed_or_repaired(later: Any, eventbridge: Calla
 
     assert (replayed.code, repaired.code) == (2, 2)
     assert "is past its retention and was removed. Choose a later start" in replayed.err
-    assert "is past its retention, and files of it were removed" in repaired.err
+    assert "is past its retention, and some of its files were removed" in repaired.err
 
 
 def test_old_data_that_is_kept_is_reported(

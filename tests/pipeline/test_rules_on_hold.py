@@ -71,7 +71,7 @@ def test_a_rule_that_ends_spark_itself_is_held(budgeted_site: BudgetedSite, orde
 
     assert killing.shares == 3
     assert budgeted_site.lines("CHEAP") == ["0", "1"]
-    assert "the Spark that had worked" in runtime.ledger.rules.on_hold()["expensive"].reason
+    assert "a Spark server that worked beforehand" in runtime.ledger.rules.on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2)]
     assert audit(runtime).differences == ()
 

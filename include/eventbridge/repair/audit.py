@@ -1,4 +1,4 @@
-"""Recomputes the reconciliation of committed batches from the store, and follows every pending delivery until today."""
+"""Recomputes the reconciliation of committed batches from the store, and traces every pending delivery to its state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from eventbridge.store import layout
 from eventbridge.store.layout import require_known_format
 from eventbridge.store.parquet import count_rows, read_table
 
-#: At most this many batches whose id begins with a name are counted.
+#: The maximum number of batches to count whose id begins with the same characters.
 _MAX_NAMED = 20
 _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
 _PRINTS = ("matched", "delivered", "pending", "dead")
@@ -60,16 +60,16 @@ def find_batch(runtime: Runtime, name: str) -> str:
         return found[0]
     if found:
         many = f"{len(found)} or more" if len(found) == _MAX_NAMED else str(len(found))
-        raise NotFoundError(f"{many} batches begin with {name!r}, as {found[0]}. Write more of the id.")
+        raise NotFoundError(f"{many} batches begin with {name!r}, for example {found[0]}. Give more of the id.")
     raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
 
 
 def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
-    """Audit one batch, or all of them with offsets, pending generations and manifests; changes nothing.
+    """Audit one batch, or all batches with the offsets, pending rows, replays and manifests; changes nothing.
 
     If `whole`, files are read to the last byte, also the parts that no sum needs, such as events and requests.
-    Uncommitted batches are counted and skipped: their reconciliation is still open. A batch that is committed during
-    the audit is no difference: the audit reads each fact before the fact that it follows from.
+    Uncommitted batches are counted and skipped, because they are not reconciled yet. A batch that is committed
+    during the audit causes no difference: the audit reads each fact before the fact that it follows from.
     """
     batches = [runtime.ledger.batches.get(batch_id)] if batch_id else runtime.ledger.batches.find(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]
@@ -110,7 +110,7 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
         )
     except NewerFormatError as error:
         return None, [str(error)]
-    except (StoreError, ReconciliationError) as error:  # also of dead letters that it took from another batch
+    except (StoreError, ReconciliationError) as error:  # also for dead letters of another batch that it redelivers
         try:
             today = runtime.ledger.batches.get(batch.batch_id)
         except NotFoundError:
@@ -130,8 +130,8 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
 
 
 def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
-    """Yield the missing files of a batch that are not `reported` yet: reading ended at the first."""
-    if batch.kept != batch.cleared:  # some of them are being removed
+    """Yield the missing files of a batch that are not yet in `reported`: reading stopped at the first."""
+    if batch.kept != batch.cleared:  # retention is removing some of them
         return
     for kind in FILE_KINDS:
         for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
@@ -152,7 +152,7 @@ def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
 
 
 def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[str]:
-    """Yield where the committed ranges of a partition leave a hole, or do not end at the committed offset."""
+    """Yield each partition whose committed ranges have a hole, or do not end at the committed offset."""
     offsets = {(row.group, row.partition): row.offset for row in runtime.ledger.offsets.find()}
     by_partition: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
     later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
@@ -167,10 +167,10 @@ def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[st
         parts.sort()
         for (_, end, _), (start, _, batch_id) in pairwise(parts):
             if start != end:
-                yield f"group {group}, {partition}: batch {batch_id} starts at {start}, the one before ended at {end}"
+                yield f"group {group}, {partition}: batch {batch_id} starts at {start}, the previous one ends at {end}"
         reached, committed_offset = parts[-1][1], offsets.get((group, partition))
         if committed_offset not in {reached, *(end for end in later[group, partition] if end > reached)}:
-            yield f"group {group}, {partition}: committed offset {committed_offset}, but batches reach {reached}"
+            yield f"group {group}, {partition}: the committed offset is {committed_offset}, batches end at {reached}"
 
 
 def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
@@ -181,7 +181,7 @@ def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield pending rows, and deferred matches, that are neither closed by a committed batch nor have a file."""
+    """Yield pending rows and deferred matches that no committed batch closed and whose rows are in no file."""
     rows: dict[str, PendingDeliveries | DeferredMatch] = {}
     for pending in runtime.ledger.pending.find():
         rows[f"pending row {pending.pending_id} of {pending.rule}/{pending.target}"] = pending
@@ -198,7 +198,7 @@ def _pending_differences(runtime: Runtime) -> Iterator[str]:
 
 def _closing_differences(row: PendingDeliveries | DeferredMatch, name: str, states: Mapping[str, str]) -> Iterator[str]:
     if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
-        yield f"{name}: closed by {row.closed_by}, which did not commit it"
+        yield f"{name}: closed by {row.closed_by}, which has not taken and committed it"
 
 
 def _file_differences(
@@ -214,7 +214,7 @@ def _file_differences(
         if row_count is None:
             yield f"{name}: its file {file} cannot be read"
         elif max(rowset.decode(rows), default=-1) >= row_count:
-            yield f"{name}: has rows that are not in {file}"
+            yield f"{name}: it has rows that are not in {file}"
 
 
 def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
@@ -223,7 +223,7 @@ def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
     for path in paths:
         batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
         if batch_id not in known:
-            yield f"{path}: this ledger does not know the batch; another ledger wrote into this store"
+            yield f"{path}: this ledger does not have the batch: another ledger has written to this store"
 
 
 def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str, int]:
@@ -240,7 +240,7 @@ def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str,
 def _delivery_sums(
     runtime: Runtime, reconciliation: list[tuple[Batch, Reconciliation]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
-    """Return per `<rule>/<target>`: matched, delivered, dead, and pending today; for one batch its pending ones."""
+    """Return sums by `<rule>/<target>`; `pending` has those of today or, for one batch, those that it made pending."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
     for batch, each in reconciliation:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
@@ -278,7 +278,7 @@ def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconci
     written.setdefault("format", now["format"])  # the first manifests had no format
     for name in sorted(set(written) | set(now)):
         if written.get(name) != now.get(name):
-            yield f"{path} has {name} {written.get(name)!r}, its files {now.get(name)!r}"
+            yield f"{path} has {name} {written.get(name)!r}, but its files have {now.get(name)!r}"
 
 
 def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
@@ -308,10 +308,11 @@ def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation
         ranges = [[*part.partition, part.start, part.end] for part in runtime.ledger.batches.ranges(batch.batch_id)]
         if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
             raise ReconciliationError(
-                f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}"
+                f"{path} is of batch {written['batch_id']} with the ranges {written['ranges']}, but the ledger has "
+                f"{batch.batch_id} with {ranges}"
             )
     except (ValueError, KeyError, TypeError):
-        raise ReconciliationError(f"{path} is damaged. Put it back from a copy of the store") from None
+        raise ReconciliationError(f"{path} is damaged. Restore it from a copy of the store") from None
     return Reconciliation(
         **counts,
         malformed_records=counts["malformed"],

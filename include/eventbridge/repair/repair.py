@@ -1,6 +1,7 @@
-"""Repairs a batch with a surplus, or with an unreadable or wrong file, and commits it if it is not committed.
+"""Repairs a batch that has surplus deliveries, or an unreadable or wrong file, and commits it if necessary.
 
-Called by `eventbridge batch repair`. Files that are set aside stay in the store; an audit record has them and why.
+Surplus deliveries are settled twice or do not belong to the batch. `eventbridge batch repair` calls this module. Files
+that are set aside stay in the store; an audit record lists them, and says why.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ class Repair:
 
     batch_id: str
     surplus: tuple[str, ...] = ()  # delivery ids that the settlement names twice, or that the batch does not have
-    set_aside: tuple[str, ...] = ()  # files that are not used any more
-    rebuilt: tuple[str, ...] = ()  # files that are rewritten under their names
+    set_aside: tuple[str, ...] = ()  # files that are no longer used
+    rebuilt: tuple[str, ...] = ()  # files that are rewritten under the same name
     settled_again: bool = False
-    unproven: int = 0  # deliveries whose responses are in a file set aside: unknown, so retried
+    unproven: int = 0  # deliveries without a response in the files that are left; they are retried
     committed: bool = False
     record: str = ""
     unreadable: tuple[str, ...] = field(default=())
@@ -74,13 +75,13 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     A delivery file is rerouted from the archive, an archive file is reread from the bus, the inputs of a
     redrive or replay are rebuilt from the dead letters or events it took, dead letters are rebuilt from the
     settlement, and the manifest of a committed batch from all of these. If a segment or the settlement cannot be read,
-    or there is a surplus, an uncommitted batch is settled again from its readable segments: a delivery without a
-    response is unknown and retried under the same id.
-    Raises ReconciliationError for a file that cannot be rebuilt: restore it from a copy of the store.
+    or there are surplus deliveries, an uncommitted batch is settled again from its readable segments: a delivery
+    without a response is unknown and retried under the same id. Raises UserError for a batch past its retention, and
+    ReconciliationError for a file that cannot be rebuilt: restore it from a copy of the store.
     """
     if (batch := runtime.ledger.batches.get(batch_id)).kept != "all":
         raise UserError(
-            f"batch {batch_id} is past its retention, and files of it were removed: there is nothing to repair. "
+            f"batch {batch_id} is past its retention, and some of its files were removed, so it cannot be repaired. "
             f"`eventbridge audit --batch {batch_id}` checks its remaining files"
         )
     batch = batch if dry_run else closed(runtime, batch)
@@ -97,7 +98,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
         wrong=tuple(str(file.path) for file in wrong),
         committed=batch.state == "committed",
     )
-    if known.rebuilt and dry_run:  # other faults show once these files can be read
+    if known.rebuilt and dry_run:  # other faults cannot be found before these files can be read
         return known
     record = _rebuild(runtime, batch, [*rebuilt, *wrong], router, known) if known.rebuilt else ""
     if batch.state == "committed":
@@ -123,7 +124,7 @@ def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[Batc
 
 
 def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
-    """Return the files to rebuild, and those for which the batch, with its dead letters, is settled again."""
+    """Return the files to rebuild, and those that require settling the batch, with its dead letters, again."""
     rebuilt = [*unreadable["buffer"], *unreadable["delivery"]]  # delivery files are routed from buffer files
     broken = [*unreadable["outcome"], *unreadable["settlement"]]
     (broken or rebuilt).extend(unreadable["dead_letter"])  # dead letters follow from all the others
@@ -139,16 +140,16 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
         lost += unreadable["delivery"]
     if lost:
         raise ReconciliationError(
-            f"batch {batch.batch_id}, {batch.state}: nothing can make these files again: "
+            f"batch {batch.batch_id}, {batch.state}, cannot be repaired, because nothing else has the content of "
             + ", ".join(str(file.path) for file in lost)
-            + ". Put them back from a copy of the store; nothing was changed"
+            + ". Restore it from a copy of the store; nothing was changed"
         )
 
 
 def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
-    """Rebuild files under their names; return the audit record, which is written first."""
+    """Rebuild files under the same names; return the path of the audit record, which is written first."""
     record = ""
-    for first in (True, False):  # slices are routed from the inputs of the batch
+    for first in (True, False):  # the inputs of the batch come first: slices are routed from them
         some = [file for file in files if file.kind != "dead_letter" and _begins_batch(batch, file) == first]
         if not some:
             continue
@@ -166,7 +167,7 @@ def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router:
 
 
 def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
-    """Reconcile a committed batch and rewrite its manifest if that is lost, damaged or wrong."""
+    """Reconcile a committed batch, and rewrite its manifest if it is lost, damaged or wrong."""
     reconciliation = reconciliation_of(runtime, batch)
     if wrong := differences(reconciliation):
         raise ReconciliationError(
@@ -193,7 +194,7 @@ def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
         again = dead_letters_again(runtime, batch, files)
         return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
     except (StoreFileMissing, StoreFileDamaged, ReconciliationError):
-        return []  # of another, unreadable batch: nothing to compare with; it is reconciled in any case
+        return []  # an unreadable file of another batch: nothing to compare with
 
 
 def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
@@ -206,8 +207,8 @@ def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchF
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise ReconciliationError(
             f"batch {batch.batch_id}: its dead letters cannot be recreated, because their sources "
-            f"cannot be read. {error} Put it back from a copy of the store, or, if it is another batch's, "
-            "repair that one; then run this again"
+            f"cannot be read. {error} Restore the file from a copy of the store or, if it is another batch's, "
+            "repair that batch; then run this again"
         ) from error
 
 
@@ -216,7 +217,9 @@ def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> 
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _refuse
     task = Slice(file.key, had.file, had.row_from, had.row_to)
-    job = structs.replace(job_of(runtime, batch), later=tuple(had.candidate_events))  # as it was then
+    job = structs.replace(
+        job_of(runtime, batch), later=tuple(had.candidate_events)
+    )  # the rules that were deferred then
     (result,) = router.route_slices(job, [task])
     made = result_file(batch.batch_id, result)
     has = made.detail
@@ -232,8 +235,8 @@ def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> 
 
 def _other_rows(batch: Batch, file: BatchFile) -> ReconciliationError:
     return ReconciliationError(
-        f"batch {batch.batch_id}: {file.path} was recreated with other rows than it had. "
-        "Put it back from a copy of the store, then run this again"
+        f"batch {batch.batch_id}: {file.path} would be rebuilt with other rows than it had. "
+        "Restore it from a copy of the store, then run this again"
     )
 
 
@@ -288,7 +291,7 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 def _write_settlement(runtime: Runtime, batch: Batch, settled: Sequence[pa.Table]) -> BatchFile:
     known = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
-    # the number may exist: a repair may have died before it was recorded
+    # the number may be in use: a repair may have died before recording it
     while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), settled):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
@@ -311,7 +314,7 @@ def _begins_batch(batch: Batch, file: BatchFile) -> bool:
 
 
 def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
-    """Write files again under other names and return their paths; raises ReconciliationError if that is impossible."""
+    """Rebuild input files under other names and return their paths; raises ReconciliationError if it cannot."""
     landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]
 
@@ -323,9 +326,9 @@ def _taken_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
 
 
 def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
-    """Rebuild files in the order that works: a duplicate is recognized once the file with its event exists.
+    """Rebuild files in any order that works: a duplicate is recognized only if the file with its event exists.
 
-    The recorded fingerprint of each file shows whether it was rebuilt.
+    The record of each file shows whether it was rebuilt correctly.
     """
     made: dict[str, str] = {}
     while left := [file for file in files if file.key not in made]:
@@ -336,7 +339,7 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
         if len(made) == before:
             raise ReconciliationError(
                 f"batch {batch.batch_id}: {left[0].path}, reread from the bus {batch.bus}, has other rows than it had: "
-                "it cannot be recreated from anything else. Put it back from a copy of the store; nothing was changed"
+                "it cannot be rebuilt from anything else. Restore it from a copy of the store; nothing was changed"
             )
     return made
 
@@ -345,18 +348,20 @@ def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping
     """Read the range of a file from the bus again; it must have the recorded rows in the same order.
 
     Only the time of landing may differ: it is taken from the file's deliveries or, without any, from the time when the
-    batch was planned. The result is None if the rows differ, given the files `made` until now (paths by keys).
+    batch was planned. The result is None if the rows differ, given the files `made` so far (paths by key).
     """
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"
     bus = runtime.rules_of(batch).buses[batch.bus]
-    limits = Limits(had.read + 1, runtime.settings.event_max_size)  # one more: the range ends it, not their number
+    limits = Limits(
+        had.read + 1, runtime.settings.event_max_size
+    )  # one more than it has, so that the range ends the file
     arrived_at = _arrived_at(runtime, batch, file)
     with closing(runtime.open_source(bus)) as source:
         refuse_other_log(runtime, batch.runner, bus, source)
         checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
         found = checking.next_file(had.partition, had.start, had.end, _seen(runtime, batch, file, made))
-    # a version that did not record the last message recorded everything else
+    # older versions did not record the last message
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
     if has != had:
         return None
@@ -370,7 +375,7 @@ def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, st
         if other.key != file.key and other.path is not None:
             try:
                 seen |= valid_identities(runtime.store, made.get(other.key, other.path))
-            except StoreError:  # lost as well: if that matters, the recorded fingerprint shows it
+            except StoreError:  # also lost: if that matters, the recorded counts show it
                 continue
     return seen
 

@@ -31,9 +31,9 @@ from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
 
-#: Events that are read and matched at a time, so that they fit the CPU cache.
+#: The number of events to read and match at a time: they must fit the CPU cache.
 _AT_ONCE: Final = 4_000
-#: The maximum of distinct failure texts per target; all others are counted together.
+#: The maximum number of distinct failure texts per target; all others are counted together.
 _TEXTS: Final = 20
 _MINUTE: Final = 60_000_000
 Numbers = npt.NDArray[np.int64]
@@ -43,7 +43,7 @@ _SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
 #: Kinds of parts that must be rendered to detect half of a surrogate pair.
 _UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
 _BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
-#: Paths that are searched at a time: an event's parts are bytes in a row each.
+#: The maximum number of paths to search at a time: the result has some bytes for each event and path.
 _MAX_PATHS: Final = 256
 
 
@@ -124,7 +124,7 @@ class _Candidate:
         return rule not in self._apart
 
     def take(self, file: str, events: SliceEvents) -> MatchedRows:
-        """Match events of a file and count; return which rule matches which."""
+        """Match and count events of a file; return which rule matches which events."""
         matched, _ = match_rows(self.program, events)
         self._count(events, matched)
         for number in np.flatnonzero(matched.counts).tolist():
@@ -201,7 +201,7 @@ class _Candidate:
 
 
 class _Failures:
-    """Why outputs of a target cannot be rendered."""
+    """Counts why outputs of a target cannot be rendered."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -243,7 +243,7 @@ class _Pair:
         self._routes = dict(self._targets())
 
     def _targets(self) -> Iterator[tuple[str, tuple[int, int]]]:
-        """Yield the targets that both rules have and that may receive different outputs, with their routes."""
+        """Yield the targets that both rules have and that may receive different outputs, each with its two routes."""
         theirs = {
             self._other.program.routes[each].target.name: each for each in self._other.routes_of[self._numbers[1]]
         }
@@ -295,7 +295,7 @@ class _Pair:
 
 
 def is_decided_by_parts(program: RouteProgram, route: int) -> bool:
-    """Return whether a target's named parts decide whether an event may have no output."""
+    """Return whether the parts that a transform names decide whether an event may have no output."""
     each = program.routes[route]
     steps = each.program.operations
     return each.waiting is None and all(step.code in _SURE or (step.code == PART and step.path) for step in steps)
@@ -308,7 +308,7 @@ def can_fail(program: RouteProgram, route: int) -> bool:
 
 
 class NamedParts:
-    """The parts that transforms of a program's targets name, for all of which `is_decided_by_parts` is true."""
+    """The parts of events that the transforms of some targets name; `is_decided_by_parts` is true for each target."""
 
     def __init__(self, program: RouteProgram, routes: Sequence[int]) -> None:
         steps = {

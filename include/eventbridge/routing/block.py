@@ -1,4 +1,4 @@
-"""Rows of a delivery file, some thousands at a time, built from whole columns without a Python object per row."""
+"""Builds rows of a delivery file, some thousands at a time, from whole columns without a Python object per row."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ class SliceOrigin:
 class Block:
     """Rows of schema DELIVERY with dictionary-encoded texts; per row payload size, shard, and whether it failed.
 
-    `waits`: the time before which a row must not be sent, in microseconds since 1970, AT_ONCE for most.
+    `waits`: the time before which a row must not be sent, in microseconds since 1970, AT_ONCE for most. `handed_back`
+    is the number of deliveries that compiled code handed back.
     """
 
     table: pa.Table
@@ -82,7 +83,7 @@ def outputs_of(
 
 
 def runs_of(targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return begin and length of the runs of equal values in sorted ones."""
+    """Return the start and length of each run of equal values in a sorted vector."""
     starts = np.flatnonzero(np.concatenate((np.ones(min(len(targets), 1), np.bool_), targets[1:] != targets[:-1])))
     return starts, np.diff(np.append(starts, len(targets)))
 
@@ -253,6 +254,6 @@ class _Texts:
         return made
 
     def array(self) -> pa.Array:
-        """Return the column dictionary-encoded, even if all null: all blocks of a file have the same types."""
+        """Return the column dictionary-encoded, even if all null: all blocks of a file must have the same types."""
         codes = pa.array(self._codes, mask=~self.given)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._texts), pa.string()))

@@ -45,7 +45,7 @@ from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
 
 #: The number of events read at a time: a budget may be spent long before the end of a share.
 _EVENTS_AT_ONCE = 500
-#: The reason of a failure other than a failed transform; not a column of a delivery file.
+#: The key of a failure's reason, if that is not a failed transform; it is not a column of a delivery file.
 _REASON = "reason"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -67,9 +67,9 @@ def route_share(
     """Render event by event, for all targets, until all are done or the budget is spent.
 
     Writes one delivery file. A budget is CPU time; a looping renderer is interrupted or, if it does not return to
-    Python, its process is killed by the caller.
+    Python, the caller kills its process.
     """
-    if share.results is None and _total.is_over(job):  # results: Spark SQL was evaluated already
+    if share.results is None and _total.is_over(job):  # if there are results, Spark has evaluated the share
         return deferred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
@@ -97,7 +97,7 @@ def route_share(
             except (OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
-                text = f"it took more than {share.cpu_seconds:g} CPU-seconds, the budget of its rule in a batch"
+                text = f"the event used up the CPU budget of its rule in a batch: {share.cpu_seconds:g} s"
                 rendered = deliveries.failed(event_row, row, event, text)
                 spent += 1
             deliveries.take(rendered)
@@ -130,7 +130,7 @@ def _responses(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, Sql
     if share.results is None:
         raise UserError(
             f"The rule {rule.name} has `where` or a transform of the form SQL, which only Spark can evaluate. "
-            "Route it on Spark: by `eventbridge deliver`, or by the DAGs"
+            "Route it on Spark, with `eventbridge deliver` or the DAGs"
         )
     return read_sql_results(store, share.results)
 
@@ -186,7 +186,7 @@ class _Deliveries:
     def failed(
         self, event_row: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
     ) -> list[dict[str, Any]]:
-        """Return the delivery rows of an event that fails for all targets; without a `reason`, as TransformFailed."""
+        """Return the delivery rows of an event that fails for all targets; without a `reason`, the transform failed."""
         failure = {"failure": text, _REASON: reason}
         return [self._row(event_row, row, event, target) | failure for target in sorted(self.rule.targets)]
 

@@ -1,6 +1,6 @@
 """Compiles the matcher in a process of its own, for callers that cannot wait for minutes, such as calls of the API.
 
-What the process compiles is kept on disk (`eventbridge.matching.scan.compiled`), where this process then finds it.
+The process keeps the compiled code on disk (`eventbridge.matching.scan.compiled`), where this process then finds it.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from eventbridge.child_process import Child, ChildEnded, ChildLate, Children, op
 from eventbridge.errors import InfrastructureError
 from eventbridge.routing.warm_up import compile_ahead
 
-#: How long a caller waits: a process that finds the compiled code needs seconds, also on a busy machine.
+#: How long a caller waits: a process that finds the compiled code needs seconds, even on a busy machine.
 WAIT_SECONDS: Final = 40.0
-#: The address space of the process, most of which it never uses: the compiler runs our own code only.
+#: The maximum address space of the process, most of which it never uses. It need not be tight: the code is our own.
 _ADDRESS_BYTES: Final = 16 << 30
 _COMPILED: Final = b"C"
-#: These variables name the folder and the processor that compiled code is kept for; none of them is a secret.
+#: The variables that name the folder of compiled code and the processor that it is for; none of them is a secret.
 _VARIABLES: Final = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 
 
 class MatcherCompilation:
-    """Whether the matcher is compiled, and the process that compiles it if not; it is thread-safe."""
+    """Knows whether the matcher is compiled, and starts the process that compiles it; it is thread-safe."""
 
     def __init__(self, children: Children) -> None:
         self._children = children
@@ -32,22 +32,22 @@ class MatcherCompilation:
         self._lock = threading.Lock()
 
     def wait(self, seconds: float = WAIT_SECONDS) -> None:
-        """Return once the matcher is compiled; a process compiles it, and continues if `seconds` are over.
+        """Wait up to `seconds` until a process has compiled the matcher; the process continues after that time.
 
-        Raises InfrastructureError if the matcher is not compiled yet, or cannot be compiled, and what
-        `check_cancelled` raises.
+        Raises InfrastructureError if the matcher is not compiled by then, or cannot be compiled, and the errors of
+        `check_cancelled`.
         """
         ends_at = time.monotonic() + seconds
         while not self._is_compiled():
             if time.monotonic() > ends_at:
                 raise InfrastructureError(
-                    "the matcher is not compiled yet. A process compiles it now, once for each installation and "
-                    "version, in up to three minutes: send the call again then. `eventbridge compile`, when you "
-                    "install or build the image, avoids this. Nothing was changed"
+                    "the matcher is not compiled yet. A process is compiling it now, once for each installation and "
+                    "version, which takes up to three minutes: send the call again after that. To avoid this, run "
+                    "`eventbridge compile` when you install EventBridge or build its image. Nothing was changed"
                 )
 
     def _is_compiled(self) -> bool:
-        """Start the process if it does not run, and wait a moment for it."""
+        """Start the process unless it is running, and wait for it briefly."""
         with self._lock:
             if self._is_done:
                 return True
@@ -60,22 +60,22 @@ class MatcherCompilation:
                 self._child.end()
                 self._child = None
                 raise InfrastructureError(
-                    "the matcher cannot be compiled: the process ended too early. `eventbridge compile` shows the "
-                    "reason. Nothing was changed"
+                    "the matcher cannot be compiled: the process that compiles it ended too early. "
+                    "`eventbridge compile` shows the reason. Nothing was changed"
                 ) from None
             self._child.end()
             self._is_done = True
             return True
 
 
-#: Of this process.
+#: The compilation that all callers in this process share.
 compilation: Final = MatcherCompilation(
     Children("eventbridge.routing.compile_process", "compiles the matcher", variables=_VARIABLES)
 )
 
 
 def main() -> None:
-    """Compile the matcher, and report that."""
+    """Compile the matcher, and report that it is compiled."""
     _, responses = open_pipes(_ADDRESS_BYTES)
     compile_ahead()
     responses.write(_COMPILED)

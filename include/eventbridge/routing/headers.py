@@ -1,4 +1,4 @@
-"""Headers of deliveries that routing adds: the trace context of the event, and the mark of a replay.
+"""Headers that routing adds to deliveries: the trace context of the event, and the id of a replay.
 
 This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
@@ -32,14 +32,14 @@ _DECODER = msgspec.json.Decoder(_TracedEvent)
 
 
 def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
-    """Return the trace headers of events, by number; without any trace this is one search over all texts."""
+    """Return the trace headers of events, by number; if no event has any, this is only one search over all texts."""
     if not any(_named(chunk) for chunk in bodies.chunks):
         return {}
     return dict(_brought(bodies))
 
 
 def has_traceparent(content: bytes | memoryview) -> bool:
-    """Return whether some event in a text of events may have a `traceparent`."""
+    """Return whether any event in the concatenated JSON of events may have a `traceparent`."""
     return _NAMED.search(content) is not None
 
 
@@ -57,7 +57,7 @@ def _brought(bodies: pa.ChunkedArray) -> Iterator[tuple[int, dict[str, str]]]:
 def _attributes(body: bytes) -> Mapping[str, object]:
     try:
         found = _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):  # such as half of a surrogate pair, which JSON may hold
+    except (msgspec.DecodeError, UnicodeDecodeError):  # for example half of a surrogate pair, which JSON may contain
         try:
             return parse_document(body)
         except EventError:  # malformed: it is not delivered
@@ -66,19 +66,19 @@ def _attributes(body: bytes) -> Mapping[str, object]:
 
 
 def with_headers(headers: str | None, more: Mapping[str, str]) -> str | None:
-    """Return a delivery's further headers, a JSON object or None, with some more."""
+    """Return a delivery's additional headers, a JSON object or None, extended with `more`."""
     if not more:
         return headers
     return json.dumps({**(json.loads(headers) if headers else {}), **more})
 
 
 def delivery_headers(rendered: Rendered, event: Event) -> dict[str, str]:
-    """Return the further headers of a delivery: those of its transform, and the trace context of its event."""
+    """Return the additional headers of a delivery: those of its transform, and the trace context of its event."""
     return {**(rendered.headers or {}), **trace_headers(event.document)}
 
 
 def with_replay_id(headers: str | None, replay_id: str) -> str | None:
-    """Return a delivery's further headers, a JSON object or None, with its replay id, if any."""
+    """Return a delivery's additional headers, a JSON object or None, extended with its replay id, if any."""
     if not replay_id:
         return headers
     return json.dumps({**(json.loads(headers) if headers else {}), REPLAY_ID_HEADER: replay_id})

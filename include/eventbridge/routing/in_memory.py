@@ -1,4 +1,4 @@
-"""Routes a few events in memory: the engine of a slice, without the parts for files."""
+"""Routes a few events in memory, with the engine that routes slices but without files."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FreshDeliveries(NamedTuple):
 
 
 class FreshlyRouted(NamedTuple):
-    """The deliveries of some events by target; `has_others` if some also match rules that are routed apart or later."""
+    """The deliveries of some events by target; `has_others` if some also match budgeted or deferred rules."""
 
     deliveries: list[FreshDeliveries]
     has_others: bool
@@ -134,7 +134,7 @@ def _outputs(
 
 
 def _events(fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int) -> SliceEvents:
-    """Return events as of a slice, without its table."""
+    """Return the events in the form of a slice; their table is built only on demand."""
     rows = np.arange(len(fresh), dtype=np.int32)
     events = SliceEvents(lambda: _table(fresh, arrived_at), rows, max_bytes)
     events.texts = _texts([each.body for each in fresh])
@@ -152,7 +152,7 @@ def _add_columns(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: d
 
 
 def _texts(parts: list[bytes]) -> Texts:
-    """Return texts with `PADDING` zeros behind the last one, as compiled code may read them."""
+    """Return texts with `PADDING` zeros after the last one, because compiled code may read beyond its end."""
     ends = np.array([*accumulate(map(len, parts), initial=0)], np.int64)
     return Texts(np.frombuffer(b"".join([*parts, bytes(PADDING)]), np.uint8), ends[:-1], ends[1:])
 

@@ -35,11 +35,11 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""
-    #: Rules whose candidate events alone are recorded, budgeted or not: their shares are deferred.
+    #: Rules, budgeted or not, whose shares are deferred: only their candidate events are recorded.
     later: tuple[str, ...] = ()
-    #: A Spark worker that takes longer for one slice is ended; 0 for never.
+    #: The maximum time of a Spark worker for one slice, in seconds, before it is ended; 0 for unlimited.
     slice_seconds: float = 0.0
-    #: Old work, such as a replay: it leaves half of Spark's task slots to other jobs.
+    #: Whether the job routes old events, for example in a replay: it leaves half of Spark's task slots to other jobs.
     old: bool = False
     #: A worker that has spent this much CPU time on shares starts no more shares; 0 for unlimited (TotalBudget).
     budgeted_seconds: float = 0.0
@@ -50,9 +50,9 @@ class RouteJob(Struct, frozen=True, kw_only=True):
 
 
 class Slice(Struct, frozen=True, tag="slice"):
-    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try.
+    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same in every try.
 
-    Sorted by their ids, as chunks are cut, the slices of a batch follow the order of partition and offset.
+    Sorted by id, as they are for cutting chunks, the slices of a batch are in order of partition and offset.
     """
 
     slice_id: str
@@ -64,10 +64,10 @@ class Slice(Struct, frozen=True, tag="slice"):
 class RuleShare(Struct, frozen=True, tag="share"):
     """One budgeted rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
 
-    At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails. `give_up`
-    (reason, text): every event fails so, unseen. For a rule with Spark SQL, `results` is the file of Spark's results
-    for its events, as far as Spark came (sql_results). `hold` is the reason why Spark cannot evaluate the others: they
-    are not routed, and the rule is put on hold.
+    At most `cpu_seconds` are spent on it. If `last_resort`, an event that uses all of it by itself fails. If `give_up`
+    (reason, text) is set, every event fails with it, unevaluated. For a rule with Spark SQL, `results` is the file with
+    Spark's results for the events that it has evaluated (`sql_results`). `hold` says why Spark cannot evaluate the
+    other events: they are not routed, and the rule is put on hold.
     """
 
     slice_id: str
@@ -107,7 +107,7 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     sampled: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-#: The tasks of a batch, and all tasks.
+#: The kinds of tasks that a batch has, and all kinds of tasks.
 BatchTask = Slice | RuleShare
 Task = BatchTask | BacktestSlice
 
@@ -119,7 +119,7 @@ class JobTasks(Struct, frozen=True):
     tasks: tuple[Task, ...]
 
     def to_json(self) -> bytes:
-        """Return both as JSON."""
+        """Return the job and its tasks as JSON."""
         return _ENCODER.encode(self)
 
     @classmethod
@@ -160,5 +160,5 @@ class Router(Protocol):
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route every task and yield each result when it is finished, in any order.
 
-        Raises SparkError if Spark cannot be reached or a task fails; results yielded before stay valid.
+        Raises SparkError if Spark cannot be reached or a task fails; results that were yielded before stay valid.
         """

@@ -1,4 +1,4 @@
-"""The outputs of targets for some events: rendered for inspection, never written.
+"""Renders the outputs of targets for some events, for inspection; writes nothing.
 
 This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
@@ -21,7 +21,7 @@ from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.program import RouteProgram
 from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
 
-#: The maximum bytes of an event or payload in a sample.
+#: The maximum size of an event or payload in a sample, in bytes.
 SAMPLE_BYTES: Final = 4_000
 
 #: Columns of DELIVERY with the output for a target.
@@ -29,7 +29,7 @@ COLUMNS: Final = ("payload", "content_type", "headers", "failure")
 
 
 def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
-    """Return a target's outputs for events, in order, with their delivery ids; COLUMNS."""
+    """Return a target's outputs for events, in their order, as a table with COLUMNS."""
     each = program.routes[route]
     ids = [
         delivery_id(program.bus, event.source, event.id, each.rule.name, each.target.name)
@@ -40,7 +40,7 @@ def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt
 
 
 def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the outputs of many events at once, like `outputs`; the events' table needs `source` and `event_id`."""
+    """Return the same as `outputs`, faster for many events; the events' table must have `source` and `event_id`."""
     ids = program.ids_of("").of(*events.names, numbers, np.full(len(numbers), route, np.int64))
     return _rendered(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), ids))
 
@@ -48,7 +48,7 @@ def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers
 def failures(
     program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the events without an output for a target, ascending, and the reasons.
+    """Return the events without an output for a target, in ascending order, and the reason for each.
 
     Compiled code renders all of them and keeps no output; the renderer then renders those that it handed back, and
     those that failed.
@@ -91,7 +91,7 @@ def event_sample(events: SliceEvents, file: str, number: int) -> EventSample:
 
 
 def sample_of(file: str, row: int, event_id: str, source: str, arrived_at: int, body: bytes) -> EventSample:
-    """Return an event as a sample, its text cut if it is long."""
+    """Return an event as a sample, with a long text cut to SAMPLE_BYTES."""
     text = body[:SAMPLE_BYTES].decode("utf-8", "ignore")
     return EventSample(file, row, event_id, source, arrived_at, text, cut=len(body) > SAMPLE_BYTES)
 

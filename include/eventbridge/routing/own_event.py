@@ -1,6 +1,6 @@
-"""A synthetic event and rules for route: the canary is routed by them, and code is compiled ahead with them.
+"""Builds synthetic events and rules for route, used by the canary and to compile code in advance.
 
-Imports no compiled code: commands that only read batches import it too.
+This module must not import compiled code, because commands that only read batches import it too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _THEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
-    """Return an event on the bus `name` of the type and source `name` as buffer lands it, a row of schema BUFFER."""
+    """Return an event with the type `name` on the bus `name` as buffer lands it, as a row of schema BUFFER."""
     row = {
         "topic": name,
         "broker": "",
@@ -38,7 +38,7 @@ def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
 
 
 def own_rules(name: str, pattern: dict[str, Any], transforms: Mapping[str, Transform]) -> RuleSet:
-    """Return, for each transform, a rule on the bus `name` with a file target, which never gets a delivery."""
+    """Return a rule on the bus `name` with a file target for each transform; the targets never get a delivery."""
     targets = {
         target: FileFields(name=target, path=f"{name}.jsonl", transform=transform)
         for target, transform in transforms.items()

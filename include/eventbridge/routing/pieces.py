@@ -56,8 +56,9 @@ def pieces_of(
 ) -> list[RoutedPiece]:
     """Divide rows of one target, or of one of its order shards, into pieces; an oversized payload is a piece by itself.
 
-    `waits` is the time, in microseconds since 1970, until which each row waits; AT_ONCE: it need not wait. A piece
-    holds rows of one kind, except in a shard, whose rows keep their order: there a piece waits if all its rows wait.
+    `waits` is the time, in microseconds since 1970, until which each row waits, AT_ONCE if it need not wait. A piece
+    has only rows that wait or only rows that do not, except in a shard, whose rows keep their order: there a piece
+    waits if all its rows wait.
     """
     if shard is not None:
         return list(_in_order(head, rows, sizes, waits, limits, shard))

@@ -27,14 +27,14 @@ from eventbridge.transform.kernel.ids import DeliveryIds
 from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Renderers
 
-#: The number of programs that a process caches; one of 10,000 rules takes 60 MB, its rules 35, its classes up to 64 in
-#: time. A worker serves one runner, which may route two batches alternately: new events, and a replay with its own rule
-#: set. A third program (of the rules before a change, or a canary's) is not needed again soon.
+#: The number of programs that a process caches. A program of 10,000 rules takes 60 MB, its rules take 35 MB, and its
+#: classes grow to 64 MB at most. A worker serves one runner, which may route two batches alternately: new events, and a
+#: replay with its own rule set. A third program (of the rules before a change, or a canary's) is not needed again soon.
 KEPT_PROGRAMS: Final = 2
 _programs: dict[tuple[str, str], RouteProgram] = {}
 _listeners: list[Callable[[str, RuleSet, str, float], None]] = []
 
-#: The maximum distance of a time in an event from now.
+#: How far a time in an event may be after the event's arrival.
 _FURTHEST: Final = timedelta(days=366)
 _RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -50,7 +50,7 @@ class Route:
 
     @cached_property
     def name(self) -> str:
-        """Return its name in a manifest."""
+        """Return the target's name in a manifest, `<rule>/<target>`."""
         return f"{self.rule.name}/{self.target.name}"
 
     @cached_property
@@ -72,9 +72,9 @@ class Route:
 class RouteProgram:
     """The enabled rules of a rule set, and the targets of the rules that are not budgeted.
 
-    `routes` are in the order of a delivery file: by pool, rule, target. `budgeted` are the other rules' numbers by
-    name. `ids_of` returns what makes the delivery ids of a replay (of none for ""): all else is the same for every
-    replay. It reuses the parts of the `previous` program for rules that did not change.
+    `routes` are in the order of a delivery file: by pool, rule, target. `budgeted` has the numbers of the other
+    rules by name. `ids_of` returns the delivery ids' generator for a replay ("" for none), the only part that differs
+    between replays. The program reuses the parts of the `previous` program for rules that did not change.
     """
 
     def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:
@@ -101,7 +101,7 @@ class RouteProgram:
         self.ids_of: Callable[[str], DeliveryIds] = lru_cache(KEPT_PROGRAMS)(partial(DeliveryIds, bus, names))
 
     def numbers_of(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of some rules by name, those that are here."""
+        """Return the numbers of the named rules, by name; rules that the program does not have are omitted."""
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
 
@@ -128,7 +128,7 @@ class _ReusedParts:
 
     def program(self, rule: Rule, target: Target, bus: str) -> Program | None:
         route = self._routes.get((rule.name, target.name))
-        # Equal targets may spell a number in two ways, which they deliver; equal versions do not.
+        # Equal targets may spell a number differently, and deliver it so; targets of equal rule versions do not.
         if route is None or bus != self._bus:
             return None
         same = route.target is target or (route.rule.version == rule.version and route.target == target)
@@ -143,7 +143,7 @@ def on_compiled(listener: Callable[[str, RuleSet, str, float], None]) -> None:
 def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgram:
     """Return the program of a rule set, which is cached for the next slice of any replay."""
     key = (rule_set_hash, bus)
-    kept = list(_programs.items())  # threads may be at it too: each step here is whole for the others
+    kept = list(_programs.items())  # other threads may be here too: each of these steps is atomic for them
     # Not the canary's program, which may have been the last one: another bus can use no part of it.
     previous = next((program for (_, of_bus), program in reversed(kept) if of_bus == bus), None)
     program = _programs.pop(key, None) or _compiled(rule_set_hash, rule_set, bus, previous)
@@ -184,10 +184,10 @@ class WaitingTimes:
         return cls(None, parse_duration(asked) if asked else 0.0, window)
 
     def not_before(self, arrived_at: datetime, document: Callable[[], JsonValue]) -> datetime | None:
-        """Return the earliest time of a delivery, in whole seconds, None if it is the arrival.
+        """Return the earliest time of a delivery, in whole seconds; None if it may be sent on arrival.
 
         It depends only on the event and the rule, so that every attempt of a slice gives the same result; `document` is
-        called only if a path leads into it. Raises TransformFailed if the value in the event is not a time.
+        called only if the time is in the event. Raises TransformFailed if the value in the event is not a time.
         """
         first = arrived_at + timedelta(seconds=self.seconds)
         if self.path is not None:

@@ -21,8 +21,8 @@ from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.transform.rendered import Budget
 
-#: Reasons for deferring a share, or the rest of it: the batch's total for budgeted rules was spent before its turn; its
-#: own budget was spent; `where` fails, for which an event fails too.
+#: The reasons for deferring a share or a part of it: the batch's total for budgeted rules was spent before its turn,
+#: its own budget was spent, or it cannot be routed. An event for which `where` fails also has the reason ROUTE_FAILED.
 CROWDED = "crowded"
 BUDGET = "budget"
 ROUTE_FAILED = "route_failed"
@@ -67,7 +67,7 @@ class OutOfTime(BaseException):
 
 
 class ShareBudget:
-    """A limit of CPU time from now on, of this process and its evaluators."""
+    """A limit of the CPU time that this process and its evaluators use from now on."""
 
     def __init__(self, seconds: float) -> None:
         self.of_evaluations = Budget(seconds)
@@ -82,13 +82,13 @@ class ShareBudget:
 
     @property
     def is_late(self) -> bool:
-        """Whether wall time exceeds twice the CPU budget because the machine is busy, which is no event's fault."""
+        """Whether wall time far exceeds the CPU budget, because the machine is busy, which is no event's fault."""
         return time.monotonic() >= self._late_at
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Interrupt the body with OutOfTime when the budget is spent; raises OutOfTime at once if it is already
-        spent."""
+        """Interrupt the body with OutOfTime when the budget is spent; raises OutOfTime immediately if it
+        is already spent."""
         left = self._seconds - self.spent_seconds
         if left <= 0:
             raise OutOfTime

@@ -30,7 +30,7 @@ from eventbridge.store.parquet import TableWriter
 from eventbridge.store.protocol import Store
 from eventbridge.transform.kernel.render import Deliveries, Events
 
-#: Rows per row group of a delivery file, the minimum that a push reads.
+#: The number of rows per row group of a delivery file, the minimum that a push reads.
 ROW_GROUP_ROWS: Final = 4_000
 
 #: The number of deliveries whose ids and parts are computed at a time; more if a single target has more.
@@ -40,10 +40,10 @@ _RUN: Final = 100_000
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
 
-    Every call writes a file with a unique name, so a repeated call leaves an orphaned file, never a duplicate.
-    A transform that fails leaves a row with its `failure` and no payload. For budgeted rules and
-    rules that are routed later, only the candidate events of their patterns are recorded.
-    Raises StoreError; EventError cannot happen, because buffer has parsed the same bytes.
+    Every call writes a file with a unique name, so a repeated call leaves an orphaned file, never a duplicate. A
+    transform that fails leaves a row with its `failure` and no payload. For budgeted rules and rules that are routed
+    later, only the candidate events of their patterns are recorded. Raises StoreError; EventError cannot happen,
+    because buffer has parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_size)
     program = route_program(job.rule_set, rule_set, job.bus)

@@ -1,4 +1,4 @@
-"""The results of Spark SQL for a rule's events: written by the driver, read by the worker that routes the share.
+"""The results of Spark SQL for a rule's events, which the driver writes and the worker that routes the share reads.
 
 This module must not import the ledger or Spark: Spark workers import it and must start fast.
 """
@@ -69,7 +69,7 @@ class SqlResult:
 
 
 class _KnownRenderer:
-    """Renders a known value."""
+    """Renders a value that Spark has computed."""
 
     def __init__(self, value: Value, *, missing_is_error: bool) -> None:
         self._value = value

@@ -30,7 +30,7 @@ def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> Sl
 
 
 def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
-    """Record the CPU time of a task for the stats; a share may have counted its evaluator's already."""
+    """Record the CPU time of a task for the stats; a share may have counted that of its evaluator already."""
     detail = result.detail
     if isinstance(detail, Routed):
         detail = structs.replace(detail, cpu=detail.cpu + round(seconds * 1e6))
@@ -38,14 +38,14 @@ def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
 
 
 class InProcessRouter:
-    """A router without Spark: one task after the other; `route` routes one."""
+    """A router without Spark, which routes one task after the other with the function `route`."""
 
     def __init__(self, store: Store, route: RouteTask = route_task) -> None:
         self._store = store
         self._route = route
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route each task when its result is requested; raises SparkError for any error, as Spark does."""
+        """Route each task when its result is requested; raises SparkError for any unexpected error, as Spark does."""
         rules = frozen_rules(self._store, job.rule_set)
         for task in tasks:
             yield self._result(rules, job, task)

@@ -1,7 +1,7 @@
 """Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set.
 
-Numba compiles on the first call and keeps the code on disk (`eventbridge.matching.scan.compiled`): 40 to 180 s once per
-installation, a second or two per process. The synthetic event and rules that it routes also serve as the canary.
+Numba compiles on the first call, which takes 40 to 180 s once per installation, and keeps the code on disk
+(`eventbridge.matching.scan.compiled`); loading it takes a second or two per process.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _TRANSFORMS: Final = (
 
 @cache
 def compile_ahead() -> None:
-    """Route one event by one rule with a target of every cheap form, once per process.
+    """Route one event by one rule with a target for each transform form that is not budgeted, once per process.
 
     Raises EventBridgeError if the result is wrong: this installation cannot route.
     """
@@ -78,12 +78,12 @@ def compile_ahead() -> None:
     right = _recognises() and isinstance(detail, RoutedSlice) and not detail.failed and not detail.reference_matched
     if result.rows != len(_TRANSFORMS) or not right:
         raise EventBridgeError(
-            f"The compiled matcher does not work here: {result}. Report it with `python -m numba -s`."
+            f"The compiled matcher does not work here: {result}. Report this with the output of `python -m numba -s`."
         )
 
 
 def _recognises() -> bool:
-    """Compile the recognition of events for landing by workers, and return whether it accepts the event."""
+    """Compile the recognition of events, with which workers land them, and return whether it accepts the event."""
     texts = padded_texts(pa.array([_EVENT], pa.binary()))
     found = recognise_texts(texts, len(_EVENT))
     names = side_by_side(texts.buffer, found.begin[:, TYPE], found.length[:, TYPE])

@@ -191,7 +191,7 @@ def test_a_surplus_is_settled_again(sending: Sending) -> None:
     (file,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
     rows = list(read_settled(runtime, batch.batch_id))
     publish_settlement(runtime, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
-    with pytest.raises(ReconciliationError, match="names them twice"):
+    with pytest.raises(ReconciliationError, match="contains deliveries twice"):
         commit(runtime, batch.batch_id)
 
     done = repair(sending, batch)

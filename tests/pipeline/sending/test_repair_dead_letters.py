@@ -105,7 +105,7 @@ def test_dead_letters_are_not_rebuilt_from_lost_files(sending: Sending, kind: Fi
     for path in lost:
         runtime.store.delete(path)
 
-    with pytest.raises(ReconciliationError, match=f"{lost[0]}.*Put") as error:
+    with pytest.raises(ReconciliationError, match=f"{lost[0]}.*Restore") as error:
         repair(sending, batch)
     assert "nothing was changed" in str(error.value)
     assert not any(runtime.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
