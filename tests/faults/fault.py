@@ -28,6 +28,8 @@ KILLED = -9
 Mode = Literal["count", "exit", "kill", "fail", "pause"]
 #: The three ways of counting calls: those to die at, those that may fail, those to stand still at.
 Counted = Literal["die", "fail", "pause"]
+#: The names of the calls that were counted, in order.
+Points = dict[Counted, list[str]]
 
 #: Calls of the operating system below store and file targets: these fail one by one, the points around them kill.
 _SYSTEM_CALLS = ("fsync", "link", "replace", "write")
@@ -81,7 +83,7 @@ class Hook:
         self._lock = threading.Lock()
         self._resumed = threading.Event()
         self._resumed.set()
-        self.counts: dict[Counted, int] = {"die": 0, "fail": 0, "pause": 0}
+        self.points: Points = {"die": [], "fail": [], "pause": []}
 
     def install(self) -> None:
         """Begin to count; the system calls that files are written with are counted too."""
@@ -102,8 +104,8 @@ class Hook:
             return
         for counted in self._counts_as(point):
             with self._lock:
-                self.counts[counted] += 1
-                number = self.counts[counted]
+                self.points[counted].append(point)
+                number = len(self.points[counted])
             if counted == _COUNTED_BY[self._fault.mode]:
                 self._act(point, number)
 

@@ -179,7 +179,7 @@ def _run(order: dict[str, Any], report_to: int, wait: int) -> int:
         return 1
     finally:
         if hook is not None:
-            say(["counts", hook.counts])
+            say(["points", hook.points])
     return 0
 
 

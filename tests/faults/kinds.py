@@ -99,7 +99,8 @@ class Kind:
     `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
     turns, and one that is not reached is no fault. `requests`: so many connections break, for the same reason.
     In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
-    every so many calls, and sees no call fail; None = in all, at every call, and each fails too.
+    every so many of the calls in `matrix.deaths_of_test`, and sees no call fail; None = in all, at each of these, and
+    those in `matrix.failures_of_test` fail too.
     """
 
     batch: BatchKind

@@ -24,6 +24,18 @@ WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKE
 DOUBLE_KILLS = 30
 #: Of a stage whose calls come again it dies at these, and they fail, all the same: there each kind of call comes first.
 FIRST_CALLS = 12
+#: In `make test` no stage dies at these calls: it has changed nothing that outlives it since the call before, as what a
+#: transaction has done is undone until its commit, and a file has its name already.
+_NOTHING_CHANGED = {
+    "ledger.execute",
+    "store.put",
+    "store.create",
+    "store.delete",
+    "store.put.done",
+    "store.create.done",
+}
+#: In `make test` these calls do not fail: their transaction is undone as when its commit fails.
+_UNDONE_ALIKE = {"ledger.begin", "ledger.execute"}
 #: Random stories in which streaming tasks and stages take turns.
 MIXED = 12
 OVERLAPS = 2
@@ -54,7 +66,37 @@ def fails_in_test(batch_stage: BatchStage) -> bool:
     return KINDS[kind].own is None and stage not in KINDS[kind].as_normal
 
 
-def _spread(count: int, most: int | None) -> Sequence[int]:
+def deaths_of_test(scene: Scene, batch_stage: BatchStage) -> list[int]:
+    """Return the numbers of the calls at which `make test` has a stage die: the first, and those that find a change.
+
+    What a death leaves at any other call (`_NOTHING_CHANGED`), a death at one of these leaves too.
+    """
+    kind = KINDS[batch_stage[0]]
+    points = scene.points(*batch_stage)["die"]
+    numbers = [number for number, point in enumerate(points, 1) if number == 1 or point not in _NOTHING_CHANGED]
+    if kind.most is not None:
+        return [numbers[at - 1] for at in spread(len(numbers), kind.most)]
+    return thinned(numbers, again(batch_stage))[:: kind.every]
+
+
+def failures_of_test(scene: Scene, batch_stage: BatchStage) -> list[int]:
+    """Return the numbers of the calls that `make test` has fail.
+
+    None is the begin or a statement of a transaction: the lines that undo it then are those that undo it when its
+    commit fails. Of equal calls in a row, as a store makes them to write a file, it is the first, except where threads
+    take turns, which decides what is in a row.
+    """
+    most = KINDS[batch_stage[0]].most
+    points = scene.points(*batch_stage)["fail"]
+    numbers = [number for number, point in enumerate(points, 1) if point not in _UNDONE_ALIKE]
+    if most is not None:
+        return [numbers[at - 1] for at in spread(len(numbers), most)]
+    if (every := again(batch_stage)) > 1:
+        return thinned(numbers, every)
+    return [number for number in numbers if number == 1 or points[number - 1] != points[number - 2]]
+
+
+def spread(count: int, most: int | None) -> Sequence[int]:
     """Return the numbers from 1 to `count`, or at most `most` of them, the last one with them."""
     if most is None:
         return range(1, count + 1)
@@ -73,17 +115,17 @@ def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT
     return count
 
 
-def kills(
-    scene: Scene, batch_stage: BatchStage, every: int = 1, most: int | None = None, again: int = 1
-) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage, or for every so many: by turns it ends itself there, or is ended.
+def kills(scene: Scene, batch_stage: BatchStage, numbers: Iterable[int] | None = None) -> Iterator[Callable[[], None]]:
+    """Yield a trial for every call of a stage, or for these: by turns it ends itself there, or is ended.
 
-    `most`: for so many of them, spread. `again`: for the first dozen, and one in so many of the others.
+    The calls of one name take turns of their own: else a stage would be killed at all commits, and exit after each.
     """
-    count = scene.counts(*batch_stage)["die"]
-    numbers = thinned(count, again) if again > 1 else _spread(count, most)[::every]
-    for turn, number in enumerate(numbers):
-        fault = Fault("kill" if turn % 2 else "exit", number)
+    points = scene.points(*batch_stage)["die"]
+    turns: dict[str, int] = {}
+    for number in range(1, len(points) + 1) if numbers is None else numbers:
+        point = points[number - 1]
+        turns[point] = turns.get(point, len(turns)) + 1
+        fault = Fault("exit" if turns[point] % 2 else "kill", number)
         yield lambda fault=fault: _kill(scene, batch_stage, fault)  # type: ignore[misc]
 
 
@@ -95,9 +137,9 @@ def _kill(scene: Scene, batch_stage: BatchStage, fault: Fault) -> None:
     check(trial)
 
 
-def thinned(count: int, every: int) -> Sequence[int]:
-    """Return the numbers from 1 to `count` of which one in so many is tried: the first dozen, then every so many-th."""
-    return [number for number in range(1, count + 1) if number <= FIRST_CALLS or number % every == 1 % every]
+def thinned(numbers: Sequence[int], every: int) -> list[int]:
+    """Return those numbers of calls of which one in so many is tried: the first dozen, then every so many-th."""
+    return [number for at, number in enumerate(numbers, 1) if at <= FIRST_CALLS or at % every == 1 % every]
 
 
 def again(batch_stage: BatchStage) -> int:
@@ -109,18 +151,15 @@ def again(batch_stage: BatchStage) -> int:
 def failures(
     scene: Scene,
     batch_stage: BatchStage,
-    every: int = 1,
+    numbers: Iterable[int] | None = None,
     *,
     reads: bool = False,
     lasting: bool = False,
-    most: int | None = None,
 ) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage, or for every so many: it fails, and with `lasting` all after it.
-
-    `most`: for so many of them, spread.
-    """
-    count = scene.counts(*batch_stage, reads=reads)["fail"]
-    for number in _spread(count, most) if most else thinned(count, every):
+    """Yield a trial for every call of a stage, or for these: it fails, and with `lasting` all after it."""
+    if numbers is None:
+        numbers = range(1, scene.counts(*batch_stage, reads=reads)["fail"] + 1)
+    for number in numbers:
         fault = Fault("fail", number, reads=reads, lasting=lasting)
         yield lambda fault=fault: _fail(scene, batch_stage, fault)  # type: ignore[misc]
 
@@ -158,7 +197,7 @@ def overlaps(scene: Scene, batch_stage: BatchStage, most: int | None = None) -> 
     By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread,
     the last one with them.
     """
-    for turn, number in enumerate(_spread(scene.counts(*batch_stage)["pause"], most)):
+    for turn, number in enumerate(spread(scene.counts(*batch_stage)["pause"], most)):
         yield lambda number=number, turn=turn: _overlap(scene, batch_stage, number, settled_first=bool(turn % 2))  # type: ignore[misc]
 
 
@@ -210,7 +249,7 @@ def every_pair(scene: Scene, batch_stage: BatchStage) -> Iterator[Callable[[], b
     """
     count = scene.counts(*batch_stage)["die"]
     ends: dict[int, int] = {}
-    for first in _spread(count, KINDS[batch_stage[0]].most):
+    for first in spread(count, KINDS[batch_stage[0]].most):
         for second in range(1, count + 1):
             yield lambda first=first, second=second: _pair(scene, batch_stage, first, second, ends)  # type: ignore[misc]
 

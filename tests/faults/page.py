@@ -24,12 +24,11 @@ def table_rows(scene: Scene) -> list[str]:
     rows = []
     sums = [0, 0, 0, 0]
     for kind, stage in matrix.batch_stages_of_test():
-        counts = scene.counts(kind, stage)
         most = KINDS[kind].most
-        again = matrix.again((kind, stage))
-        killed = most or len(matrix.thinned(counts["die"], again)[:: KINDS[kind].every])
-        fails = most or len(matrix.thinned(counts["fail"], again))
-        failing = fails if matrix.fails_in_test((kind, stage)) else 0
+        killed = most or len(matrix.deaths_of_test(scene, (kind, stage)))
+        failing = 0
+        if matrix.fails_in_test((kind, stage)):
+            failing = most or len(matrix.failures_of_test(scene, (kind, stage)))
         numbers = [killed, failing, 2 * matrix.requests(scene, (kind, stage)), matrix.OVERLAPS]
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")

@@ -1,7 +1,7 @@
 """The crash matrix with the ledger, and the bus, on a PostgreSQL server: where what is committed is known elsewhere.
 
-The stages whose transactions decide most, at some of their calls, in the deep profile at more; all of them, at every
-call, die with a ledger in a file (see `test_every_stage_dies.py`), by the same statements.
+The stages whose transactions decide most, at some of their calls, in the deep profile at more; all of them die with a
+ledger in a file (see `test_every_stage_dies.py`), by the same statements.
 """
 
 from __future__ import annotations
@@ -43,13 +43,16 @@ def scene(worlds: Path, postgresql_server: Postgresql) -> Iterator[Scene]:
 def test_a_stage_that_dies_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL: the server undoes what it had begun, the next run finishes."""
     deep, every = BATCH_STAGES[batch_stage]
+    numbers = range(1, scene.counts(*batch_stage)["die"] + 1, deep if _DEEP else every)
 
-    assert matrix.at_once(matrix.kills(scene, batch_stage, deep if _DEEP else every)) >= 3
+    assert matrix.at_once(matrix.kills(scene, batch_stage, numbers)) >= 3
 
 
 def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
     """Ledger or bus fails at the n-th call of the stage that moves offsets: nothing is lost."""
-    assert matrix.at_once(matrix.failures(scene, ("normal", "commit"), most=_FAILURES)) >= 4
+    count = scene.counts("normal", "commit")["fail"]
+
+    assert matrix.at_once(matrix.failures(scene, ("normal", "commit"), matrix.spread(count, _FAILURES))) >= 4
 
 
 @pytest.mark.parametrize("batch_stage", [("normal", "push"), ("retry", "plan"), ("normal", "commit")], ids="-".join)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.crash import Crashes, Run
-from faults.fault import DIED, KILLED, REFUSED, Fault
+from faults.fault import DIED, KILLED, REFUSED, Fault, Points
 from faults.kinds import KINDS, LATER, WELL, Kind, KindName
 from faults.receiver import Drop, Log, Request
 from faults.world import STREAMING_KINDS, Size, ledger_url, make_world
@@ -57,6 +57,7 @@ class Scene:
     _names: Any = field(default_factory=lambda: itertools.count(1))
     _templates: dict[tuple[KindName, str], Trial] = field(default_factory=dict)
     _killed: dict[tuple[KindName, str, int], Trial] = field(default_factory=dict)
+    _counts: dict[tuple[KindName, str, bool], tuple[Points, int]] = field(default_factory=dict)
     _making: threading.RLock = field(default_factory=threading.RLock)
 
     def trial(self, kind: KindName, stage: str) -> Trial:
@@ -99,11 +100,22 @@ class Scene:
 
     def counts(self, kind: KindName, stage: str, *, reads: bool = False) -> dict[str, int]:
         """Return how many calls of a stage there are to die at, to fail and to stand still at; `sent`: requests."""
-        trial = self.trial(kind, stage)
-        run = trial.run(f"{kind}.{stage}", Fault("count", reads=reads)).expect(0)
-        counts = {**run.reports["counts"], "sent": sum(request.run == trial.runs for request in trial.received())}
-        trial.forget()
-        return counts
+        points, sent = self._counted(kind, stage, reads)
+        return {counted: len(names) for counted, names in points.items()} | {"sent": sent}
+
+    def points(self, kind: KindName, stage: str) -> Points:
+        """Return the names of those calls, in order."""
+        return self._counted(kind, stage, reads=False)[0]
+
+    def _counted(self, kind: KindName, stage: str, reads: bool) -> tuple[Points, int]:
+        with self._making:  # several tests ask
+            if (kind, stage, reads) not in self._counts:
+                trial = self.trial(kind, stage)
+                run = trial.run(f"{kind}.{stage}", Fault("count", reads=reads)).expect(0)
+                sent = sum(request.run == trial.runs for request in trial.received())
+                self._counts[kind, stage, reads] = run.reports["points"], sent
+                trial.forget()
+            return self._counts[kind, stage, reads]
 
 
 @dataclass
