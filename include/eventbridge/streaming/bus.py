@@ -1,4 +1,4 @@
-"""The bus of a streaming task: open as long as the task, and polled once it announces messages, else by the clock."""
+"""The bus of a streaming task, which stays open; it is polled when it announces messages, or else at intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.streaming.target_queues import TargetQueues
 
 
 class StreamingBus:
-    """Opens the bus that batches read, and keeps it for the next batch; one thread at a time uses it."""
+    """Opens the bus that batches read, and keeps it open for the next batch; only one thread at a time may use it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -34,7 +34,7 @@ class StreamingBus:
 
     @contextmanager
     def reading(self, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[LogSource]:
-        """Yield the bus to read from `ends`, which the body moves; after an error it is opened again."""
+        """Yield the bus to read from `ends`, which the body advances; after an error, the bus is opened again."""
         source = self.open(bus)
         try:
             if isinstance(source, FollowableLog) and self._stands != ends:
@@ -53,13 +53,13 @@ class StreamingBus:
             source.close()
 
 
-#: A bus that failed to announce messages this many times in a row, because another host wrote them, is polled by the
-#: clock.
+#: After this many polls in a row that found messages without an announcement, because another host wrote them, the bus
+#: is polled at intervals.
 _MAX_UNANNOUNCED: Final = 3
 
 
 class BusPolls:
-    """The polls of one batch; between them it runs its deliveries."""
+    """Times the polls of one batch, and runs its deliveries in between."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
         self._announcements = source.announcements() if isinstance(source, AnnouncingLog) else None
@@ -68,14 +68,14 @@ class BusPolls:
         self._unannounced = 0
 
     def begin(self) -> None:
-        """Begin a poll; messages that come from here on are announced again."""
+        """Begin a poll; messages that arrive from now on are announced again."""
         self._heard = self._announcements is not None and self._announcements.take_signal()
 
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Run deliveries until the next poll is due.
 
-        Record that the last poll found `found` events and whether it `left` some unread, `since` seconds after the last
-        poll that found any.
+        The last poll found `found` events, and `left` says whether it left some unread. `since` is the time in seconds
+        since events were last found.
         """
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
@@ -83,7 +83,7 @@ class BusPolls:
         if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
             self._targets.engine.rest(poll_seconds(found, since))
             return
-        # One poll should find events that come shortly after each other.
+        # One poll should find all events that arrive shortly after each other.
         if found and self._targets.engine.rest(poll_seconds(found, 0.0)):
             return
         if not left:

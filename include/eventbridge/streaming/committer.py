@@ -35,10 +35,10 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How long a reconciliation may take: about a second, except for the first, for which a busy machine starts the process
-#: in half a minute. After a timeout no other is tried for a while, because a start takes as long as the reconciliation
-#: of three batches. A streaming task that must stop waits less: its own process is idle then, and its caller waits for
-#: it.
+#: How long, in seconds, to wait for a reconciliation. It takes about a second, but the first one also starts the
+#: process, which takes half a minute on a busy machine. After a timeout there is a pause before the next try, because a
+#: start takes as long as reconciling three batches. A streaming task that must stop waits less: its own process is idle
+#: then, and its caller is waiting.
 _PATIENCE_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
@@ -47,7 +47,7 @@ _POLL_SECONDS: Final = 0.1
 #: the first reconciliation take seconds of CPU time, which delayed 9,000 events a second by up to three seconds on two
 #: cores. A much higher niceness would starve the committer on a busy machine.
 _NICENESS: Final = 5
-#: Signals are handled by the streaming task, which may request its last reconciliation then.
+#: The process ignores signals, because the streaming task handles them and may then request a last reconciliation.
 _PROGRAM: Final = f"""
 import os, signal
 os.nice({_NICENESS})
@@ -71,9 +71,9 @@ def reconcile(
     check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land, route, settle and commit a planned batch; deliveries without an outcome are sent to `only`, until `stop`.
+    """Land, route, settle and commit a planned batch; until `stop` is set, deliveries without an outcome are sent.
 
-    Messages that the batch has `taken` are not read from the bus again.
+    `only` limits them to these targets. Messages that the batch has `taken` are not read from the bus again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
     chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, defers_budgeted=True)
@@ -96,7 +96,7 @@ class Committer:
 
     @staticmethod
     def can_reconcile(runtime: Runtime, batch: Batch) -> bool:
-        """Return whether a separate process can reconcile: one without connections, and with the ledger's clock."""
+        """Return whether a separate process can reconcile a batch, without connections and with the ledger's clock."""
         source = runtime.rules_of(batch).buses[batch.bus].source
         is_local = source.type == "embedded" and runtime.settings.store_uri.startswith("file:")
         return is_local and runtime.clock == runtime.ledger.now
@@ -131,7 +131,7 @@ class Committer:
             self.close()
         if failure is not None:
             log.warning(
-                "batch %s is closed by the loop's own process, because the committer failed: %s", batch_id, failure
+                "the streaming task reconciles batch %s itself, because the committer failed: %s", batch_id, failure
             )
         return failure is None
 
@@ -171,6 +171,6 @@ def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
 
 
 def send(pipe: IO[bytes], what: Any) -> None:
-    """Write an object to a pipe at once."""
+    """Write an object to a pipe and flush it."""
     pickle.dump(what, pipe)
     pipe.flush()

@@ -22,11 +22,11 @@ from eventbridge.telemetry.selection import telemetry_from_environment
 
 
 def _no_connection(name: str) -> Connection:
-    raise UserError(f"the committer of a streaming task has no connections, and {name!r} was requested")
+    raise UserError(f"the committer of a streaming task has no connections, but {name!r} was requested")
 
 
 def serve() -> None:
-    """Reconcile requested batches; exits at once when the pipe is closed, because the streaming task has ended."""
+    """Reconcile requested batches; exits immediately when the pipe closes, because the streaming task has ended."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -21,10 +21,10 @@ from eventbridge.streaming.lease import Handoff, is_gone
 
 log = logging.getLogger(__name__)
 
-#: Maximum targets whose code, connection and address are loaded in advance; others are at their first delivery.
+#: The maximum number of targets that are opened in advance; others are opened at their first delivery.
 _TARGETS_AHEAD: Final = 100
-#: How long the former streaming task may take to close its batch: it waits for responses until their timeouts, of at
-#: most 30 s, and then reconciles.
+#: How long, in seconds, the former streaming task may take to close its batch: it waits for responses until their
+#: timeouts, of at most 30 s, and then reconciles.
 _CLOSE_SECONDS = 75.0
 _POLL_SECONDS = 0.05
 
@@ -41,7 +41,7 @@ _CANARY: Final = FreshEvent(
 def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
     """Load the resources of the first batch while another streaming task delivers.
 
-    These are rules, code, the bus and the targets' connections. An error is reported when the resource is needed.
+    These are rules, code, the bus and the targets' connections. An error is only logged: the first batch reports it.
     """
     try:
         batch = runtime.ledger.batches.unfinished(runner)
@@ -73,7 +73,10 @@ def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
     while runtime.ledger.batches.get(left.batch_id).state != "committed":
         now = time.monotonic()
         if is_gone(left.holder) or now >= end:
-            log.warning("batch %s is finished here: the streaming task that left it does not", left.batch_id)
+            log.warning(
+                "batch %s is finished here, because the streaming task that handed it over did not finish it",
+                left.batch_id,
+            )
             return
         if stop.is_over():
             raise InfrastructureError(f"stopped before the former streaming task had closed batch {left.batch_id}")

@@ -24,22 +24,23 @@ log = logging.getLogger(__name__)
 #: that time.
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
-#: How often a waiting process checks the lease; a standby checks more often, because events wait for it.
+#: How long, in seconds, between two checks of the lease while waiting; less for a standby, because events wait for it.
 _POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
 #: How long before its end a streaming task requests a standby, and how long after it the task waits for one: a DAG run
-#: must start, and load and compile its code, which takes a few seconds, and many on a busy machine.
+#: must start, and load and compile its code, which takes a few seconds, and longer on a busy machine.
 _LEAD_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of a streaming task, None where unlimited.
+    """The limits of a streaming task, each None if there is no limit, and how it works with other processes.
 
     It ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a former
-    lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode. `pools`
-    returns the current Airflow pools. If `requests_standby`, it requests a standby before its end. If `is_standby`, it
-    is a standby itself. `others_at_work` returns whether another process may have a batch that no streaming task
-    opened. `on_begin` is called once this process has the lease.
+    lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode. If
+    `makes_retries`, it also sends the runner's retry batches. `pools` returns the current Airflow pools. If
+    `requests_standby`, it requests a standby before its end. If `is_standby`, it is a standby itself. `others_at_work`
+    returns whether another process may be working on a batch that no streaming task opened. `on_begin` is called once
+    this process has the lease.
     """
 
     seconds: float | None = None
@@ -68,8 +69,9 @@ class Handoff:
 class LeaseKeeper:
     """A runner's streaming lease, renewed by its own thread.
 
-    `is_over` is True once the lease is lost, handed over or stopped, or at its bounds. A streaming task that loses its
-    lease takes no more events and stops waiting for responses (`open_batch.py`); then it fails with `refuse_if_lost`.
+    `is_over` is true once the lease is lost or handed over, or the task must stop or has reached a bound. A streaming
+    task that loses its lease takes no more events and stops waiting for responses (`open_batch.py`); then it fails with
+    `refuse_if_lost`.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -80,7 +82,7 @@ class LeaseKeeper:
         self._began = self._came = time.monotonic()
         self._runtime, self._runner = runtime, runner
         self._before = ""  # the holder that this process waits for
-        self.lost = threading.Event()  # another may have the lease
+        self.lost = threading.Event()  # another process may have the lease
         self._ended = threading.Event()
         self._finished = False
         self._handed_over = False
@@ -155,7 +157,7 @@ class LeaseKeeper:
 
     def _refusal(self) -> StreamingLeaseTakenError:
         return StreamingLeaseTakenError(
-            f"another process delivers the events of runner {self._runner!r}, in a streaming task. "
+            f"another process is delivering the events of runner {self._runner!r} in a streaming task. "
             "Wait until it ends; `eventbridge status` shows its batches"
         )
 
@@ -167,7 +169,7 @@ class LeaseKeeper:
     def _taken(self) -> bool:
         """Take the lease if it is free, has run out, or was handed over to this process; return whether it is taken.
 
-        Only reads the ledger while a streaming task is at work.
+        While another streaming task has the lease, this only reads the ledger.
         """
         lease = self._runtime.ledger.streaming.lease(self._runner)
         if lease is None:
@@ -222,7 +224,8 @@ class LeaseKeeper:
 def is_gone(holder: str) -> bool:
     """Return whether the holder of a lease was a process of this host that no longer exists.
 
-    False if that is unknown, because another process has its number, or it is on another host: then its lease runs out.
+    False if that cannot be known, because another process has the same number, or the holder is on another host: its
+    lease then runs out.
     """
     return claims.is_gone(holder.rpartition(":")[0])
 
@@ -233,7 +236,7 @@ def anything_waits(runtime: Runtime, runner: str) -> bool:
 
 
 def in_stages(runtime: Runtime, runner: str) -> bool:
-    """Return whether later stages, or a streaming task that handed it over, are to deliver an unfinished batch."""
+    """Return whether the stages, or a former streaming task that handed over its lease, must finish a batch."""
     batch = runtime.ledger.batches.unfinished(runner)
     return (
         batch is not None

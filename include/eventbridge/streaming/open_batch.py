@@ -29,25 +29,25 @@ from eventbridge.streaming.target_queues import PoolTurns, TargetQueues
 
 log = logging.getLogger(__name__)
 
-#: A batch is closed at this number of events; one without events is dropped after a minute, so that rules are read
+#: A batch is closed at this number of events; a batch without events is dropped after a minute, so that rules are read
 #: again.
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
 #: A batch is also closed at this total size of messages. While the previous batch is being closed, both limits are
 #: multiplied.
 _BATCH_BYTES, _GROWTH = 16 * 2**20, 5
-#: How long the close of a batch keeps sending events that were read; longer for a full batch while responses arrive at
-#: this rate.
+#: How long, in seconds, the close of a batch keeps sending events that were read; longer for a full batch, while
+#: responses arrive at this rate per second.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How long the close of a batch waits before it checks again for responses.
+#: How long, in seconds, the close of a batch waits before it checks for responses again.
 _RESPONSES_SECONDS = 0.003
-#: How long recording the last responses is retried, and the pause between attempts.
+#: How long, in seconds, recording the last responses is retried, and the pause between attempts.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
-#: The maximum write time of a segment that counts as age of the next one; otherwise a slow disk would take all the
-#: time.
+#: The maximum part of a segment's write time, in seconds, that counts as age of the next segment: otherwise a slow disk
+#: would write all the time.
 _WRITTEN_SECONDS = 0.2
-#: Maximum events of one partition that are taken at a time.
+#: The maximum number of events to take from one partition at a time.
 _AT_ONCE = 1_000
-#: At this rate of events or responses a second and above, the committer reconciles; below it a thread does, which
+#: The minimum rate, in events or responses per second, at which the committer reconciles; below it a thread does, which
 #: blocks the loop only briefly. Responses count as well: the cost of the reconciliation depends on them, and an event
 #: with ten targets has ten of them.
 _LARGE_RATE = 150
@@ -112,7 +112,7 @@ class StreamingBatch:
         kept = self.targets.engine.record(self._write_segment, everything=True)
         self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
         if not kept:
-            log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
+            log.warning("runner %s: another process has taken over batch %s", self.batch.runner, self.batch.batch_id)
         return kept
 
     def _write_segment(self, number: int, rows: pa.Table) -> bool:
@@ -134,13 +134,16 @@ class StreamingBatch:
             self.targets.close()
 
     def abandon(self) -> None:
-        """Stop, and record the responses: the process that finds the batch open sends only the rest."""
+        """Stop, and record the responses, so that the process that finishes the batch sends only the rest."""
         self.targets.finish()
         try:
             self._end()
         except EventBridgeError as error:
             log.warning(
-                "batch %s: %d responses are not recorded: %s", self.batch.batch_id, self.targets.engine.responses, error
+                "batch %s: its last responses (%d) cannot be recorded: %s",
+                self.batch.batch_id,
+                self.targets.engine.responses,
+                error,
             )
         finally:
             self.targets.close()
@@ -152,12 +155,12 @@ class StreamingBatch:
 
     @property
     def is_large(self) -> bool:
-        """Whether its reconciliation takes so long that a separate process should do it."""
+        """Whether reconciling this batch takes so long that a separate process should do it."""
         return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property
     def has_left(self) -> bool:
-        """Whether events that are not sent while the batch is open wait for its close."""
+        """Whether events wait for the close of the batch, because they are not sent while it is open."""
         return self._routing.has_left
 
     def _follows(self) -> bool:
@@ -208,7 +211,7 @@ class StreamingBatch:
         return True
 
     def _take_fresh(self, landing: Landing, source: LogSource) -> tuple[list[FreshEvent], bool]:
-        """Return the events that arrived since the last poll, and whether some are left for the next one."""
+        """Return the events that arrived since the last poll, and whether some remain for the next one."""
         fresh: list[FreshEvent] = []
         left = False
         for partition, end in source.ends().items():
@@ -239,7 +242,7 @@ class StreamingBatch:
         return self.events >= factor * _BATCH_EVENTS or self._bytes >= factor * _BATCH_BYTES
 
     def _end(self) -> bool:
-        """Wait a moment for responses, then stop the requests without one, and record the last segment."""
+        """Wait a moment for responses, then give up requests without one, and record the last segment."""
         try:
             if not self._await_responses():
                 return False
@@ -263,7 +266,7 @@ class StreamingBatch:
             if self._full and now - measured_at >= _SENDING_SECONDS / 2:
                 rate = (self._responded + self.targets.engine.responses - responded) / (now - measured_at)
                 responded, measured_at = self._responded + self.targets.engine.responses, now
-                # A full batch means a burst; otherwise most of it would be left to the retries.
+                # A full batch means a burst, most of which would otherwise be left to retry batches.
                 if rate >= _QUICK_RATE:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()

@@ -25,14 +25,14 @@ from eventbridge.store.schemas import DELIVERY
 
 log = logging.getLogger(__name__)
 
-#: Maximum age of the known set of rules that are routed later.
+#: How long, in seconds, the set of rules that are routed later is used before it is read again.
 _JOB_SECONDS = 1.0
 
 
 class StreamingRouting:
     """Routes the events of one batch, except for rules whose pool is closed and targets that the close sends to.
 
-    `has_left` is whether some events wait for the close.
+    `has_left` says whether some events wait for the close.
     """
 
     def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, on_hold: Collection[str]) -> None:
@@ -44,17 +44,17 @@ class StreamingRouting:
         self.has_left = False
 
     def pieces(self, fresh: Sequence[FreshEvent]) -> Iterator[ReadPiece]:
-        """Yield the matches that may be sent now; events that cannot be routed are left to the close, which splits
-        them.
-        """
+        """Yield the matches that may be sent now; if routing fails, the events are left to the close."""
         now = time.monotonic()
         if now - self._known_at >= _JOB_SECONDS:
             self._job, self._known_at = job_of(self._runtime, self._batch), now
         job = self._job
         try:
             found = route_in_memory(self._program, fresh, self._runtime.clock(), job.event_max_size, job.later)
-        except Exception:  # if an event breaks the engine, the stages find out which one
-            log.exception("runner %s: events are left to the close of their batch", self._batch.runner)
+        except Exception:  # if an event makes the engine fail, the stages find that event
+            log.exception(
+                "runner %s: routing failed, so events are left to the close of their batch", self._batch.runner
+            )
             return
         self.has_left = self.has_left or found.has_others
         for each in found.deliveries:
@@ -79,9 +79,9 @@ def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
 
 
 def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
-    """Return the targets, as (rule, target), to which the close of a batch sends: ordered ones and those of spans.
+    """Return the targets, as (rule, target), to which only the close of a batch sends: ordered ones and those of spans.
 
-    Neither sends matches of budgeted rules: the close defers them to the slow lane, which has Spark.
+    The close does not send matches of budgeted rules either: it makes them deferred matches, which Spark routes later.
     """
     return frozenset(
         (rule.name, name)
@@ -97,11 +97,10 @@ def takes_spans(target: Target) -> bool:
 
 
 def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:
-    """Raise UserError with every rule of a runner that streaming mode cannot deliver without Spark."""
+    """Raise UserError that names all rules of a runner that streaming mode cannot deliver without Spark."""
     in_sql = [] if has_spark else [rule.name for rule in rules.rules.values() if rule.in_sql]
     if in_sql:
-        wrong = "; ".join(f"rule {name}: it has where or SQL, which only Spark evaluates" for name in in_sql)
         raise UserError(
-            f"streaming mode does not deliver this without Airflow: {wrong}. "
-            "Run `eventbridge deliver` without --streaming, or give these rules another runner"
+            "streaming mode cannot deliver rules with `where` or SQL, which only Spark evaluates, without Airflow: "
+            f"{', '.join(in_sql)}. Run `eventbridge deliver` without --streaming, or give them another runner"
         )

@@ -30,7 +30,7 @@ from eventbridge.targets.http.fields import HttpFields
 
 log = logging.getLogger(__name__)
 
-#: Maximum live runs among the targets that block a thread; each keeps its thread as long as it lasts.
+#: The maximum number of live runs of targets that block a thread: each keeps its thread until it ends.
 _LIVE_THREADS = 32
 
 
@@ -56,8 +56,8 @@ class TargetQueues:
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
-        self._keeping: set[Key] = set()  # of these, those that keep a thread
-        self._leaving: set[Key] = set()  # of those, the targets whose slot other targets wait for
+        self._keeping: set[Key] = set()  # those of the live runs that keep a thread
+        self._leaving: set[Key] = set()  # targets with a live run for whose slot other targets wait
         self._turns = turns
         self._finishing = self._wound_down = False
         self._loop = http
@@ -65,7 +65,7 @@ class TargetQueues:
         self.engine = TargetRuns(runtime, batch, Stop(), Threads("streaming", THREADS_AT_ONCE), http)
 
     def has(self, key: Key) -> bool:
-        """Return whether a target still gets something from this batch; any thread may call it."""
+        """Return whether this batch still has something for a target; any thread may call it."""
         return not self.engine.is_closed and (key in self._runs or key in self._waiting)
 
     @property
@@ -95,7 +95,7 @@ class TargetQueues:
         self._loop.notify([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
-        """Begin runs for waiting deliveries of idle targets; waits for none."""
+        """Begin runs for waiting deliveries of idle targets; does not block."""
         for run in self.engine.take_ended():
             self._end(run)
         if self._before is not None and self._before.engine.is_closed:
@@ -121,7 +121,7 @@ class TargetQueues:
             self.engine.wind_down()
 
     def close(self) -> None:
-        """Stop: unsent deliveries keep no outcome, and those in flight are deferred until their timeout has passed."""
+        """Stop: unsent deliveries get no outcome, and those in flight are deferred until their timeout has passed."""
         if self.engine.is_closed:
             return
         self._wound_down = True
@@ -146,7 +146,7 @@ class TargetQueues:
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         runs = self.engine.plan(chunk, read, {}, self._live_queues(read))
         for run in runs:
-            run.progress.may_wait = bool  # a retry is left to the slow lane: it would block later deliveries
+            run.progress.may_wait = bool  # retries are left to retry batches: here they would block later deliveries
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
@@ -175,7 +175,7 @@ class TargetQueues:
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
-        """Put what the run left back into the queue of its target, and report its attempts to the breaker.
+        """Return the pieces that a run did not take to its target's queue, and report its attempts to the breaker.
 
         After a crash, which is logged, its deliveries are left to the close.
         """
@@ -187,7 +187,7 @@ class TargetQueues:
         if live and run.report.crashed is None and not self._wound_down:
             self._waiting[key][:0] = iter(live.take, None)
         if run.report.crashed is not None:
-            log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
+            log.error("runner %s: the run of a target crashed: %s", self._batch.runner, run.report.crashed)
         tally = run.tally()
         if tally is not None:
             self._runtime.ledger.targets.record_attempts([tally])
@@ -212,9 +212,9 @@ Key = tuple[str, str]
 
 
 class PoolTurns:
-    """The turns of a batch's targets, with pools and overrides from its start; False if no pool bounds it.
+    """Decides which targets of a batch may run, by the pools and overrides at its start; false if no pool limits it.
 
-    `on_hold`: the rules whose pool has no slots.
+    `on_hold` are the rules whose pool has no slots.
     """
 
     def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:

@@ -41,16 +41,16 @@ from eventbridge.streaming.target_queues import Key, http_loop
 
 log = logging.getLogger(__name__)
 
-#: How often pending deliveries are checked.
+#: How long, in seconds, between two checks for pending deliveries.
 _RETRY_SECONDS = 1.0
-#: Maximum age of the known state of the pools.
+#: How long, in seconds, the state of the pools is used before it is read again.
 _POOLS_SECONDS = 5.0
-#: Assumed throughput in events a second, until a higher one is measured.
+#: The assumed throughput in events per second, until a higher one is measured.
 _EVENTS_A_SECOND = 2_000.0
-#: Switch interval of the interpreter's threads: with the default of 5 ms, events would wait that long for a thread that
-#: reconciles.
+#: The switch interval of the interpreter's threads, in seconds: with the default of 5 ms, events would wait that long
+#: for a thread that reconciles.
 _SWITCH_SECONDS = 0.0005
-#: The time for which the close of a batch sends the remaining deliveries.
+#: How long, in seconds, the close of a batch sends the remaining deliveries.
 _LEFT_SECONDS = 5.0
 
 
@@ -58,7 +58,7 @@ _LEFT_SECONDS = 5.0
 class StreamingSummary:
     """The result of a streaming task: batches committed and events read.
 
-    `backlog` is whether it ended because more events wait than it can deliver soon.
+    `backlog` says whether it ended because more events wait than it can deliver soon.
     """
 
     batches: int = 0
@@ -94,8 +94,8 @@ class _StreamingLoop:
         self._committer = Committer(runtime.settings, lease.stop)
         self._former: BatchClose | None = None  # the batch that is being closed
         self._following: Batch | None = None  # the batch that was opened after it
-        self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
-        self._is_behind = False  # as of the last close: more waits than a batch of it should take
+        self._taken: dict[str, TakenMessages] = {}  # by id of a batch that is not closed yet
+        self._is_behind = False  # whether too many events waited at the last close; see `_is_backlog`
         self._ended = threading.Event()
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
@@ -184,7 +184,7 @@ class _StreamingLoop:
         if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
-        if batch.state != "open":  # another process left it, or rules are being transferred: the stages send it
+        if batch.state != "open":  # left by another process, or planned while rules are transferred: the stages send it
             if in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
@@ -201,7 +201,7 @@ class _StreamingLoop:
             return None
         try:
             batch = self._runtime.ledger.batches.get(batch_id)
-        except NotFoundError:  # it was empty: its former holder, which was suspended, has dropped it
+        except NotFoundError:  # it was empty, and its former holder, which had been suspended, has dropped it
             return None
         if batch.state == "open":
             self._runtime.ledger.streaming.record_open_batch(self._runner, self._lease.holder, batch_id)
@@ -236,7 +236,7 @@ class _StreamingLoop:
             source = self._bus.open(self._runtime.rules_of(former).buses[former.bus])
             return open_following(self._runtime, former, ends, source, self._lease.holder)
         except EventBridgeError as error:  # the listen that follows raises the error again if it persists
-            log.warning("runner %s: the next batch waits for the former to be closed: %s", self._runner, error)
+            log.warning("runner %s: the next batch waits until the former one is closed: %s", self._runner, error)
             return None
 
     def _end(self, open_batch: StreamingBatch) -> None:
@@ -248,8 +248,8 @@ class _StreamingLoop:
         self._is_behind = not self._lease.is_over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Reconcile a batch, and send for some seconds the deliveries that were left to its close; all others are
-        pending and due now."""
+        """Reconcile a batch, and for some seconds send the deliveries that were left to its close; all others become
+        pending and are due now."""
         batch = open_batch.batch
         left = left_to_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
         if left:
@@ -297,4 +297,4 @@ class _StreamingLoop:
                     self._runtime, self._runner, InProcessRouter(self._runtime.store), self._lease.stop
                 )
             except EventBridgeError as error:
-                log.warning("runner %s: pending deliveries wait: %s", self._runner, error)
+                log.warning("runner %s: pending deliveries could not be sent: %s", self._runner, error)
