@@ -95,7 +95,9 @@ def _delivered(installation: Site, kind: BatchKind, count: int) -> _Pass:
     cost = measured(lambda: _batches(installation) if kind == "normal" else _retries(installation))
     with closing(installation.open()) as runtime:
         batches = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.kind == kind]
-        got = sum(chunk.succeeded for batch in batches for chunk in runtime.ledger.chunks.of_batch(batch.batch_id))
+        got = sum(
+            chunk.succeeded for batch in batches for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)
+        )
     assert got == count, f"{got} of {count} were delivered"
     return _Pass(got, len(batches), cost.wall, cost.cpu, cost.peak_mib)
 

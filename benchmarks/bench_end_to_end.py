@@ -232,7 +232,7 @@ def _core_time() -> Counter[str]:
 
 def _committed(runtime: Runtime) -> int:
     return sum(
-        sum(file.rows for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"))
+        sum(file.rows for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"))
         for batch in runtime.ledger.batches.find(limit=None)
         if batch.kind == "normal" and batch.committed_at is not None
     )
@@ -242,7 +242,9 @@ def _passage(runtime: Runtime, batch: Batch) -> Passage:
     assert batch.deadline_at is not None
     assert batch.committed_at is not None
     routed = batch.deadline_at - timedelta(seconds=runtime.settings.batch_timeout)
-    ended = [chunk.ended_at for chunk in runtime.ledger.chunks.of_batch(batch.batch_id) if chunk.ended_at is not None]
+    ended = [
+        chunk.ended_at for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id) if chunk.ended_at is not None
+    ]
     return Passage((batch.planned_at, _landed_at(runtime, batch), routed, max([routed, *ended]), batch.committed_at))
 
 
@@ -250,7 +252,9 @@ def _landed_at(runtime: Runtime, batch: Batch) -> datetime:
     """Return when the last file of a batch was written: what workers land says in its rows when they began."""
     folder = Path(unquote(urlsplit(runtime.store.uri).path))
     paths = [
-        folder / file.path for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer") if file.path is not None
+        folder / file.path
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")
+        if file.path is not None
     ]
     written = [datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in paths]
     return max([batch.planned_at, *written])

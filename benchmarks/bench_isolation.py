@@ -35,7 +35,7 @@ from rich.table import Table
 from eventbridge.airflow.names import RETRIES
 from eventbridge.airflow.watch import Watch
 from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 from eventbridge.processes import NICENESS
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
@@ -260,7 +260,9 @@ def _ask(receiver: CompiledReceiver, what: str) -> None:
 def _wait_for_response(runtime: Runtime) -> None:
     """Wait until the first event has got a response: of an open batch only its segments tell."""
     end = time.monotonic() + _LAST_SECONDS
-    while not any(runtime.ledger.files.of_batch(batch.batch_id, "outcome") for batch in runtime.ledger.batches.find()):
+    while not any(
+        runtime.ledger.files.list_for_batch(batch.batch_id, "outcome") for batch in runtime.ledger.batches.find()
+    ):
         if time.monotonic() > end:
             raise RuntimeError("the good rules do not get their deliveries")
         time.sleep(0.1)
@@ -339,7 +341,7 @@ def _wait_for(runtime: Runtime, events: int) -> None:
 def _heard(runtime: Runtime) -> Iterator[Heard]:
     columns = ["rule", "published_at", "settled_at"]
     for batch in runtime.ledger.batches.find(limit=None):
-        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], columns):
+        for _, table in read_settled_as(runtime, batch.batch_id, ["delivered"], columns):
             for row in table.to_pylist():
                 if row["rule"] in _OTHERS:
                     yield Heard(row["published_at"], row["settled_at"])

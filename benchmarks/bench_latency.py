@@ -110,7 +110,9 @@ def _wait(runtime: Runtime, services: Services, count: int) -> None:
 def _passages(runtime: Runtime) -> Iterator[Passage]:
     for batch in runtime.ledger.batches.find(limit=None):
         if batch.state == "committed" and batch.deadline_at is not None:
-            started = {chunk.chunk_id: chunk.started_at for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)}
+            started = {
+                chunk.chunk_id: chunk.started_at for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)
+            }
             for row in read_settled(runtime, batch.batch_id):
                 if row.status == "delivered":
                     yield _passage(runtime, batch, started, row)

@@ -25,7 +25,7 @@ from rich.table import Table
 
 from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 
 #: With the most rules a delivery may cost so many times the CPU that it costs with the fewest.
 CPU_GOALS = {"http": 3.0, "file": 15.0}
@@ -188,7 +188,7 @@ def _push(installation: Site, batch_id: str, chunk_id: int) -> str:
 def _standing(installation: Site, batch_id: str) -> tuple[int, int, int]:
     """Return how many deliveries of a batch were delivered, how many are pending, and how many targets degraded."""
     with closing(installation.open()) as runtime:
-        delivered = sum(table.num_rows for _, table in settled_as(runtime, batch_id, ["delivered"], ["row"]))
+        delivered = sum(table.num_rows for _, table in read_settled_as(runtime, batch_id, ["delivered"], ["row"]))
         pending = sum(count.count for count in runtime.ledger.pending.counts())
         statuses = runtime.ledger.targets.statuses().values()
         return delivered, pending, sum(status.state == "degraded" for status in statuses)

@@ -32,7 +32,7 @@ from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 from eventbridge.processes import OLD_NICENESS
 from eventbridge.replay.account import account_of
 from eventbridge.replay.plan import begin_replay, plan_replay
@@ -236,7 +236,7 @@ def _heard(runtime: Runtime, began: datetime) -> list[tuple[datetime, datetime]]
     found = []
     for batch in runtime.ledger.batches.find(limit=None):
         if batch.kind == "normal" and batch.planned_at >= began:
-            for _, table in settled_as(runtime, batch.batch_id, ["delivered"], columns):
+            for _, table in read_settled_as(runtime, batch.batch_id, ["delivered"], columns):
                 rows = table.to_pylist()
                 found += [(row["published_at"], row["settled_at"]) for row in rows if row["published_at"] >= began]
     return found

@@ -170,7 +170,7 @@ def _fail_at_random(runtime: Runtime, batch_id: str, began: datetime) -> dict[by
     dice = random.Random(1)
     wanted: dict[bytes, datetime] = {}
     batch = runtime.ledger.batches.get(batch_id)
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         claimed = runtime.ledger.chunks.claim(batch_id, chunk.chunk_id, "benchmark")
         assert claimed is not None, "nobody else pushes"
         failed, now = [], runtime.clock()
@@ -229,7 +229,7 @@ def _late(runtime: Runtime, due: dict[bytes, datetime]) -> tuple[list[float], li
         if batch.kind != "retry":
             continue
         started: dict[str, dict[bytes, datetime]] = defaultdict(dict)
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "outcome"):
             columns = ["delivery_id", "rule", "started_at"]
             for row in read_table(runtime.store, file.path or "", columns=columns).to_pylist():
                 started[row["rule"]][row["delivery_id"]] = row["started_at"]

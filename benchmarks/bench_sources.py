@@ -187,7 +187,7 @@ def land(installation: Site, spark: str | None = None) -> int:
         batch_id = listen(runtime, RUNNER)
         assert batch_id is not None, "events were published"
         buffer(runtime, batch_id, open_lander)
-        return sum(file.rows for file in runtime.ledger.files.of_batch(batch_id, "buffer"))
+        return sum(file.rows for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"))
 
 
 def _table(rows: list[Row], options: argparse.Namespace) -> Table:

@@ -31,7 +31,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.pipeline.deliver import deliver_batch, deliver_until_idle
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 from eventbridge.repair.audit import audit
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
@@ -209,7 +209,8 @@ def _is_warm(runtime: Runtime, mode: str) -> bool:
     if mode == "batch":
         return bool(runtime.ledger.batches.find(state="committed"))
     return any(
-        runtime.ledger.files.of_batch(batch.batch_id, "outcome") for batch in runtime.ledger.batches.find(state="open")
+        runtime.ledger.files.list_for_batch(batch.batch_id, "outcome")
+        for batch in runtime.ledger.batches.find(state="open")
     )
 
 
@@ -251,7 +252,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 def deliveries(runtime: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
     """Yield when each event that was delivered was published, and when it got a response."""
     for batch in runtime.ledger.batches.find(limit=None, runner=runner):
-        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
+        for _, table in read_settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             for row in table.to_pylist():
                 yield row["published_at"], row["settled_at"]
 

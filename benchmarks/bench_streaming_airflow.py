@@ -102,7 +102,8 @@ def _has_begun(runtime: Runtime, runner: str) -> bool:
     """Return whether the first two events, for which everything was cold, are delivered."""
     batches = runtime.ledger.batches.find(limit=None, runner=runner)
     return any(
-        batch.state == "committed" or runtime.ledger.files.of_batch(batch.batch_id, "outcome") for batch in batches
+        batch.state == "committed" or runtime.ledger.files.list_for_batch(batch.batch_id, "outcome")
+        for batch in batches
     )
 
 

@@ -8,7 +8,7 @@ import time
 
 from demo.config import FOLDER, USER, DemoConfig, DemoError, existing_config, new_config, options
 from demo.services import Services, orphaned_groups
-from eventbridge.spark.session import shown_address
+from eventbridge.spark.session import redact_address
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def summary(config: DemoConfig, seconds: float) -> str:
         f"Started in {seconds:.0f} s.\n"
         f"  Airflow   {config.url}  user {USER}  password {config.password}\n"
         f"  page      {config.url}/plugin/eventbridge\n"
-        f"  Spark     {shown_address(config.spark_url)}, token in {config.folder.name}/settings.sh\n"
+        f"  Spark     {redact_address(config.spark_url)}, token in {config.folder.name}/settings.sh\n"
         f"  rules     {config.rules_folder}, a copy of include/rules that you can edit\n"
         f"  logs      {config.logs}\n"
         f"`source {config.folder.name}/settings.sh` makes the command `eventbridge` use it.\n"

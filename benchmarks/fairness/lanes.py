@@ -25,7 +25,7 @@ from eventbridge.pipeline.retry.plan import plan_retries, settle_stale
 from eventbridge.pipeline.route.stage import route
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
@@ -147,7 +147,7 @@ def _push_and_settle(load: _Load, runtime: Runtime, batch_id: str) -> None:
     """Push a batch's chunks in slots; it is settled when all are done, or when its time is over, as in Airflow."""
     batch = runtime.ledger.batches.get(batch_id)
     futures = []
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         if chunk.map_index is not None:
             retried = batch.kind == "retry"
             pool, weight = (SLOW_LANE_POOL, SLOW_LANE_WEIGHT) if retried else (chunk.pool, chunk.weight)
@@ -181,7 +181,7 @@ def _found(runtime: Runtime, lane: str, settled: int, end: datetime) -> LaneFoun
 def _settled(runtime: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
     found = []
     for batch in runtime.ledger.batches.find(limit=None):
-        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
+        for _, table in read_settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             found += [
                 (row["published_at"], row["settled_at"])
                 for row in table.to_pylist()

@@ -177,7 +177,7 @@ def _seen(runtime: Runtime, said: datetime) -> _Observation:
     for batch in runtime.ledger.batches.find(limit=400):
         chunks += [
             each
-            for each in runtime.ledger.chunks.of_batch(batch.batch_id)
+            for each in runtime.ledger.chunks.list_for_batch(batch.batch_id)
             if batch.kind == "normal" and each.started_at is not None and each.started_at >= said
         ]
         if batch.committed_at is not None and batch.committed_at < said:

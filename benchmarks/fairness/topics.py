@@ -13,7 +13,7 @@ from benchmarks.bench_site import RUNNER, Site, event, site
 from benchmarks.compiled_receiver import CompiledReceiver
 
 from eventbridge.pipeline.deliver import deliver_batch
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
@@ -91,7 +91,7 @@ def _running(installation: Site) -> Iterator[list[BaseException]]:
 
 def _took(runtime: Runtime) -> Iterator[float]:
     for batch in runtime.ledger.batches.find(limit=None):
-        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
+        for _, table in read_settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             for row in table.to_pylist():
                 if row["rule"] == "quiet":
                     yield (row["settled_at"] - row["published_at"]).total_seconds()

@@ -17,7 +17,7 @@ from benchmarks.match.whole_route import rule_of
 from eventbridge.backtest.run import ArchivePart, Candidate, backtest
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.spark.frame import routed_frame
+from eventbridge.spark.frame import route_frame
 
 _SAMPLES = 3
 
@@ -42,7 +42,7 @@ class BacktestSubject(SparkSubject):
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route tasks as one job of Spark: the router of the backtest."""
-        for row in routed_frame(self._spark, job, tasks).collect():
+        for row in route_frame(self._spark, job, tasks).collect():
             yield SliceResult.from_json(row["result"].encode())
 
     def close(self) -> None:

@@ -70,12 +70,12 @@ class SparkSubject:
     def whole_route(self, asked: str) -> Pass:
         """Route slices of a buffer file as route does, a task each; matches are the rows of the delivery files."""
         from eventbridge.routing.job import JobTasks, Slice, SliceResult
-        from eventbridge.spark.frame import routed_frame
+        from eventbridge.spark.frame import route_frame
 
         work = JobTasks.from_json(asked.encode())
         pieces = [task for task in work.tasks if isinstance(task, Slice)]
         before = tree_seconds(os.getpid())
-        responses = routed_frame(self._spark, work.job, pieces).collect()
+        responses = route_frame(self._spark, work.job, pieces).collect()
         seconds = tree_seconds(os.getpid()) - before
         count = sum(piece.row_to - piece.row_from for piece in pieces)
         return Pass(

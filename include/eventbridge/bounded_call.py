@@ -54,7 +54,7 @@ def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, r
         kind, content = _response(message)
     except ChildLate:
         raise TimeSpent(f"checking the input took more than {CLOCK_SECONDS:g} s. {remedy}") from None
-    except _Ended as ended:
+    except _CallEnd as ended:
         if ended.code == -signal.SIGPROF:
             raise TimeSpent(f"checking the input took more than {seconds:g} s of processor time. {remedy}") from None
         raise UserError(f"checking the input crashed its process, or used too much memory. {remedy}") from None
@@ -69,7 +69,7 @@ def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, r
     return returned
 
 
-class _Ended(Exception):
+class _CallEnd(Exception):
     """The process ended without a response."""
 
     def __init__(self, code: int) -> None:
@@ -88,7 +88,7 @@ def _response(message: bytes) -> tuple[bytes, bytes]:
         except ChildEnded:
             code = child.end()
             if is_last or code in (-signal.SIGPROF, -signal.SIGSEGV, -signal.SIGABRT):
-                raise _Ended(code) from None
+                raise _CallEnd(code) from None
         except BaseException:
             child.end()
             raise

@@ -82,13 +82,13 @@ class PackageMissing(UserError):
     """A required package is not installed."""
 
     @classmethod
-    def of(cls, error: ModuleNotFoundError) -> PackageMissing | None:
+    def from_import_error(cls, error: ModuleNotFoundError) -> PackageMissing | None:
         """Return the error for a failed import, with the command to install it; None if no extra has the package."""
         package = (error.name or "").partition(".")[0]
-        return cls.named(package) if package in EXTRAS else None
+        return cls.from_package(package) if package in EXTRAS else None
 
     @classmethod
-    def named(cls, package: str) -> PackageMissing:
+    def from_package(cls, package: str) -> PackageMissing:
         """Return the error for a package, given by its import name, that one of the extras installs."""
         extra = EXTRAS[package]
         return cls(
@@ -120,7 +120,7 @@ class RuleError:
 MAX_NAMED = 200
 
 
-def named_lines(errors: Sequence[object]) -> list[str]:
+def error_lines(errors: Sequence[object]) -> list[str]:
     """Return a line for each of the first 200 errors, and one that counts the rest if there are more."""
     more = len(errors) - MAX_NAMED
     return [*map(str, errors[:MAX_NAMED]), *([f"and {more:,} more"] if more > 0 else [])]
@@ -133,7 +133,7 @@ class RuleFileError(UserError):
         self.errors = tuple(errors)
         count = len(self.errors)
         head = f"{count} error{'s' if count != 1 else ''} in the rule files:"
-        super().__init__("\n".join([head, *named_lines(self.errors)]))
+        super().__init__("\n".join([head, *error_lines(self.errors)]))
 
 
 class PatternError(UserError):
@@ -168,10 +168,10 @@ class EventError(UserError):
 class TypeUnusable(UserError):
     """A type of target or source does not exist, or its package cannot be used."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        self.what = what
+    def __init__(self, problem: str, remedy: str) -> None:
+        self.what = problem
         self.remedy = remedy
-        super().__init__(f"{what[:1].upper()}{what[1:]}. {remedy}.")
+        super().__init__(f"{problem[:1].upper()}{problem[1:]}. {remedy}.")
 
 
 class ConnectionUnusable(UserError):

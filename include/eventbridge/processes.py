@@ -71,9 +71,9 @@ def check_cancelled() -> None:
         raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Request less")
 
 
-def child_environment(more: Collection[str] = ()) -> dict[str, str]:
-    """Return this process's environment variables for a child: those that hold no secret, and those named in `more`."""
-    return {name: os.environ[name] for name in (*_NAMES, *more) if name in os.environ}
+def child_environment(names: Collection[str] = ()) -> dict[str, str]:
+    """Return this process's environment variables for a child: those without secrets, and those named in `names`."""
+    return {name: os.environ[name] for name in (*_NAMES, *names) if name in os.environ}
 
 
 @cache

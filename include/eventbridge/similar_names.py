@@ -13,10 +13,10 @@ _LONGEST: Final = 100
 _MAX_COMPARED: Final = 100
 #: The maximum number of suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
 MAX_SUGGESTED: Final = 20
-_MAX_LISTED = 20
+_MAX_NAMES = 20
 
 
-def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+def similar(word: str, names: Iterable[str], *, limit: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the names most similar to a word, best first; `cutoff` is the minimum similarity, from 0 to 1.
 
     It takes 1 µs for each name, and at most 0.1 s more.
@@ -26,7 +26,7 @@ def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0
     known = [name for name in names if len(name) <= _LONGEST]
     if len(known) > _MAX_COMPARED:
         known = heapq.nlargest(_MAX_COMPARED, known, key=lambda name: _shared(word, name))
-    return difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
+    return difflib.get_close_matches(word, known, n=limit, cutoff=cutoff)
 
 
 def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
@@ -36,16 +36,16 @@ def nearest(name: str, names: Iterable[str], reported: int = 0) -> str:
     return f"Did you mean {by_folded[near[0]]}?" if near else ""
 
 
-def suggest(what: str, name: str, known: Iterable[str]) -> str:
-    """Return `Did you mean x?` for the nearest known name, else the first 20 names after the heading `what`."""
+def suggest(heading: str, name: str, known: Iterable[str]) -> str:
+    """Return `Did you mean x?` for the nearest known name, else the first 20 names after `heading`."""
     names = sorted(set(known))
-    return nearest(name, names) or f"{what}: {listed(names)}"
+    return nearest(name, names) or f"{heading}: {list_names(names)}"
 
 
-def listed(names: Sequence[str]) -> str:
+def list_names(names: Sequence[str]) -> str:
     """Return names in one line, at most 20 and how many more there are; `none` if there are none."""
-    more = f" and {len(names) - _MAX_LISTED:,} more" if len(names) > _MAX_LISTED else ""
-    return f"{', '.join(names[:_MAX_LISTED]) or 'none'}{more}"
+    more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
+    return f"{', '.join(names[:_MAX_NAMES]) or 'none'}{more}"
 
 
 def _shared(one: str, other: str) -> int:

@@ -77,7 +77,7 @@ def test_dead_letters_of_others_are_hidden(delivered: Server) -> None:
     env = delivered.installation.env
     with closing(open_runtime(Settings.from_mapping(env), connections_from_environment(env))) as runtime:
         all_of_them = list(dead_letters(runtime, Selection()))
-        others = runtime.seen_by({"billing"})
+        others = runtime.restrict_to_owners({"billing"})
 
         assert sorted(each["rule"] or "" for each in all_of_them) == ["", "refused"]
         assert list(dead_letters(others, Selection())) == []

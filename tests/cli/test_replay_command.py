@@ -15,7 +15,9 @@ def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable
     """Nothing of it is in progress: that is an error, which names the command for a new replay."""
     runtime = open_runtime(Settings.from_mapping(delivered.environ), {})
     begun = begin_replay(
-        runtime, ReplayOptions(since="1h").of("orders").read(runtime.ledger.now(), runtime.rule_set()), "a test"
+        runtime,
+        ReplayOptions(since="1h").written_request("orders").read(runtime.ledger.now(), runtime.rule_set()),
+        "a test",
     )
     runtime.close()
     name = begun.replay_id[:8]

@@ -132,7 +132,7 @@ def _attempts(shop: Any) -> dict[tuple[str, str | None, int], int]:
     runtime = open_runtime(Settings.from_mapping(shop.environ), connections_from_environment({}))
     with closing(runtime):
         for batch in runtime.ledger.batches.find(limit=None):
-            for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"):
+            for file in runtime.ledger.files.list_for_batch(batch.batch_id, "outcome"):
                 for row in read_table(runtime.store, file.path).to_pylist() if file.path else ():
                     if row["target"] == "crm" and row["sent"]:
                         found[row["outcome"], row["reason"], row["attempt"]] += 1

@@ -65,15 +65,15 @@ class BatchesContract:
         ledger.batches.plan(a_batch(), [])
         ledger.batches.plan(a_retry_batch(), [])
         assert ledger.files.record(a_file(), while_state="planned")
-        (first,) = ledger.files.of_batch("batch-1", "buffer")
+        (first,) = ledger.files.list_for_batch("batch-1", "buffer")
         assert rival.files.record(a_file(key="1"), while_state="planned")
 
-        again, new = ledger.files.of_batch("batch-1", "buffer")
+        again, new = ledger.files.list_for_batch("batch-1", "buffer")
 
         assert again is first
         assert (first, new) == (a_file(), a_file(key="1"))
-        assert ledger.files.of_batch("retry-1", "buffer") == []
-        assert ledger.files.of_batch("batch-1", "buffer") == [again, new]
+        assert ledger.files.list_for_batch("retry-1", "buffer") == []
+        assert ledger.files.list_for_batch("batch-1", "buffer") == [again, new]
 
     def test_a_runner_has_one_normal_batch_at_a_time(self, ledger: Ledger, rival: Ledger) -> None:
         """A second normal batch is refused until the first is committed; its ranges are not added either."""
@@ -145,8 +145,8 @@ class BatchesContract:
 
         for file in reversed(files):
             assert ledger.files.record(file, while_state="planned")
-        assert rival.files.of_batch("batch-1", "buffer") == files
-        assert rival.files.of_batch("batch-1", "delivery") == []
+        assert rival.files.list_for_batch("batch-1", "buffer") == files
+        assert rival.files.list_for_batch("batch-1", "delivery") == []
 
     def test_the_first_recorder_of_a_key_wins(self, ledger: Ledger, rival: Ledger) -> None:
         """A second file under one key is refused and the first one stays; another kind has keys of its own."""
@@ -154,7 +154,7 @@ class BatchesContract:
 
         assert ledger.files.record(a_file(), while_state="planned")
         assert not rival.files.record(a_file(path="buffer/late.parquet"), while_state="planned")
-        assert rival.files.of_batch("batch-1", "buffer") == [a_file()]
+        assert rival.files.list_for_batch("batch-1", "buffer") == [a_file()]
         assert rival.files.record(a_file(kind="delivery"), while_state="planned")
 
     def test_a_file_is_recorded_only_in_its_state(self, ledger: Ledger, rival: Ledger) -> None:
@@ -164,7 +164,7 @@ class BatchesContract:
 
         assert not rival.files.record(a_file(), while_state="planned")
         assert not rival.files.record(a_file("batch-9"), while_state="planned")
-        assert rival.files.of_batch("batch-1", "buffer") == []
+        assert rival.files.list_for_batch("batch-1", "buffer") == []
         assert rival.files.record(a_file(), while_state="buffered")
 
     def test_batches_past_their_deadline_are_stale(self, ledger: Ledger) -> None:

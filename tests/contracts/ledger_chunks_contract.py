@@ -41,7 +41,7 @@ class ChunksContract:
         ]
 
         assert ledger.chunks.publish("batch-1", after(60), [chunks[1], chunks[0]])
-        assert rival.chunks.of_batch("batch-1") == chunks
+        assert rival.chunks.list_for_batch("batch-1") == chunks
         assert rival.chunks.get("batch-1", 1) == chunks[1]
         assert rival.batches.get("batch-1") == a_batch(state="routed", deadline_at=after(60))
 
@@ -50,21 +50,21 @@ class ChunksContract:
         route(ledger, chunks=1)
 
         assert not rival.chunks.publish("batch-1", after(90), [a_chunk(5)])
-        assert [chunk.chunk_id for chunk in rival.chunks.of_batch("batch-1")] == [0]
+        assert [chunk.chunk_id for chunk in rival.chunks.list_for_batch("batch-1")] == [0]
         assert rival.batches.get("batch-1").deadline_at == after(60)
 
     def test_a_batch_without_chunks_is_published(self, ledger: Ledger) -> None:
         """Nothing matched: the batch is routed and has no chunks."""
         route(ledger, chunks=0)
 
-        assert ledger.chunks.of_batch("batch-1") == []
+        assert ledger.chunks.list_for_batch("batch-1") == []
         assert ledger.batches.get("batch-1").state == "routed"
 
     def test_five_hundred_chunks_are_published_at_once(self, ledger: Ledger) -> None:
         """A backlog's batch is one transaction too."""
         route(ledger, chunks=500)
 
-        assert len(ledger.chunks.of_batch("batch-1")) == 500
+        assert len(ledger.chunks.list_for_batch("batch-1")) == 500
         assert ledger.chunks.counts() == {"new": 500}
 
     def test_chunks_handed_out_are_summed_by_pool(self, ledger: Ledger) -> None:
@@ -140,7 +140,7 @@ class ChunksContract:
         assert not ledger.chunks.end("batch-1", 0, 1, ChunkEnd("completed", 11, 0))
         assert rival.chunks.record_segment(segment(2), 0, 2)
         assert rival.chunks.end("batch-1", 0, 2, ChunkEnd("completed", 10, 1))
-        assert [file.key for file in rival.files.of_batch("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
+        assert [file.key for file in rival.files.list_for_batch("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
 
     def test_a_claimed_chunk_is_not_taken_before_its_claim_expires(
         self, ledger: Ledger, rival: Ledger, clock: Clock
@@ -189,7 +189,7 @@ class ChunksContract:
 
         assert ledger.chunks.record_late_segment(segment(1))
 
-        assert [file.key for file in rival.files.of_batch("batch-1", "outcome")] == ["0-1-0"]
+        assert [file.key for file in rival.files.list_for_batch("batch-1", "outcome")] == ["0-1-0"]
         assert rival.settlement.begin("batch-1")
         assert not ledger.chunks.record_late_segment(segment(1, 1))
 
@@ -228,13 +228,13 @@ class ChunksContract:
 
         assert rival.settlement.begin("batch-1")
 
-        frozen = rival.files.of_batch("batch-1", "outcome")
+        frozen = rival.files.list_for_batch("batch-1", "outcome")
         assert [rival.chunks.get("batch-1", number).claim for number in (0, 1)] == [2, 1]
         assert not ledger.chunks.record_segment(segment(1, 1), 0, 1)
         assert not ledger.chunks.record_segment(segment(2), 0, 2)
         assert not ledger.chunks.end("batch-1", 0, 1, ChunkEnd("completed", 11, 0))
         assert ledger.chunks.claim("batch-1", 0, "host:1") is None
-        assert rival.files.of_batch("batch-1", "outcome") == frozen
+        assert rival.files.list_for_batch("batch-1", "outcome") == frozen
 
     def test_a_chunk_whose_push_said_nothing_ended_in_error(self, ledger: Ledger, clock: Clock) -> None:
         """Settlement ends what is started, and says so; how the others ended, or that they did not begin, stays."""
@@ -246,7 +246,7 @@ class ChunksContract:
 
         ledger.settlement.begin("batch-1")
 
-        silent, timeout, new = ledger.chunks.of_batch("batch-1")
+        silent, timeout, new = ledger.chunks.list_for_batch("batch-1")
         assert (silent.state, silent.ended_at) == ("error", end)
         assert "killed" in silent.error
         assert (timeout.state, timeout.ended_at, timeout.error) == ("timeout", after(0), "")

@@ -44,14 +44,14 @@ class CommitsContract:
         """Of each partition: how many offsets, when the batch was planned and committed, whether it was full."""
         register(ledger)
         settle(ledger, is_full=True)
-        assert rival.batches.recent_moves("flights", most=10) == []
+        assert rival.batches.recent_moves("flights", limit=10) == []
         ledger.settlement.commit("batch-1", "flights", some_ranges(), after(9), "000000")
 
-        assert rival.batches.recent_moves("flights", most=10) == [
+        assert rival.batches.recent_moves("flights", limit=10) == [
             Move(PARTITIONS[0], 10, START, after(9), True),
             Move(PARTITIONS[1], 0, START, after(9), True),
         ]
-        assert rival.batches.recent_moves("others", most=10) == rival.batches.recent_moves("flights", most=0) == []
+        assert rival.batches.recent_moves("others", limit=10) == rival.batches.recent_moves("flights", limit=0) == []
 
     def test_a_second_commit_is_reported_as_such(self, ledger: Ledger, rival: Ledger) -> None:
         """Committing again changes nothing, the time of the commit included."""
@@ -115,8 +115,8 @@ class CommitsContract:
             ("scheduled", None, None),
             ("closed", "retry-1", "retry-1"),
         ]
-        assert [row.pending_id for row in ledger.pending.taken_by("retry-1")] == [1, 3]
-        assert ledger.pending.taken_targets() == set()
+        assert [row.pending_id for row in ledger.pending.list_taken_by("retry-1")] == [1, 3]
+        assert ledger.pending.list_taken_targets() == set()
 
     def test_bus_commits_wait_until_they_are_marked(self, ledger: Ledger, clock: Clock) -> None:
         """Committed normal batches are outstanding, oldest first, until marked on the bus; the first mark counts."""

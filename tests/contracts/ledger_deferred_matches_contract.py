@@ -43,7 +43,7 @@ class DeferredMatchesContract:
         assert not rival.chunks.publish("batch-1", after(60), [], [row])
         assert (
             rival.deferred_matches.all()
-            == rival.deferred_matches.of_batch("batch-1")
+            == rival.deferred_matches.list_for_batch("batch-1")
             == [replace(row, deferred_match_id=1)]
         )
         assert (
@@ -65,7 +65,7 @@ class DeferredMatchesContract:
 
         assert ledger.deferred_matches.take(a_batch_of_deferred_matches(), [1, 2])
         assert not rival.deferred_matches.take(a_batch_of_deferred_matches("retry-2"), [2])
-        assert [row.deferred_match_id for row in rival.deferred_matches.taken_by("retry-1")] == [1, 2]
+        assert [row.deferred_match_id for row in rival.deferred_matches.list_taken_by("retry-1")] == [1, 2]
         ledger.chunks.publish("retry-1", after(60), [], [a_deferred_match(batch_id="retry-1", tries=1)])
         ledger.settlement.begin("retry-1")
         ledger.settlement.commit("retry-1", "flights", [], after(9), "000000")
@@ -127,6 +127,6 @@ class DeferredMatchesContract:
         clock.pass_seconds(5)
         rival.rules.hold("late", "v2", "it loops still")
 
-        assert ledger.rules.on_hold() == {"late": RuleOnHold("late", "v2", "it loops still", after(5))}
+        assert ledger.rules.list_on_hold() == {"late": RuleOnHold("late", "v2", "it loops still", after(5))}
         ledger.rules.release("late")
-        assert rival.rules.on_hold() == {}
+        assert rival.rules.list_on_hold() == {}

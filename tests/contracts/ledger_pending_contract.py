@@ -24,8 +24,8 @@ class PendingContract:
 
         assert ledger.pending.add([row]) == 1
         assert rival.pending.find() == [replace(row, pending_id=1, pending_at=after(3))]
-        assert rival.pending.of_batch("batch-1") == rival.pending.find()
-        assert rival.pending.of_batch("batch-2") == []
+        assert rival.pending.list_for_batch("batch-1") == rival.pending.find()
+        assert rival.pending.list_for_batch("batch-2") == []
 
     def test_to_add_the_same_again_adds_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Whole or in part, by the same process or another, at any time: each row exists once."""
@@ -96,7 +96,7 @@ class PendingContract:
 
         assert ledger.pending.add(rows) == 5_000
         assert ledger.pending.take(a_retry_batch(), [], range(1, 5_001))
-        assert len(ledger.pending.taken_by("retry-1")) == 5_000
+        assert len(ledger.pending.list_taken_by("retry-1")) == 5_000
 
     def test_due_rows_come_oldest_first(self, ledger: Ledger) -> None:
         """Due: its time has come, it is neither on hold nor taken; up to a number of rows, of any or one runner."""
@@ -159,13 +159,13 @@ class PendingContract:
         assert ledger.pending.take(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
         assert not rival.pending.take(batch, [chunk], [1, 2, 3])
         assert [found.batch_id for found in rival.batches.find()] == ["retry-1", "batch-1"]
-        assert rival.chunks.of_batch("retry-2") == []
+        assert rival.chunks.list_for_batch("retry-2") == []
         assert [row.taken_by for row in rival.pending.find()] == ["retry-1", None, None]
         assert rival.pending.take(batch, [chunk], [2, 3])
         assert rival.batches.get("retry-2") == batch
-        assert rival.chunks.of_batch("retry-2") == [chunk]
-        assert [row.pending_id for row in rival.pending.taken_by("retry-2")] == [2, 3]
-        assert rival.pending.taken_targets() == {("late", "crm")}
+        assert rival.chunks.list_for_batch("retry-2") == [chunk]
+        assert [row.pending_id for row in rival.pending.list_taken_by("retry-2")] == [2, 3]
+        assert rival.pending.list_taken_targets() == {("late", "crm")}
 
     def test_the_last_taken_rows_of_each_target_are_known(self, ledger: Ledger) -> None:
         """By which of the newest retry batches, as many as are asked for, each target's rows were taken last."""
@@ -299,13 +299,13 @@ class PendingContract:
         assert not ledger.settlement.set_aside("batch-1", "routed", [old], "000000", new)
         assert ledger.pending.take(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
         assert not ledger.settlement.set_aside("batch-1", "settling", [old], "000000", new)
-        assert [file.key for file in rival.files.of_batch("batch-1", "settlement")] == ["000000"]
+        assert [file.key for file in rival.files.list_for_batch("batch-1", "settlement")] == ["000000"]
         settle(ledger, "batch-2", runner="other")
         ledger.pending.add([a_pending(batch_id="batch-2")])
         assert ledger.settlement.set_aside("batch-2", "settling", [], "", replace(new, batch_id="batch-2"))
-        assert rival.pending.of_batch("batch-2") == []
-        assert len(rival.pending.of_batch("batch-1")) == 2
-        assert [file.key for file in rival.files.of_batch("batch-2", "settlement")] == ["000001"]
+        assert rival.pending.list_for_batch("batch-2") == []
+        assert len(rival.pending.list_for_batch("batch-1")) == 2
+        assert [file.key for file in rival.files.list_for_batch("batch-2", "settlement")] == ["000001"]
 
     def test_records_of_a_replaced_settlement_are_refused(self, ledger: Ledger, rival: Ledger) -> None:
         """A stage that works on a batch as it was before it was settled again records, adds, commits nothing."""
@@ -316,7 +316,7 @@ class PendingContract:
         assert ledger.files.record(entries, "settling", "000000")
         assert ledger.pending.add([a_pending()], "000000") == 1
         assert rival.settlement.set_aside("batch-1", "settling", [], "000000", new)
-        assert [rival.files.of_batch("batch-1", "dead_letter"), rival.pending.find()] == [[], []]
+        assert [rival.files.list_for_batch("batch-1", "dead_letter"), rival.pending.find()] == [[], []]
 
         for late in (
             lambda: ledger.files.record(old, "settling", "000000"),
@@ -329,8 +329,8 @@ class PendingContract:
         ):
             with pytest.raises(SettledAgainError, match="batch-1"):
                 late()
-        assert rival.files.of_batch("batch-1", "settlement") == [new]
-        assert [rival.files.of_batch("batch-1", "dead_letter"), rival.pending.find()] == [[], []]
+        assert rival.files.list_for_batch("batch-1", "settlement") == [new]
+        assert [rival.files.list_for_batch("batch-1", "dead_letter"), rival.pending.find()] == [[], []]
         assert rival.batches.get("batch-1").state == "settling"
         assert rival.pending.add([a_pending()], "000001") == 1
         assert rival.settlement.commit("batch-1", "flights", [], after(9), "000001")

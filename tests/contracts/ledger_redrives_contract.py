@@ -66,12 +66,12 @@ class RedrivesContract:
         assert not plan(rival, "batch-2", taken(0, "batch-2", file="dead_letters/b.parquet"), other)
         with pytest.raises(NotFoundError):
             rival.batches.get("batch-2")
-        assert rival.redrives.taken() == {"dead_letters/a.parquet": [taken()]}
+        assert rival.redrives.list_taken() == {"dead_letters/a.parquet": [taken()]}
         assert plan(rival, "batch-2", taken(1, "batch-2", rows="3"))
-        assert ledger.redrives.taken_by("batch-2") == [taken(1, "batch-2", rows="3")]
+        assert ledger.redrives.list_taken_by("batch-2") == [taken(1, "batch-2", rows="3")]
         assert ledger.redrives.get("redrive-1").next_at == after(1)
-        assert (ledger.batches.get("batch-1").state, len(ledger.chunks.of_batch("batch-1"))) == ("routed", 1)
-        assert [file.path for file in ledger.files.of_batch("batch-1", "delivery")] == ["buffer/0.parquet"]
+        assert (ledger.batches.get("batch-1").state, len(ledger.chunks.list_for_batch("batch-1"))) == ("routed", 1)
+        assert [file.path for file in ledger.files.list_for_batch("batch-1", "delivery")] == ["buffer/0.parquet"]
 
     def test_an_ended_redrive_plans_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Once cancelled, or done, it stays so, and no batch of it is planned."""
@@ -80,4 +80,4 @@ class RedrivesContract:
         assert rival.redrives.end("redrive-1", "cancelled")
         assert not ledger.redrives.end("redrive-1", "done")
         assert not plan(ledger, "batch-1", taken())
-        assert (ledger.redrives.get("redrive-1").state, ledger.redrives.taken()) == ("cancelled", {})
+        assert (ledger.redrives.get("redrive-1").state, ledger.redrives.list_taken()) == ("cancelled", {})

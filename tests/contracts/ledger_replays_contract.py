@@ -40,8 +40,8 @@ class ReplaysContract:
         begun = ledger.replays.begin(a_replay())
 
         assert rival.replays.begin(a_replay("replay-2", run=begun.run, rate=3.0)) == begun == a_replay()
-        assert rival.replays.get("replay-1") == rival.replays.of_run(begun.run) == begun
-        assert (ledger.replays.all(), ledger.replays.of_run("nobody")) == ([begun], None)
+        assert rival.replays.get("replay-1") == rival.replays.find_for_run(begun.run) == begun
+        assert (ledger.replays.all(), ledger.replays.find_for_run("nobody")) == ([begun], None)
         with pytest.raises(NotFoundError):
             ledger.replays.get("replay-2")
 
@@ -55,7 +55,7 @@ class ReplaysContract:
             rival.batches.get("batch-2")
         moved = rival.replays.get("replay-1")
         assert (moved.sequence, moved.position.row, moved.next_at) == (1, 10, after(30))
-        assert ledger.replays.searched("replay-1") == ledger.replays.taken_by("batch-1") == [searched()]
+        assert ledger.replays.searched("replay-1") == ledger.replays.list_taken_by("batch-1") == [searched()]
         assert [each.batch_id for each in rival.replays.open_batches("replay-1")] == ["batch-1"]
 
     def test_a_replay_that_is_paused_or_ended_does_not_move(self, ledger: Ledger, rival: Ledger) -> None:
@@ -90,8 +90,8 @@ class ReplaysContract:
         assert ledger.replays.set_state("replay-1", "running", "paused")
         assert rival.replays.hand_over("replay-1", "another run")
         assert not ledger.replays.hand_over("replay-1", "a third run")
-        assert ledger.replays.of_run("by replay-1") is None
-        found = ledger.replays.of_run("another run")
+        assert ledger.replays.find_for_run("by replay-1") is None
+        found = ledger.replays.find_for_run("another run")
         assert found is not None
         assert (found.replay_id, found.state) == ("replay-1", "running")
 

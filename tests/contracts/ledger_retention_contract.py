@@ -127,7 +127,11 @@ class RetentionContract:
         assert ledger.retention.clear_rows(batch) >= 3, "a pending row and two chunks at least"
         assert rival.retention.clear_rows(batch) == 0
         cleared = ledger.batches.get("batch-1")
-        assert (cleared.cleared, ledger.pending.find(), ledger.chunks.of_batch("batch-1")) == ("dead_letters", [], [])
+        assert (cleared.cleared, ledger.pending.find(), ledger.chunks.list_for_batch("batch-1")) == (
+            "dead_letters",
+            [],
+            [],
+        )
         assert ledger.batches.ranges("batch-1") == some_ranges()
         last = marked(ledger, cleared, "nothing")
         ledger.retention.clear_rows(last)
@@ -167,7 +171,7 @@ class RetentionContract:
         assert "a later batch that is kept took its dead letters" in whys(ledger, batch)
         assert ledger.retention.drop_ended_requests(after(10_000)) == 0, "its dead letters exist"
         ledger.retention.clear_rows(marked(ledger, batch, "manifest"))
-        assert ledger.redrives.taken() == {}
+        assert ledger.redrives.list_taken() == {}
         assert ledger.retention.drop_ended_requests(after(10_000)) == 1
 
     def test_the_archive_is_what_is_kept(self, ledger: Ledger) -> None:
@@ -203,11 +207,14 @@ class RetentionContract:
 
     def test_a_sweep_never_goes_back(self, ledger: Ledger, rival: Ledger) -> None:
         """Each kind of sweep is noted by itself."""
-        assert (ledger.retention.swept_through("lost"), ledger.retention.first_batch_at(START)) == (None, None)
+        assert (ledger.retention.get_swept_through("lost"), ledger.retention.first_batch_at(START)) == (None, None)
         ledger.retention.move_sweep("lost", after(50))
         rival.retention.move_sweep("lost", after(40))
 
-        assert (ledger.retention.swept_through("lost"), ledger.retention.swept_through("expired")) == (after(50), None)
+        assert (ledger.retention.get_swept_through("lost"), ledger.retention.get_swept_through("expired")) == (
+            after(50),
+            None,
+        )
         assert ledger.batches.plan(a_batch("batch-1"), [])
         assert (ledger.retention.first_batch_at(START), ledger.retention.first_batch_at(after(1))) == (START, None)
 

@@ -7,14 +7,14 @@ from contracts.ledger_samples import a_batch, after
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.schemas import LearnedSchema
 from eventbridge.model.event_schema import EventSchema, SchemaChange
-from eventbridge.policy.operational_event import of_schema
+from eventbridge.policy.operational_event import schema_event
 
 
 def learned(sampled: int, version: int, seconds: float) -> LearnedSchema:
     """Return what a batch makes of the type, read at a version, with the event that reports it."""
     schema = EventSchema("rail", "train.left", version, sampled, after(0), after(seconds), {})
     change = SchemaChange("field_lost", "rail", "train.left", after(seconds), "data.platform", ("string",))
-    return LearnedSchema(schema, (of_schema(change, []),))
+    return LearnedSchema(schema, (schema_event(change, []),))
 
 
 class SchemasContract:
@@ -27,11 +27,11 @@ class SchemasContract:
 
         assert ledger.schemas.end_landing("batch-0", [learned(3, 0, 1)])
         assert rival.schemas.end_landing("batch-1", [learned(5, 0, 2)])
-        assert [each.sampled for each in ledger.schemas.named("train.left")] == [3]
+        assert [each.sampled for each in ledger.schemas.list_named("train.left")] == [3]
         assert ledger.schemas.end_landing("batch-2", [learned(8, 1, 3)])
         assert rival.schemas.end_landing("batch-3", [learned(9, 1, 4)])
 
-        assert [each.sampled for each in rival.schemas.named("train.left")] == [8]
+        assert [each.sampled for each in rival.schemas.list_named("train.left")] == [8]
         assert {ledger.batches.get(f"batch-{number}").state for number in range(4)} == {"buffered"}
         assert [each.time for each in ledger.operational_events.waiting(9)] == [after(1), after(3)]
 
@@ -41,4 +41,4 @@ class SchemasContract:
         assert rival.schemas.end_landing("batch-1", [])
 
         assert not ledger.schemas.end_landing("batch-1", [learned(3, 0, 1)])
-        assert ledger.schemas.named("train.left") == []
+        assert ledger.schemas.list_named("train.left") == []

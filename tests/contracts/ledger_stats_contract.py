@@ -29,7 +29,7 @@ class StatsContract:
 
         assert sums_ever(rival, "target") == [STAT, OTHER]
         assert sums_ever(rival, "bus") == []
-        (at,) = {each.at for each in rival.stats.between("target", START - timedelta(hours=1), after(60))}
+        (at,) = {each.at for each in rival.stats.list_between("target", START - timedelta(hours=1), after(60))}
         assert at == START.replace(second=0, microsecond=0)
 
     def test_stats_of_one_minute_add_up(self, ledger: Ledger) -> None:
@@ -52,7 +52,7 @@ class StatsContract:
         day = START.replace(hour=0, minute=0, second=0, microsecond=0)
         minute = START.replace(second=0, microsecond=0)
 
-        found = rival.stats.by_day(day, after(60), "rule-1", "rule-2")
+        found = rival.stats.list_by_day(day, after(60), "rule-1", "rule-2")
 
         assert [(each.at, each.stat.key.rule, each.stat.count) for each in found] == [
             (day, "rule-1", 6),
@@ -74,9 +74,9 @@ class StatsContract:
         assert ledger.stats.fold("target", "minute", "hour", START.replace(second=0, microsecond=0)) is None
         assert ledger.stats.fold("target", "minute", "hour", after(60)) == 1_200
         assert rival.stats.fold("target", "minute", "hour", after(60)) is None
-        assert {each.grain for each in rival.stats.between("target", day, after(60))} == {"hour"}
+        assert {each.grain for each in rival.stats.list_between("target", day, after(60))} == {"hour"}
         assert ledger.stats.fold("target", "hour", "day", after(60)) == 1_200
-        assert {(each.grain, each.at) for each in rival.stats.between("target", day, after(60))} == {("day", day)}
+        assert {(each.grain, each.at) for each in rival.stats.list_between("target", day, after(60))} == {("day", day)}
         assert ledger.stats.fold("target", "day", "ever", after(60)) == 1_200
-        assert rival.stats.between("target", day - timedelta(days=30_000), after(60)) == []
+        assert rival.stats.list_between("target", day - timedelta(days=30_000), after(60)) == []
         assert sums_ever(rival, "target") == many

@@ -102,7 +102,7 @@ class StreamingLeasesContract:
         assert ledger.streaming.record("batch-1", {PARTITIONS[0]: 25, PARTITIONS[1]: 9}, None)
 
         assert rival.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 9)]
-        assert rival.files.of_batch("batch-1", "outcome") == [a_segment(0)]
+        assert rival.files.list_for_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_a_runner_with_an_open_batch_plans_no_other(self, ledger: Ledger, rival: Ledger) -> None:
         """An open batch is a batch in progress: no other batch takes the same offsets."""
@@ -123,7 +123,7 @@ class StreamingLeasesContract:
         assert not ledger.streaming.record("batch-9", {}, None)
 
         assert rival.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
-        assert rival.files.of_batch("batch-1", "outcome") == [a_segment(0)]
+        assert rival.files.list_for_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_nothing_of_a_refused_segment_is_recorded(self, ledger: Ledger) -> None:
         """Neither offsets nor file: if offsets go back, a partition is not the batch's, or the key is another's."""
@@ -136,7 +136,7 @@ class StreamingLeasesContract:
         assert not ledger.streaming.record("batch-1", {PARTITIONS[0]: 26}, a_segment(0))
 
         assert ledger.batches.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
-        assert ledger.files.of_batch("batch-1", "outcome") == [a_segment(0)]
+        assert ledger.files.list_for_batch("batch-1", "outcome") == [a_segment(0)]
 
     def test_an_open_batch_in_which_nothing_came_is_dropped(self, ledger: Ledger, rival: Ledger) -> None:
         """As if it had never been; not one that has taken something up, has a file, or is another's now."""

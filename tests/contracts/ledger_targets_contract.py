@@ -8,7 +8,7 @@ from contracts.ledger_samples import START, Clock, a_pending, after, claimed_chu
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.policy.breaker import Count, Ended, Tally
-from eventbridge.policy.operational_event import of_rule_on_hold_in_version
+from eventbridge.policy.operational_event import version_on_hold_event
 
 SECOND = int(START.timestamp())
 
@@ -169,7 +169,7 @@ class TargetsContract:
 
     def test_an_event_that_waits_is_queued_once(self, ledger: Ledger, rival: Ledger) -> None:
         """Said by two processes, or twice by one."""
-        event = of_rule_on_hold_in_version("late", "cafe", "it loops", after(0))
+        event = version_on_hold_event("late", "cafe", "it loops", after(0))
         ledger.operational_events.queue([event])
         rival.operational_events.queue([event, event])
 
@@ -193,7 +193,7 @@ class TargetsContract:
         for _ in range(2):
             ledger.rules.hold("late", "cafe", "it loops")
             (event,) = ledger.operational_events.waiting(10)
-            assert event.time == ledger.rules.on_hold()["late"].since
+            assert event.time == ledger.rules.list_on_hold()["late"].since
             ledger.operational_events.drop([event.event_id])
             clock.pass_seconds(1)
             ledger.rules.release("late")

@@ -49,7 +49,7 @@ def test_a_backlog_is_one_batch_of_the_stages_and_then_events_stream_again(heape
 
     assert size(heaped, large) == _BACKLOG
     assert {"streaming", "buffer", "route", "push", "commit"} <= set(done)
-    assert done.count("push") == len(heaped.runtime.ledger.chunks.of_batch(large.batch_id)) > 1
+    assert done.count("push") == len(heaped.runtime.ledger.chunks.list_for_batch(large.batch_id)) > 1
     for path in PATHS:
         sent = heaped.requests(path)
         assert len(sent) == len(set(sent)) == 11 + _BACKLOG

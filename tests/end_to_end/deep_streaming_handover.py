@@ -16,7 +16,7 @@ import psutil
 import pytest
 from end_to_end.running import RunningEnvironment
 
-from eventbridge.pipeline.settle.settlement import settled_as
+from eventbridge.pipeline.settle.settlement import read_settled_as
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -75,7 +75,7 @@ def _late(directed: RunningEnvironment) -> list[float]:
     """Return the latency of each event, except for those of the first 20 s."""
     runtime, found = directed.runtime, []
     for batch in runtime.ledger.batches.find(limit=None, runner=QUICK):
-        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
+        for _, table in read_settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             found += [(row["published_at"], row["settled_at"]) for row in table.to_pylist()]
     first = min(published for published, _ in found)
     return [(at - published).total_seconds() for published, at in found if (published - first).total_seconds() > 20]

@@ -20,7 +20,7 @@ from eventbridge.store.parquet import read_table
 def delivering(running: RunningEnvironment, runner: str, rule: str | None = None) -> Chunk | None:
     """Return a chunk of the runner that is being pushed and has recorded responses; with `rule`, one of this rule."""
     unfinished = running.runtime.ledger.batches.unfinished(runner)
-    for chunk in running.runtime.ledger.chunks.of_batch(unfinished.batch_id) if unfinished is not None else []:
+    for chunk in running.runtime.ledger.chunks.list_for_batch(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
         if of_rule and chunk.state == "started" and responded(running, chunk):
             return chunk

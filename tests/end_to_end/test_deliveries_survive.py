@@ -271,7 +271,7 @@ def one_of_two_waits(running: RunningEnvironment) -> str | None:
         return None
     chunks = [
         chunk
-        for chunk in running.runtime.ledger.chunks.of_batch(batch.batch_id)
+        for chunk in running.runtime.ledger.chunks.list_for_batch(batch.batch_id)
         if chunk.pool == "eventbridge.rule.narrow"
     ]
     states = sorted(chunk.state for chunk in chunks if chunk.handed_out)

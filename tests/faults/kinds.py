@@ -154,7 +154,7 @@ def _plan_replay(runtime: World, _: BatchKind) -> None:
 
 def _push(runtime: World, kind: BatchKind) -> None:
     batch_id = batch_of(runtime, kind)
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         if chunk.handed_out:
             push(runtime, batch_id, chunk.chunk_id)
 
@@ -380,7 +380,9 @@ def release(runtime: World) -> None:
 def damage(runtime: World) -> None:
     """Cut a delivery file of the newest batch short, and remove its settlement and a segment with responses."""
     files = {
-        kind: next(file.path for file in runtime.ledger.files.of_batch(batch_of(runtime, "normal"), kind) if file.path)
+        kind: next(
+            file.path for file in runtime.ledger.files.list_for_batch(batch_of(runtime, "normal"), kind) if file.path
+        )
         for kind in ("delivery", "outcome", "settlement")
     }
     whole = runtime.store.get(files["delivery"])

@@ -32,7 +32,7 @@ def look(runtime: World) -> dict[str, Any]:
 def _outcomes(runtime: World) -> Iterator[dict[str, Any]]:
     whole = [batch for batch in runtime.ledger.batches.find(limit=None) if batch.kept == "all"]
     for batch in whole:
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "outcome"):
             try:
                 yield from read_table(runtime.store, file.path or "", columns=_COLUMNS).to_pylist()
             except StoreFileMissing:

@@ -121,7 +121,7 @@ def run_recovery(runtime: Runtime) -> None:
 
 
 def _push_and_commit(runtime: Runtime, batch_id: str) -> None:
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         if chunk.handed_out:
             push(runtime, batch_id, chunk.chunk_id)
     write_dead_letters(runtime, batch_id)

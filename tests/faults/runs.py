@@ -14,7 +14,7 @@ from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 from stored import sums_ever
 
 from eventbridge.control.consecutive_batches import deliver_redrive, deliver_replay
-from eventbridge.dead_letters.reader import selected_dead_letters
+from eventbridge.dead_letters.reader import select_dead_letters
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.delivery import engine
 from eventbridge.pipeline.deliver import deliver_until_idle
@@ -123,7 +123,7 @@ def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
         found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
             yield f"stats of {key} are {found}, the reconciliation {wanted}"
-    if difference := reconciliation_difference(runtime.ledger.moments.read(of_targets=False)):
+    if difference := reconciliation_difference(runtime.ledger.snapshots.read(of_targets=False)):
         yield f"{difference} deliveries are neither ended nor pending, by the stats"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
@@ -174,9 +174,9 @@ def _marked_wrong(runtime: World) -> Iterator[str]:
     if runtime.ledger.redrives.all():
         marks = Marks(runtime)
         found: Counter[str] = Counter()
-        for each in selected_dead_letters(runtime):
+        for each in select_dead_letters(runtime):
             if each.record["delivery_id"] is not None:
-                mark = marks.of(each)
+                mark = marks.mark(each)
                 found["never redriven" if mark is None else mark.outcome] += 1
         if set(found) != {"delivered"}:
             yield f"dead letters that were redriven came to {dict(found)}"

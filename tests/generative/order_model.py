@@ -38,7 +38,7 @@ PARTITIONS = [Partition("orders", "", number) for number in range(2)]
 KEYS = ['"a"', '"b"', "17"]
 
 _TIMEOUT = 30.0
-_POLICY = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
+_POLICY = RetryPolicy.from_name("EXPONENTIAL_DECAY_RETRY")
 _IN_FLIGHT = 2
 #: A push makes a retry itself that is due so soon.
 _LINGER = timedelta(seconds=2)

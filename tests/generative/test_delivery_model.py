@@ -35,9 +35,9 @@ _RANKS: list[type[Outcome | Unknown]] = [Delivered, DeadLettered, RetryAt, Unkno
 
 #: Per target: its policy, and the shortest and longest wait after each attempt, written down by hand.
 _POLICIES: dict[str, tuple[RetryPolicy, list[tuple[float, float]]]] = {
-    "backoff": (RetryPolicy.named("BACKOFF_RETRY"), [(10, 20)] * 3),
+    "backoff": (RetryPolicy.from_name("BACKOFF_RETRY"), [(10, 20)] * 3),
     "decay": (
-        RetryPolicy.named("EXPONENTIAL_DECAY_RETRY", maximum_event_age_seconds=1800),
+        RetryPolicy.from_name("EXPONENTIAL_DECAY_RETRY", maximum_event_age_seconds=1800),
         [(each, each) for each in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)] + [(512, 512)] * 166,
     ),
     "own": (
@@ -342,7 +342,7 @@ class _Product(RuleBasedStateMachine):
         by_target: dict[str, list[bytes]] = defaultdict(list)
         for raw in raws:
             by_target[f"rule/{self.all[raw].target}"].append(raw)
-        return {key: Fingerprint.of(some) for key, some in by_target.items()}
+        return {key: Fingerprint.from_ids(some) for key, some in by_target.items()}
 
 
 def _state(outcome: Outcome | Unknown) -> str:

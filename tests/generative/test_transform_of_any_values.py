@@ -39,7 +39,7 @@ NASTY = [
 ]
 TEXTS = st.lists(st.sampled_from(NASTY) | st.text(st.characters(), max_size=3), max_size=5).map("".join)
 NUMBERS = (st.integers() | st.floats(allow_nan=False, allow_infinity=False)).map(
-    lambda number: Number.of(number)
+    lambda number: Number.from_python(number)
 ) | st.sampled_from(["1.0", "1.50", "-0", "1e400", "0.1E-5", "9007199254740993"]).map(Number)
 VALUES = st.recursive(
     st.none() | st.booleans() | NUMBERS | TEXTS,

@@ -9,14 +9,14 @@ import pytest
 from airflow.sdk import DAG, RetryAction
 from airflow.sdk.exceptions import AirflowFailException
 
-from eventbridge.airflow.tasks import NO_RETRY_POLICY, PlainFailure, stage, without_traceback
+from eventbridge.airflow.tasks import NO_RETRY_POLICY, PlainFailure, hide_traceback, stage
 from eventbridge.errors import LedgerError, UserError
 
 
 def test_a_user_error_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The task exits, for which its runner logs no stack."""
 
-    @without_traceback
+    @hide_traceback
     def invalid() -> None:
         with stage():
             raise UserError("no rule file names a rule 'bigg'. Did you mean big?")

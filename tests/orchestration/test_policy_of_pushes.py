@@ -228,7 +228,7 @@ def test_a_call_that_hangs_is_abandoned() -> None:
 
     try:
         with pytest.raises(TimeoutError):
-            policy._within(0.1, hangs)
+            policy._call_within(0.1, hangs)
         (left,) = asking() - before
     finally:
         over.set()

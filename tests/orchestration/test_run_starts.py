@@ -14,7 +14,7 @@ import pytest
 from orchestration.fake_airflow import serving
 
 from eventbridge.airflow.names import runner_subject
-from eventbridge.airflow.run_start import RunStart, SubjectState, needs_start, started
+from eventbridge.airflow.run_start import RunStart, SubjectState, needs_start, next_start
 from eventbridge.airflow.watch import Watch
 from eventbridge.airflow.watcher import Watcher, check
 from eventbridge.config.connection import connections_from_environment
@@ -94,7 +94,7 @@ def started_at(seen: SubjectState, seconds: int) -> list[int]:
     for second in range(seconds):
         now = NOW + timedelta(seconds=second)
         if needs_start(seen, last, now):
-            last = started(seen, last, now)
+            last = next_start(seen, last, now)
             at.append(second)
     return at
 
@@ -121,7 +121,7 @@ def test_progress_of_a_run_resets_the_interval(waiting: bool) -> None:
 
     assert not needs_start(seen, before, NOW + first - timedelta(seconds=1))
     assert needs_start(seen, before, NOW + first)
-    assert started(seen, before, NOW + first).repeats == 0
+    assert next_start(seen, before, NOW + first).repeats == 0
     unmoved = replace(seen, progress="planned")
     assert not needs_start(unmoved, before, NOW + timedelta(seconds=599))
     assert needs_start(unmoved, before, NOW + timedelta(seconds=600))

@@ -26,7 +26,7 @@ from eventbridge.airflow.dags.redrive_dead_letters import redrive_id_of, redrive
 from eventbridge.airflow.dags.replay_events import replay_id_of, replay_params
 from eventbridge.airflow.form_fields import form_values, recorded_form
 from eventbridge.airflow.names import UNPLANNED_POOL
-from eventbridge.airflow.next_run import planned_in_time
+from eventbridge.airflow.next_run import plan_with_retries
 from eventbridge.airflow.policy import UNPLANNED
 from eventbridge.airflow.preload import TASK_MODULES, _modules, preload
 from eventbridge.airflow.push import PushOperator, chunk_name, pushes
@@ -329,5 +329,5 @@ def test_a_batch_that_must_wait_is_left_to_the_next_run(home: Path) -> None:
         plans = iter([RedrivePlan(wait_until=runtime.ledger.now()), RedrivePlan("a batch")])
         waits = RedrivePlan(wait_until=runtime.ledger.now() + timedelta(hours=1))
 
-        assert planned_in_time(runtime, lambda: next(plans)).batch_id == "a batch"
-        assert planned_in_time(runtime, lambda: waits, patience_seconds=0) == waits
+        assert plan_with_retries(runtime, lambda: next(plans)).batch_id == "a batch"
+        assert plan_with_retries(runtime, lambda: waits, patience_seconds=0) == waits

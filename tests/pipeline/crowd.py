@@ -191,7 +191,7 @@ def _timeline(runtime: Runtime, me: int, kind: str, batch_id: str) -> Timeline:
     if kind == "normal":
         yield [Task(me, "buffer", batch_id)]
         yield [Task(me, "route", batch_id)]
-    chunks = [chunk for chunk in runtime.ledger.chunks.of_batch(batch_id) if chunk.map_index is not None]
+    chunks = [chunk for chunk in runtime.ledger.chunks.list_for_batch(batch_id) if chunk.map_index is not None]
     yield [Task(me, "push", batch_id, chunk.chunk_id) for chunk in chunks]
     for stage in ("write_dead_letters", "schedule_retries", "commit"):
         yield [Task(me, stage, batch_id)]

@@ -169,7 +169,7 @@ class Sending:
 
     def push(self, batch: Batch) -> None:
         """Push every chunk of a batch."""
-        for chunk in self.runtime.ledger.chunks.of_batch(batch.batch_id):
+        for chunk in self.runtime.ledger.chunks.list_for_batch(batch.batch_id):
             push(self.runtime, batch.batch_id, chunk.chunk_id)
 
     def settle(self, batch: Batch) -> None:
@@ -201,7 +201,7 @@ def settled(runtime: Runtime, batch_id: str) -> dict[str, list[SettledDelivery]]
 
 def segment_rows(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
-    files = runtime.ledger.files.of_batch(batch_id, "outcome")
+    files = runtime.ledger.files.list_for_batch(batch_id, "outcome")
     return [row for file in files if file.path for row in read_table(runtime.store, file.path).to_pylist()]
 
 

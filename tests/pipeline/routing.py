@@ -29,7 +29,7 @@ def routed(runtime: Runtime, batch_id: str, **options: Any) -> list[int]:
 def deliveries(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return the rows of all recorded delivery files."""
     rows: list[dict[str, Any]] = []
-    for file in runtime.ledger.files.of_batch(batch_id, "delivery"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "delivery"):
         if file.path is not None:
             rows += read_table(runtime.store, file.path).to_pylist()
     return rows

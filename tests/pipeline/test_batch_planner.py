@@ -104,7 +104,7 @@ def test_todays_rules_of_a_runner_are_taken_up_and_in_force(site: Site) -> None:
 
     assert list(own.rules.rules) == ["first"]
     assert (own.bus.name, own.moved) == ("orders", [])
-    known = site.runtime.ledger.rules.in_force()
+    known = site.runtime.ledger.rules.get_in_force()
     assert known is not None
     assert known.rule_set == own.taken.rule_set
     with pytest.raises(NotFoundError):

@@ -113,7 +113,7 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     chunks = [
         chunk
         for batch in runtime.ledger.batches.find(limit=None)
-        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)
+        for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)
     ]
     kinds = {batch.batch_id: batch.kind for batch in runtime.ledger.batches.find(limit=None)}
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}

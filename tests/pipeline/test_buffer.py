@@ -41,7 +41,7 @@ def planned(site: Any, **settings: Any) -> tuple[Runtime, str]:
 def landed(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return the rows of all recorded files, in the order of their keys."""
     rows: list[dict[str, Any]] = []
-    for file in runtime.ledger.files.of_batch(batch_id, "buffer"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"):
         if file.path is not None:
             rows += read_table(runtime.store, file.path).to_pylist()
     return rows
@@ -54,7 +54,7 @@ def positions(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
 def details(runtime: Runtime, batch_id: str, *names: str) -> list[tuple[Any, ...]]:
     return [
         tuple(getattr(file.detail, name) for name in names)
-        for file in runtime.ledger.files.of_batch(batch_id, "buffer")
+        for file in runtime.ledger.files.list_for_batch(batch_id, "buffer")
     ]
 
 
@@ -104,7 +104,7 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
         (Q1, 2, 4, 2, 2),
         (Q1, 4, 5, 1, 1),
     ]
-    assert [file.rows for file in runtime.ledger.files.of_batch(batch_id, "buffer")] == [2, 2, 1, 2, 2, 1]
+    assert [file.rows for file in runtime.ledger.files.list_for_batch(batch_id, "buffer")] == [2, 2, 1, 2, 2, 1]
 
 
 def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,7 +173,7 @@ def stop_after(runtime: Runtime, batch_id: str, files: int) -> None:
     hurried = replace(runtime, clock=clock)
     with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
         buffer(hurried, batch_id)
-    assert len(runtime.ledger.files.of_batch(batch_id, "buffer")) == files
+    assert len(runtime.ledger.files.list_for_batch(batch_id, "buffer")) == files
 
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
@@ -181,12 +181,12 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
     site.publish(*[order(number) for number in range(8)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)
     stop_after(runtime, batch_id, files=2)
-    before = runtime.ledger.files.of_batch(batch_id, "buffer")
+    before = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     assert runtime.ledger.batches.get(batch_id).state == "planned"
 
     buffer(runtime, batch_id)
 
-    assert runtime.ledger.files.of_batch(batch_id, "buffer")[:2] == before
+    assert runtime.ledger.files.list_for_batch(batch_id, "buffer")[:2] == before
     assert [place for _, place in positions(landed(runtime, batch_id))] == list(range(8))
 
 
@@ -217,7 +217,7 @@ def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Or
     buffer(runtime, batch_id)
 
     assert details(runtime, batch_id, "start", "end", "read", "gaps") == [(0, 4, 0, ((0, 4),))]
-    assert runtime.ledger.files.of_batch(batch_id, "buffer")[0].path is None
+    assert runtime.ledger.files.list_for_batch(batch_id, "buffer")[0].path is None
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
 
 
@@ -299,11 +299,11 @@ def test_later_calls_change_nothing(site: Any, order: Order) -> None:
     site.publish(order(1), order(2))
     runtime, batch_id = planned(site)
     buffer(runtime, batch_id)
-    before = runtime.ledger.files.of_batch(batch_id, "buffer")
+    before = runtime.ledger.files.list_for_batch(batch_id, "buffer")
 
     buffer(runtime, batch_id)
 
-    assert runtime.ledger.files.of_batch(batch_id, "buffer") == before
+    assert runtime.ledger.files.list_for_batch(batch_id, "buffer") == before
 
 
 def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
@@ -333,7 +333,7 @@ def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) 
 
             def read_late(*span: Any) -> Any:
                 messages = list(read(*span))
-                if not runtime.ledger.files.of_batch(batch_id, "buffer"):
+                if not runtime.ledger.files.list_for_batch(batch_id, "buffer"):
                     stop_after(runtime, batch_id, files=1)
                 return iter(messages)
 

@@ -45,7 +45,7 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
     published_at = clock()
     clock.advance(5)
     runtime, batch_id = buffered(site)
-    (event_file,) = (file.path for file in runtime.ledger.files.of_batch(batch_id, "buffer"))
+    (event_file,) = (file.path for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"))
 
     routed(runtime, batch_id)
 
@@ -109,7 +109,7 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
     routed(runtime, batch_id)
 
     failed = [row for row in deliveries(runtime, batch_id) if row["failure"] is not None]
-    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     assert [(row["rule"], row["target"], row["event_id"], row["payload"]) for row in failed] == [
         ("big", "note", "1", None)
     ]
@@ -120,7 +120,7 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
     assert [row["delivery_id"] for row in rows] == [row["delivery_id"] for row in failed]
     in_chunks = [
         row
-        for chunk in runtime.ledger.chunks.of_batch(batch_id)
+        for chunk in runtime.ledger.chunks.list_for_batch(batch_id)
         for piece in chunk.pieces
         for row in rowset.decode(piece.rows)
     ]
@@ -167,18 +167,18 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
 
     routed(runtime, batch_id)
 
-    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     detail = file.detail
     rows = deliveries(runtime, batch_id)
     expected = {
-        f"{rule}/{target}": Fingerprint.of(
+        f"{rule}/{target}": Fingerprint.from_ids(
             row["delivery_id"] for row in rows if (row["rule"], row["target"]) == (rule, target)
         )
         for rule, target in {(row["rule"], row["target"]) for row in rows}
     }
     assert isinstance(detail, RoutedSlice)
     assert (detail.rows_in, detail.reference_matched, file.rows) == (3, 0, len(rows))
-    landed = runtime.ledger.files.of_batch(batch_id, "buffer")[0].path
+    landed = runtime.ledger.files.list_for_batch(batch_id, "buffer")[0].path
     assert (detail.file, detail.row_from, detail.row_to) == (landed, 0, 4)
     assert detail.matched == expected
     assert [value.count for value in detail.matched.values()] == [2, 2, 3]
@@ -189,10 +189,10 @@ def test_later_calls_return_the_stored_list(site: Any, clock: Any, order: Order)
     site.publish(order(1, 500))
     runtime, batch_id = buffered(site)
     first = routed(runtime, batch_id)
-    files = runtime.ledger.files.of_batch(batch_id, "delivery")
+    files = runtime.ledger.files.list_for_batch(batch_id, "delivery")
 
     assert routed(runtime, batch_id) == first == [0, 1]
-    assert runtime.ledger.files.of_batch(batch_id, "delivery") == files
+    assert runtime.ledger.files.list_for_batch(batch_id, "delivery") == files
     clock.advance(60)
     assert routed(runtime, batch_id) == []
     clock.advance(-60)
@@ -217,7 +217,7 @@ def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> N
 
     assert routed(runtime, batch_id) == []
     assert runtime.ledger.batches.get(batch_id).state == "routed"
-    files = runtime.ledger.files.of_batch(batch_id, "delivery")
+    files = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     assert [(file.path, file.rows, getattr(file.detail, "rows_in", None)) for file in files] == [
         (None, 0, 0),
         (None, 0, 0),

@@ -76,7 +76,7 @@ TAKEN = ("topic", "broker", "partition_id", "offset", "source", "event_id", "pub
 def by_hand(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return what the delivery rows of a batch have to be, but for their order."""
     rows = []
-    for file in runtime.ledger.files.of_batch(batch_id, "buffer"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"):
         for number, landed in enumerate(read_table(runtime.store, file.path or "").to_pylist()):
             if landed["status"] != "valid":
                 continue
@@ -137,7 +137,7 @@ def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.Mo
 
 def slices_routed(runtime: Runtime, batch_id: str) -> list[RoutedSlice]:
     """Return what is recorded of a batch's slices."""
-    files = runtime.ledger.files.of_batch(batch_id, "delivery")
+    files = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     return [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
 
 

@@ -30,7 +30,7 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
     rows = deliveries(runtime, batch_id)
     rules = runtime.rule_set().rules
     order_of_rows = [(rules[row["rule"]].pool_name, row["rule"], row["target"], row["offset"]) for row in rows]
-    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     assert order_of_rows == sorted(order_of_rows)
     assert isinstance(file.detail, Routed)
     sizes = [sum(len(rows[row]["payload"]) for row in rowset.decode(piece.rows)) for piece in file.detail.pieces]
@@ -52,7 +52,7 @@ def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> Non
 
     routed(runtime, batch_id)
 
-    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     assert isinstance(file.detail, Routed)
     assert [piece.rows for piece in file.detail.pieces] == ["0-1", "2", "3"]
 
@@ -68,7 +68,7 @@ def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_sli
     runtime, batch_id = buffered(site)
     route(runtime, batch_id, Backwards())
 
-    (chunk,) = runtime.ledger.chunks.of_batch(batch_id)
+    (chunk,) = runtime.ledger.chunks.list_for_batch(batch_id)
     offsets = [
         (row["partition_id"], row["offset"])
         for piece in chunk.pieces
@@ -96,7 +96,7 @@ rules:
     routed(runtime, batch_id)
 
     in_chunks: dict[str, Counter[int]] = {"archive": Counter(), "crm": Counter()}
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         for piece in chunk.pieces:
             in_chunks[piece.target][chunk.chunk_id] += piece.count
     assert [len(in_chunks["archive"]), len(in_chunks["crm"])] == [1, 2]
@@ -113,7 +113,7 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
     handed_out = routed(runtime, batch_id)
 
     batch = runtime.ledger.batches.get(batch_id)
-    chunks = runtime.ledger.chunks.of_batch(batch_id)
+    chunks = runtime.ledger.chunks.list_for_batch(batch_id)
     assert (batch.state, batch.deadline_at) == ("routed", clock() + timedelta(seconds=60))
     assert handed_out == [0]
     assert [(c.chunk_id, c.pool, c.weight, c.rows, c.handed_out, c.map_index, c.state) for c in chunks] == [
@@ -136,7 +136,7 @@ def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) ->
 
     found = {
         chunk.pieces[0].target: (chunk.handed_out, chunk.hold_reason)
-        for chunk in runtime.ledger.chunks.of_batch(batch_id)
+        for chunk in runtime.ledger.chunks.list_for_batch(batch_id)
     }
     assert handed_out == []
     assert found == {

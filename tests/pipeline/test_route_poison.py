@@ -62,7 +62,7 @@ def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
 
 def routed_ids(runtime: Runtime, batch_id: str) -> list[str]:
     """Return the events that rule `everything` delivers, in the order of the batch's files."""
-    files = [file.path for file in runtime.ledger.files.of_batch(batch_id, "delivery") if file.path]
+    files = [file.path for file in runtime.ledger.files.list_for_batch(batch_id, "delivery") if file.path]
     tables = [read_table(runtime.store, path, columns=["rule", "event_id"]) for path in files]
     return [row["event_id"] for table in tables for row in table.to_pylist() if row["rule"] == "everything"]
 
@@ -121,7 +121,7 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
 
     route(runtime, batch_id, router)
 
-    files = {file.key.rpartition("/")[2]: file for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
+    files = {file.key.rpartition("/")[2]: file for file in runtime.ledger.files.list_for_batch(batch_id, "delivery")}
     split = [name for name, file in files.items() if isinstance(file.detail, SplitSlice)]
     assert split == ["000010", "000014-000016"]
     assert [name for name, file in files.items() if isinstance(file.detail, UnroutableEvent)] == ["000015-000016"]
@@ -140,7 +140,7 @@ def test_a_canary_that_fails_blames_no_event(site: Any, order: Order, jobs: int)
     with pytest.raises(SparkError):
         route(runtime, batch_id, Watched(runtime, jobs))
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
-    recorded = {file.key for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
+    recorded = {file.key for file in runtime.ledger.files.list_for_batch(batch_id, "delivery")}
     tries = {name: count for name, count in runtime.ledger.route_tries.counts(batch_id).items() if name not in recorded}
     assert sorted(tries.values()) in ([], [1], [2])
 
@@ -160,13 +160,13 @@ def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
             route(runtime, batch_id, Watched(runtime, 0))
 
     assert runtime.ledger.route_tries.counts(batch_id) == {"": 1}
-    assert runtime.ledger.files.of_batch(batch_id, "delivery") == []
+    assert runtime.ledger.files.list_for_batch(batch_id, "delivery") == []
 
 
 def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
     """A missing buffer file fails the stage, however often; none of its events is dead-lettered."""
     runtime, batch_id = landed(site, order(1), order(2))
-    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     runtime.store.delete(file.path or "")
 
     class Spark(Watched):
@@ -181,13 +181,13 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
             route(runtime, batch_id, Spark(runtime))
 
     assert runtime.ledger.route_tries.counts(batch_id) == {}
-    assert runtime.ledger.files.of_batch(batch_id, "delivery") == []
+    assert runtime.ledger.files.list_for_batch(batch_id, "delivery") == []
 
 
 def test_tries_without_a_result_count(site: Any, order: Order) -> None:
     """A slice whose tries killed the counting process is split, and its event is dead-lettered."""
     runtime, batch_id = landed(site, *poisoned(order, 3, 1))
-    piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"
+    piece = runtime.ledger.files.list_for_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
         runtime.ledger.route_tries.begin(batch_id, piece)
     router = Watched(runtime)
@@ -207,7 +207,7 @@ def test_three_jobs_that_end_their_process_are_the_last(site: Any, order: Order)
 
     route(runtime, batch_id, router)
 
-    assert router.asked == [["canary"], [runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"]]
+    assert router.asked == [["canary"], [runtime.ledger.files.list_for_batch(batch_id, "buffer")[0].key + "/000000"]]
     assert routed_ids(runtime, batch_id) == ["1", "2"]
 
 
@@ -282,7 +282,7 @@ def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Orde
 def test_a_spark_that_is_killed_now_and_then_costs_no_event(site: Any, order: Order) -> None:
     """Twice it went while one event was tried, by chance: that decides nothing, and the event is routed."""
     runtime, batch_id = landed(site, order(1))
-    piece = runtime.ledger.files.of_batch(batch_id, "buffer")[0].key + "/000000"
+    piece = runtime.ledger.files.list_for_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
         runtime.ledger.route_tries.begin(batch_id, piece)
     router = Watched(runtime)

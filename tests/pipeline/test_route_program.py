@@ -63,7 +63,7 @@ def test_replays_share_a_program_and_have_delivery_ids_of_their_own() -> None:
 
     for replay in ("", "r1", "r2", "r3", "", "r1"):
         assert route_program("replayed", rules, "b") is program
-        found = [each.tobytes() for each in program.ids_of(replay).of(source, event_id, none, both)]
+        found = [each.tobytes() for each in program.ids_of(replay).compute(source, event_id, none, both)]
         assert found == [delivery_id("b", "/s", "e", name, "file", replay) for name in ("one", "two")]
 
 

@@ -29,7 +29,7 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
     """Slices begin at row groups, cover each file, and are the same at every try."""
     site.publish(*[order(number) for number in range(9)], key="one partition")
     runtime, batch_id = buffered(site, buffer_range_events=5)
-    files = runtime.ledger.files.of_batch(batch_id, "buffer")
+    files = runtime.ledger.files.list_for_batch(batch_id, "buffer")
 
     slices = slices_of(files)
 
@@ -62,14 +62,14 @@ def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slic
     with pytest.raises(SparkError, match="Spark is gone"):
         route(runtime, batch_id, Stopping(runtime, after=3))
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
-    kept = runtime.ledger.files.of_batch(batch_id, "delivery")
+    kept = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     assert len(kept) == 3
 
     second = Stopping(runtime, after=100)
     route(runtime, batch_id, second)
 
     assert len(second.asked) == 1
-    assert runtime.ledger.files.of_batch(batch_id, "delivery")[:3] == kept
+    assert runtime.ledger.files.list_for_batch(batch_id, "delivery")[:3] == kept
     assert wanted(deliveries(runtime, batch_id)).total() == 24
 
 
@@ -99,7 +99,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_sl
     for tried in (1, 2):
         with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
             routed(slow, batch_id)
-        assert len(runtime.ledger.files.of_batch(batch_id, "delivery")) == tried
+        assert len(runtime.ledger.files.list_for_batch(batch_id, "delivery")) == tried
     routed(slow, batch_id)
 
     assert runtime.ledger.batches.get(batch_id).state == "routed"
@@ -177,7 +177,7 @@ def test_tasks_that_run_twice_at_once_leave_no_duplicate(
     schedule_retries(runtime, batch_id)
 
     rows = deliveries(runtime, batch_id)
-    named = {file.path for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
+    named = {file.path for file in runtime.ledger.files.list_for_batch(batch_id, "delivery")}
     written = set(runtime.store.list("deliveries/"))
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 27
     assert named < written

@@ -29,7 +29,7 @@ def test_a_rule_that_cannot_be_routed_is_held(budgeted_site: BudgetedSite, order
 
     assert crashing.shares == 2
     assert budgeted_site.lines("CHEAP") == ["0", "1", "0", "1", "2"]
-    assert "the worker exited unexpectedly" in runtime.ledger.rules.on_hold()["expensive"].reason
+    assert "the worker exited unexpectedly" in runtime.ledger.rules.list_on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2), ("on_hold", "on_hold", 3)]
     assert plan_deferred_matches(runtime) is None
     assert audit(runtime).differences == ()
@@ -65,13 +65,13 @@ def test_a_rule_that_ends_spark_itself_is_held(budgeted_site: BudgetedSite, orde
     for _ in range(3):
         with pytest.raises(SparkError):
             deliver_batch(runtime, "orders", killing, budgeted_site.stop)
-        assert runtime.ledger.rules.on_hold() == {}
+        assert runtime.ledger.rules.list_on_hold() == {}
 
     deliver_batch(runtime, "orders", killing, budgeted_site.stop)
 
     assert killing.shares == 3
     assert budgeted_site.lines("CHEAP") == ["0", "1"]
-    assert "a Spark server that worked beforehand" in runtime.ledger.rules.on_hold()["expensive"].reason
+    assert "a Spark server that worked beforehand" in runtime.ledger.rules.list_on_hold()["expensive"].reason
     assert waiting(runtime) == [("route_failed", "on_hold", 2)]
     assert audit(runtime).differences == ()
 

@@ -18,7 +18,7 @@ from eventbridge.pipeline.route.stage import job_of, route
 from eventbridge.repair.audit import audit
 from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult, Task
-from eventbridge.routing.share_budget import by_lot
+from eventbridge.routing.share_budget import shuffle_shares
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.rules import RuleSet, Transform
 from eventbridge.runtime.runtime import Runtime
@@ -136,15 +136,17 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> N
     found = reasons(runtime)
     assert found.total() == EXPENSIVE
     assert 1 <= found["budget"] <= 3
-    assert runtime.ledger.rules.on_hold() == {}
+    assert runtime.ledger.rules.list_on_hold() == {}
 
 
 def test_turns_are_drawn_again_for_every_batch() -> None:
     """Each rule comes first in some batches, and in none the order depends on the try or on how they were listed."""
     shares = [RuleShare(f"rule/{name}", name, (), 1.0) for name in "abcdefgh"]
-    orders = {batch: [share.rule for share in by_lot(batch, shares)] for batch in map(str, range(400))}
+    orders = {batch: [share.rule for share in shuffle_shares(batch, shares)] for batch in map(str, range(400))}
 
-    assert all([share.rule for share in by_lot(batch, shares[::-1])] == order for batch, order in orders.items())
+    assert all(
+        [share.rule for share in shuffle_shares(batch, shares[::-1])] == order for batch, order in orders.items()
+    )
     firsts = Counter(order[0] for order in orders.values())
     assert set(firsts) == set("abcdefgh")
     assert max(firsts.values()) < 3 * min(firsts.values())
@@ -154,7 +156,7 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
     """It defers it unseen, in this job; what Spark SQL was asked about had its turn; another job has a total too."""
     batch_id = landed(runtime)
     job = job_of(runtime, runtime.ledger.batches.get(batch_id))
-    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     shares = [
         RuleShare(f"rule/{name}", name, ((file.path or "", "0-1"),), 0.4) for name in ("expensive-00", "expensive-01")
     ]

@@ -72,7 +72,7 @@ def reconciliation_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]
     """Return by partition what the recorded ranges come to; fails where they do not follow one another."""
     reconciliation: dict[int, Counter[str]] = {}
     ends: dict[int, int] = {}
-    for file in runtime.ledger.files.of_batch(batch_id, "buffer"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"):
         detail: Any = file.detail
         place = detail.partition.partition_id
         assert detail.start == ends.get(place, detail.start)
@@ -147,7 +147,7 @@ def test_a_bus_that_fails_on_missing_messages_fails(site: Any, clock: Any, order
 
     with pytest.raises(OffsetGapError, match="dropped offsets 0 to 14"):
         shared(runtime, batch_id)
-    assert runtime.ledger.files.of_batch(batch_id, "buffer") == []
+    assert runtime.ledger.files.list_for_batch(batch_id, "buffer") == []
 
 
 def test_a_small_batch_is_not_shared_out(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,7 +161,9 @@ def test_a_duration_after_arrival(budgeted_site: BudgetedSite, order: Order, clo
 
     budgeted_site.deliver()
     (batch,) = runtime.ledger.batches.find()
-    handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)}
+    handed_out = {
+        chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)
+    }
     assert handed_out == {"others": 0, "waiting": None}
     assert budgeted_site.waiting() == [(2, NOON + timedelta(seconds=90), 0)]
     clock.advance(90)
@@ -225,7 +227,7 @@ def test_a_window_that_closed_since_route(budgeted_site: BudgetedSite, order: Or
     assert len(routed(runtime, batch_id)) == 1
     clock.advance(10)
 
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         push(runtime, batch_id, chunk.chunk_id)
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
@@ -303,7 +305,7 @@ def test_pending_deliveries_are_cut_into_pieces_by_due_time(
 
     routed(runtime, batch_id)
 
-    (file,) = runtime.ledger.files.of_batch(batch_id, "delivery")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     assert isinstance(file.detail, Routed)
     pieces = [piece for piece in file.detail.pieces if piece.rule == "waiting"]
     rows = [row for row in deliveries(runtime, batch_id) if row["rule"] == "waiting"]

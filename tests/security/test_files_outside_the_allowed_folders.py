@@ -16,7 +16,7 @@ from unit.loopback import later, now
 
 from eventbridge.config.settings import Settings
 from eventbridge.config.target_locations import TargetLocations
-from eventbridge.control.check_rules import checked_folder
+from eventbridge.control.check_rules import check_folder
 from eventbridge.errors import SettingsError, UserError
 from eventbridge.model.outcome import Response
 from eventbridge.rules.address import path_error
@@ -287,7 +287,7 @@ def test_rules_check_says_so(path: str, said: str, role: str, allowed: Path, tmp
         f"        dead_letter_queue: {{type: file, path: {file['dead_letter_queue']}}}\n"
     )
 
-    [error] = checked_folder(rules, TargetLocations((allowed,))).errors
+    [error] = check_folder(rules, TargetLocations((allowed,))).errors
 
     assert said in error.message
     assert error.line == (9 if role == "target" else 10)

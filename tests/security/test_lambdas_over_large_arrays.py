@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
-from eventbridge.spark.sql_frame import CONFS, asked_frame
+from eventbridge.spark.sql_frame import CONFS, query_frame
 from eventbridge.transform.sql.functions import HIGHER_ORDER
 from eventbridge.transform.sql.parser import expression_problem, parse_sql
 from eventbridge.transform.sql.run_time_limits import EVENT_SIZE, MAXIMUM_DIGITS, MAXIMUM_REMOVED
@@ -54,7 +54,7 @@ _FAILS = re.compile(r"the lambda of (\w+) takes too long for (\d+) members in an
 
 def _limited(text: str) -> set[str]:
     """Return the functions of an expression whose arrays are limited."""
-    return set(re.findall(r"the lambda of (\w+) takes too long", parse_sql(text).written()))
+    return set(re.findall(r"the lambda of (\w+) takes too long", parse_sql(text).to_sql()))
 
 
 def test_every_function_with_lambdas_has_a_call_here() -> None:
@@ -161,7 +161,7 @@ def _events(spark_server: SparkConnectServer, data: dict[str, object], subject: 
 @pytest.mark.parametrize("name", CALLS)
 def test_an_event_of_a_megabyte_fails_at_once(name: str, spark_server: SparkConnectServer) -> None:
     """The error says how many members are too many; with a small event the same expression has a value."""
-    sent = parse_sql(CALLS[name][0].replace("BODY", f"({_LONG} - {_LONG} + {_LONG})")).written()
+    sent = parse_sql(CALLS[name][0].replace("BODY", f"({_LONG} - {_LONG} + {_LONG})")).to_sql()
     members = 100_000
     large = _events(
         spark_server, {"x": [7] * members, "long": "x" * 300_000}, ",".join(str(each) for each in range(members))
@@ -182,19 +182,19 @@ def test_as_many_members_as_the_error_says_are_taken(spark_server: SparkConnectS
     """What the error advises works."""
     events = _events(spark_server, {"x": [7] * 100_000, "long": "x" * 100_000})
     with pytest.raises(PySparkException, match=_FAILS) as caught:
-        events.selectExpr(parse_sql(f"size(filter({_NUMBERS}, x -> {_LONG} > x))").written()).collect()
+        events.selectExpr(parse_sql(f"size(filter({_NUMBERS}, x -> {_LONG} > x))").to_sql()).collect()
     most = int(_FAILS.findall(str(caught.value))[0][3])
 
-    sliced = parse_sql(f"size(filter(slice({_NUMBERS}, 1, {most}), x -> {_LONG} > x))").written()
+    sliced = parse_sql(f"size(filter(slice({_NUMBERS}, 1, {most}), x -> {_LONG} > x))").to_sql()
 
     assert events.selectExpr(sliced).collect()[0][0] == most
 
 
 def test_data_is_parsed_once_for_an_event(spark_server: SparkConnectServer) -> None:
     """Spark does not move the parsing of the data into a lambda, which would do it for each member."""
-    where = parse_sql("exists(split(subject, ','), x -> data:n::string = x)").written()
+    where = parse_sql("exists(split(subject, ','), x -> data:n::string = x)").to_sql()
 
-    asked = asked_frame(_events(spark_server, {"n": "b"}), where, {"__value0": parse_sql("data:n").written()})
+    asked = query_frame(_events(spark_server, {"n": "b"}), where, {"__value0": parse_sql("data:n").to_sql()})
 
     plan = asked._explain_string(extended=True).partition("== Optimized Logical Plan ==")[2]
     assert "exists(" in plan
@@ -230,7 +230,7 @@ def test_a_decimal_of_many_digits_fails_at_once(text: str, number: str, spark_se
     events = _events(spark_server, {"d": number, "a": ["1", number]}, number)
 
     with pytest.raises(PySparkException, match="digits or an exponent below -9999"):
-        events.selectExpr(parse_sql(text).written()).collect()
+        events.selectExpr(parse_sql(text).to_sql()).collect()
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_other_texts_are_decimals_as_before(number: str, spark_server: SparkConn
     events = _events(spark_server, {}, number)
     text = "TRY_CAST(subject AS DECIMAL(38, 6))"
 
-    assert events.selectExpr(parse_sql(text).written()).collect() == events.selectExpr(text).collect()
+    assert events.selectExpr(parse_sql(text).to_sql()).collect() == events.selectExpr(text).collect()
 
 
 @pytest.mark.parametrize("text", ["btrim(data:t::string, subject)", "ltrim(subject, data:t::string)"])
@@ -250,6 +250,6 @@ def test_few_characters_are_removed_at_a_time(text: str, spark_server: SparkConn
     """Spark looks at each of them for each character of the text."""
     few, many = (_events(spark_server, {"t": "aab"}, "x" * each + "a") for each in (7, MAXIMUM_REMOVED))
 
-    assert few.selectExpr(parse_sql(text).written()).collect()[0][0] == "b"
+    assert few.selectExpr(parse_sql(text).to_sql()).collect()[0][0] == "b"
     with pytest.raises(PySparkException, match=f"more than {MAXIMUM_REMOVED} characters to remove"):
-        many.selectExpr(parse_sql(text).written()).collect()
+        many.selectExpr(parse_sql(text).to_sql()).collect()

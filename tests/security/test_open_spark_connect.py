@@ -18,10 +18,10 @@ from spark.own_server import own_server
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import SparkError, UserError
-from eventbridge.spark.environment import without_secrets, worker_variables, write_secrets
+from eventbridge.spark.environment import drop_secrets, worker_variables, write_secrets
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.spark.session import connect, forget, is_cleartext, shown_address, with_token
+from eventbridge.spark.session import connect, forget, is_cleartext, redact_address, with_token
 
 #: What must never be in the environment of a Spark process, by variable.
 SECRETS = {
@@ -58,7 +58,7 @@ def _asked(url: str, runner: str) -> None:
 def test_a_stranger_is_refused(server: SparkConnectServer, token: str | None) -> None:
     """Without the token, or with any other, nothing runs; the message says how the token is given."""
     said = {"token": server.token, "short": server.token[:-1], "upper": server.token.swapcase()}
-    url = shown_address(server.url)
+    url = redact_address(server.url)
     if token is not None:
         url += f"/;token={quote(token.format(**said))}"
 
@@ -69,7 +69,7 @@ def test_a_stranger_is_refused(server: SparkConnectServer, token: str | None) ->
 def test_a_client_with_the_token_is_served(server: SparkConnectServer) -> None:
     """By the server's own URL, and by its address with the token added."""
     _asked(server.url, "friend")
-    _asked(with_token(shown_address(server.url), server.token), "friend")
+    _asked(with_token(redact_address(server.url), server.token), "friend")
 
 
 def test_every_server_has_a_token_of_its_own() -> None:
@@ -173,7 +173,7 @@ def test_a_worker_reads_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_list_of_variables_lets_no_secret_through() -> None:
     """A name that is not on it is not passed on, whatever it is called."""
-    passed = without_secrets({**SECRETS, "PATH": "/bin", "LC_ALL": "C", "PASSWORD": "x", "https_proxy": "http://h:1"})
+    passed = drop_secrets({**SECRETS, "PATH": "/bin", "LC_ALL": "C", "PASSWORD": "x", "https_proxy": "http://h:1"})
 
     assert passed == {"PATH": "/bin", "LC_ALL": "C", "https_proxy": "http://h:1"}
 

@@ -48,7 +48,7 @@ def test_every_function_that_compares_in_pairs_has_a_call_here() -> None:
 def test_nested_members_are_compared_up_to_the_limit(name: str, spark_server: SparkConnectServer) -> None:
     """One member more, and the event fails at once with what to do."""
     call, of_two = CALLS[name]
-    sent = parse_sql(call).written()
+    sent = parse_sql(call).to_sql()
 
     assert _events(spark_server, 2).selectExpr(sent).collect()[0][0] == of_two
     assert _events(spark_server, MAXIMUM_COMPARED).selectExpr(sent).collect()[0][0] is not None
@@ -59,7 +59,7 @@ def test_nested_members_are_compared_up_to_the_limit(name: str, spark_server: Sp
 @pytest.mark.parametrize("member", ["x[0]", "x[0]::string", "x[0]::double", "date_add(DATE '2026-01-01', x[0])"])
 def test_members_that_spark_hashes_may_be_many(member: str, spark_server: SparkConnectServer) -> None:
     """Numbers, texts and times are compared by their hashes."""
-    sent = parse_sql(f"size(array_distinct(transform({_PAIRS}, x -> {member})))").written()
+    sent = parse_sql(f"size(array_distinct(transform({_PAIRS}, x -> {member})))").to_sql()
 
     assert _events(spark_server, MAXIMUM_HASHED).selectExpr(sent).collect()[0][0] == MAXIMUM_HASHED
 
@@ -72,7 +72,7 @@ def test_members_may_all_have_the_same_hash(spark_server: SparkConnectServer) ->
         arguments = ", ".join(["data:x::array<bigint>"] * PAIRWISE[name])
 
         with pytest.raises(PySparkException, match=f"more than {MAXIMUM_HASHED} members, and {name} takes too long"):
-            events.selectExpr(parse_sql(f"size({name}({arguments}))").written()).collect()
+            events.selectExpr(parse_sql(f"size({name}({arguments}))").to_sql()).collect()
 
 
 def test_the_schema_of_a_variant_is_refused() -> None:
@@ -87,6 +87,6 @@ def test_a_missing_array_stays_missing(spark_server: SparkConnectServer) -> None
     """The limit changes no other result: NULL stays NULL, and an empty array is taken."""
     events = _events(spark_server, 2)
 
-    missing = parse_sql("array_distinct(data:missing::array<array<int>>) IS NULL").written()
-    empty = parse_sql(f"size(array_union(array(), {_PAIRS}))").written()
+    missing = parse_sql("array_distinct(data:missing::array<array<int>>) IS NULL").to_sql()
+    empty = parse_sql(f"size(array_union(array(), {_PAIRS}))").to_sql()
     assert [row[:] for row in events.selectExpr(missing, empty).collect()] == [(True, 2)]

@@ -20,7 +20,7 @@ from demo.production.images import prepare
 from demo.production.native import Process, Substitutions
 from s3proxy.server import fetch_s3proxy
 
-from eventbridge.config.indirect import named_url
+from eventbridge.config.indirect import resolve_url
 from eventbridge.errors import UserError
 
 SECRETS = env.random_secrets()
@@ -124,7 +124,7 @@ def test_the_s3_server_requires_keys_that_are_not_shown(tmp_path: Path) -> None:
 def test_a_url_with_a_password_is_no_argument(url: str) -> None:
     """`ledger copy` refuses it, without showing it, and says where it goes instead."""
     with pytest.raises(UserError, match=r"may not be an argument.*Put it into a variable") as caught:
-        named_url(url, {})
+        resolve_url(url, {})
 
     assert "hunter2" not in str(caught.value)
 
@@ -133,15 +133,15 @@ def test_a_url_comes_from_a_variable_a_file_or_a_command(tmp_path: Path) -> None
     """The argument is the variable's name; a URL without a password is one itself."""
     (tmp_path / "url").write_text("postgresql://a:hunter2@x/file\n")
 
-    assert named_url("sqlite:////srv/ledger.sqlite", {}) == "sqlite:////srv/ledger.sqlite"
-    assert named_url("postgresql://eventbridge@x/y", {}) == "postgresql://eventbridge@x/y"
-    assert named_url("NEW", {"NEW": "postgresql://a:hunter2@x/y"}) == "postgresql://a:hunter2@x/y"
-    assert named_url("NEW", {"NEW_FILE": str(tmp_path / "url")}) == "postgresql://a:hunter2@x/file"
-    assert named_url("NEW", {"NEW_CMD": "echo postgresql://a:hunter2@x/cmd"}) == "postgresql://a:hunter2@x/cmd"
+    assert resolve_url("sqlite:////srv/ledger.sqlite", {}) == "sqlite:////srv/ledger.sqlite"
+    assert resolve_url("postgresql://eventbridge@x/y", {}) == "postgresql://eventbridge@x/y"
+    assert resolve_url("NEW", {"NEW": "postgresql://a:hunter2@x/y"}) == "postgresql://a:hunter2@x/y"
+    assert resolve_url("NEW", {"NEW_FILE": str(tmp_path / "url")}) == "postgresql://a:hunter2@x/file"
+    assert resolve_url("NEW", {"NEW_CMD": "echo postgresql://a:hunter2@x/cmd"}) == "postgresql://a:hunter2@x/cmd"
 
 
 @pytest.mark.parametrize("environ", [{}, {"NEW": "a://b", "NEW_FILE": "/x"}, {"NEW_FILE": "/nowhere"}])
 def test_a_variable_that_gives_no_url_is_an_error(environ: dict[str, str]) -> None:
     """None, two at once, or a file that is not there."""
     with pytest.raises(UserError, match="NEW"):
-        named_url("NEW", environ)
+        resolve_url("NEW", environ)

@@ -12,8 +12,8 @@ from sqlalchemy import make_url
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError, SettingsError, UserError
 from eventbridge.ledger.engines.registry import engine_of
-from eventbridge.ledger.engines.shown_url import shown_url
-from eventbridge.spark.session import channel_builder, shown_address
+from eventbridge.ledger.engines.shown_url import redact_url
+from eventbridge.spark.session import channel_builder, redact_address
 from eventbridge.store.open import open_store
 from eventbridge.targets.http.tokens import TokenClient
 
@@ -67,8 +67,8 @@ def test_a_shown_url_has_places_only() -> None:
     """User, host, port and database help; parameters other than places are left out."""
     url = make_url("postgresql://u:SECRET@HIDDEN@db.example:5433/x?host=/run/pg&password=SECRET")
 
-    assert shown_url(url) == "postgresql://u:***@db.example:5433/x?host=%2Frun%2Fpg"
-    assert shown_url(make_url("sqlite:////tmp/a/ledger.sqlite")) == "sqlite:////tmp/a/ledger.sqlite"
+    assert redact_url(url) == "postgresql://u:***@db.example:5433/x?host=%2Frun%2Fpg"
+    assert redact_url(make_url("sqlite:////tmp/a/ledger.sqlite")) == "sqlite:////tmp/a/ledger.sqlite"
 
 
 @pytest.mark.parametrize(
@@ -110,14 +110,14 @@ def test_no_error_shows_the_secrets_of_a_spark_server(url: str) -> None:
     with pytest.raises(UserError) as refused:
         channel_builder(url)
 
-    assert shows(str(refused.value) + shown_address(url)) == []
+    assert shows(str(refused.value) + redact_address(url)) == []
 
 
 @pytest.mark.parametrize("parameters", ["token=SECRET", "authorization=SECRET", "x-key=SECRET;token=HIDDEN", ""])
 def test_an_address_of_spark_is_host_and_port(parameters: str) -> None:
     """Every parameter may hold a secret, and none is shown."""
-    assert shown_address(f"sc://spark.example:15002/;{parameters}") == "sc://spark.example:15002"
-    assert shown_address(f"sc://[::1]:15002/;{parameters}") == "sc://[::1]:15002"
+    assert redact_address(f"sc://spark.example:15002/;{parameters}") == "sc://spark.example:15002"
+    assert redact_address(f"sc://[::1]:15002/;{parameters}") == "sc://[::1]:15002"
 
 
 def test_a_token_endpoint_is_shown_without_a_login() -> None:

@@ -58,7 +58,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     body = json.dumps(order(1, data={"text": "\ud800" * 2_000})).encode()
     with made.opened() as runtime:
         (batch,) = runtime.ledger.batches.find()
-        (landed,) = (each for each in runtime.ledger.files.of_batch(batch.batch_id, "buffer") if each.path)
+        (landed,) = (each for each in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer") if each.path)
         assert landed.path is not None
         rows, offset = FILE_BYTES // len(body), BUFFER.field("offset")
         event = read_table(runtime.store, landed.path)

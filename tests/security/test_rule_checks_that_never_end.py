@@ -19,7 +19,7 @@ from api.server import Installation, Server, order
 
 from eventbridge import bounded_call
 from eventbridge.bounded_call import call_bounded
-from eventbridge.control.check_rules import _checked_file
+from eventbridge.control.check_rules import _check_file
 from eventbridge.errors import UserError
 from eventbridge.processes import TimeSpent
 
@@ -159,7 +159,7 @@ def test_a_check_ends_with_the_server(how: signal.Signals, busy: Server) -> None
 def test_a_check_has_so_much_processor_time(content: str) -> None:
     """A loop that checks no clock ends too: the kernel crashes the process."""
     with pytest.raises(TimeSpent, match=r"more than 2 s of processor time\. Split the file"):
-        call_bounded(_checked_file, None, {}, Path("a.yaml"), content.encode(), seconds=2.0, remedy="Split the file")
+        call_bounded(_check_file, None, {}, Path("a.yaml"), content.encode(), seconds=2.0, remedy="Split the file")
 
 
 def test_a_check_ends_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:

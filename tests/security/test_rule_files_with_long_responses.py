@@ -11,7 +11,7 @@ import pytest
 
 from eventbridge import bounded_call
 from eventbridge.bounded_call import call_bounded
-from eventbridge.control.check_rules import _checked_file
+from eventbridge.control.check_rules import _check_file
 
 LONG = "a" * 900_000
 RULE = "buses: {b: {source: {type: embedded}}}\nrules:\n"
@@ -53,4 +53,4 @@ def as_text(error: object) -> object:
 
 def _in_little_memory(content: str) -> dict[str, object]:
     resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 1 << 30))
-    return _checked_file(None, {}, Path("a.yaml"), content.encode())
+    return _check_file(None, {}, Path("a.yaml"), content.encode())

@@ -48,7 +48,7 @@ def test_a_long_text_in_a_long_one_fails_at_once(name: str, wanted: str, spark_s
     events = _events(spark_server, ("a" * 500_000, wanted))
 
     with pytest.raises(PySparkException) as caught:
-        events.selectExpr(parse_sql(CALLS[name].format(**_DATA)).written()).collect()
+        events.selectExpr(parse_sql(CALLS[name].format(**_DATA)).to_sql()).collect()
 
     said = (
         f"{name.partition(' ')[0]} looks for a text of 200001 bytes in one of 500000 bytes, and may compare "
@@ -64,7 +64,7 @@ def test_a_lambda_over_one_member_fails_too(call: str, spark_server: SparkConnec
     text = f"transform(array({_DATA['t']}), x -> {call.format(t='x', n=_DATA['n'])})"
 
     with pytest.raises(PySparkException, match="may compare 1,000,000,000 bytes at most"):
-        events.selectExpr(parse_sql(text).written()).collect()
+        events.selectExpr(parse_sql(text).to_sql()).collect()
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -74,7 +74,7 @@ def test_every_other_search_has_its_result(call: str, spark_server: SparkConnect
     events = _events(spark_server, *pairs)
     plain = events.selectExpr("CAST(data:t AS STRING) AS t", "CAST(data:n AS STRING) AS n")
 
-    found = events.selectExpr(parse_sql(call.format(**_DATA)).written()).collect()
+    found = events.selectExpr(parse_sql(call.format(**_DATA)).to_sql()).collect()
 
     assert [row[0] for row in found] == [row[0] for row in plain.selectExpr(call.format(t="t", n="n")).collect()]
 
@@ -84,7 +84,7 @@ def test_every_other_search_has_its_result(call: str, spark_server: SparkConnect
 )
 def test_a_search_up_to_the_limit_has_its_result(text: str, wanted: str, spark_server: SparkConnectServer) -> None:
     """A text of a thousand bytes is looked for in each event, and a longer one where the other one is short."""
-    sent = parse_sql(CALLS["contains"].format(**_DATA)).written()
+    sent = parse_sql(CALLS["contains"].format(**_DATA)).to_sql()
 
     assert _events(spark_server, (text, wanted)).selectExpr(sent).collect()[0][0] is (wanted in text)
 
@@ -94,12 +94,12 @@ def test_a_search_up_to_the_limit_has_its_result(text: str, wanted: str, spark_s
 )
 def test_a_search_for_a_short_literal_has_no_limit(text: str) -> None:
     """Nor has one in a literal: neither is long, whatever a sender chooses."""
-    assert "raise_error" not in parse_sql(text).written()
+    assert "raise_error" not in parse_sql(text).to_sql()
 
 
 def test_bytes_are_looked_for_too(spark_server: SparkConnectServer) -> None:
     """`contains` of binary values has the same limit and results."""
-    sent = parse_sql("contains(data:t::string::binary, data:n::string::binary)").written()
+    sent = parse_sql("contains(data:t::string::binary, data:n::string::binary)").to_sql()
 
     assert _events(spark_server, ("abc", "bc")).selectExpr(sent).collect()[0][0] is True
     with pytest.raises(PySparkException, match="contains looks for a text of 200001 bytes"):

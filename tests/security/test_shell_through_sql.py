@@ -362,12 +362,12 @@ def test_useful_expressions_are_allowed(text: str) -> None:
 @pytest.mark.parametrize("text", ALLOWED)
 def test_the_sent_expression_has_none_of_the_users_spelling(text: str) -> None:
     """Whatever Spark could take for a comment, a variable, a parameter or a statement is removed before sending."""
-    sent = parse_sql(text).written()
+    sent = parse_sql(text).to_sql()
 
     assert not any(mark in sent for mark in ("--", "/*", "${", "{", "?", "@", ";", "\\'", '"', "\n"))
     assert sent.isascii()
     if "raise_error(" not in sent:  # the limit of a text that a pattern is applied to is no part of the language
-        assert parse_sql(sent).written() == sent
+        assert parse_sql(sent).to_sql() == sent
 
 
 def test_spark_reads_what_is_sent_as_it_reads_what_was_written(spark_server: SparkConnectServer) -> None:
@@ -386,7 +386,7 @@ def test_spark_reads_what_is_sent_as_it_reads_what_was_written(spark_server: Spa
         f"parse_json('{data}') AS data",
         f"500 AS {EVENT_SIZE}",
     )
-    found = {text: (_outcome(event, text), _outcome(event, parse_sql(text).written())) for text in ALLOWED}
+    found = {text: (_outcome(event, text), _outcome(event, parse_sql(text).to_sql())) for text in ALLOWED}
     differing = {text: both for text, both in found.items() if both[0] != both[1]}
     failing = [text for text, (written, _) in found.items() if written.startswith("[")]
 

@@ -306,13 +306,13 @@ def test_no_value_is_larger_than_its_bound(spark_server: SparkConnectServer) -> 
 
     found = _sizes(events, list(asked.values()))
     sizes = {text: list(zip(found[0], column, strict=True)) for text, column in zip(asked, found[1:], strict=True)}
-    bounds = {text: size_of(parse_sql(text)).written() for text in asked}
+    bounds = {text: size_of(parse_sql(text)).written_size() for text in asked}
 
     larger = [
         (text, n, size, bounds[text])
         for text, of_events in sizes.items()
         for n, size in of_events
-        if n is not None and size is not None and size > bounds[text].at(n)
+        if n is not None and size is not None and size > bounds[text].value_at(n)
     ]
     measured = [text for text, of_events in sizes.items() if any(size is not None for _, size in of_events)]
     assert larger == []
@@ -324,7 +324,7 @@ def _asked(events: DataFrame) -> dict[str, str]:
 
     An array, map or struct is asked for as JSON too, unless the bound forbids that.
     """
-    sent = {text: _MAY_FAIL.sub(r"try_\1(", parse_sql(text).written()) for text in CALLS}
+    sent = {text: _MAY_FAIL.sub(r"try_\1(", parse_sql(text).to_sql()) for text in CALLS}
     fields = events.selectExpr(*(f"({each}) AS `{at}`" for at, each in enumerate(sent.values()))).schema.fields
     asked = {}
     for (text, each), field in zip(sent.items(), fields, strict=True):

@@ -16,7 +16,7 @@ from spark.own_server import own_server
 from spark.site_commands import commands_in, environment
 
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.spark.session import shown_address
+from eventbridge.spark.session import redact_address
 
 RULES = """
 buses: {orders: {source: {type: embedded, start_at: earliest}}}
@@ -35,7 +35,7 @@ def test_deliver_uses_the_server_it_is_given(named_by: str, spark_server: SparkC
     (tmp_path / "rules" / "orders.yaml").write_text(RULES)
     event = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.placed"}
     (tmp_path / "orders.jsonl").write_text(json.dumps(event))
-    option = ["--spark", shown_address(spark_server.url)] if named_by == "option" else []
+    option = ["--spark", redact_address(spark_server.url)] if named_by == "option" else []
     token = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": spark_server.token}
     setting = token if option else {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url}
 

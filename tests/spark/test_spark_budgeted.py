@@ -159,5 +159,5 @@ def test_a_program_that_takes_its_worker_along_holds_its_rule(
     assert lines(runtime, "expensive") == []
     waiting = runtime.ledger.deferred_matches.waiting()
     assert [(each.reason, each.state, each.count) for each in waiting] == [("route_failed", "on_hold", 8)]
-    assert list(runtime.ledger.rules.on_hold()) == ["expensive"]
+    assert list(runtime.ledger.rules.list_on_hold()) == ["expensive"]
     assert audit(runtime).differences == ()

@@ -92,7 +92,7 @@ def test_files_of_workers_killed_before_they_respond_are_not_read(runtime: Runti
     """
     batch_id = listen(runtime, "orders") or ""
     buffer(runtime, batch_id)
-    slices = slices_of(runtime.ledger.files.of_batch(batch_id, "buffer"))
+    slices = slices_of(runtime.ledger.files.list_for_batch(batch_id, "buffer"))
     undisturbed = InProcessRouter(runtime.store).route_slices(
         job_of(runtime, runtime.ledger.batches.get(batch_id)), slices
     )
@@ -104,7 +104,7 @@ def test_files_of_workers_killed_before_they_respond_are_not_read(runtime: Runti
         handed_out = route(runtime, batch_id, router)
 
     killed = [piece for piece in slices if runtime.store.exists(mark_of(piece))]
-    named = {file.key: file for file in runtime.ledger.files.of_batch(batch_id, "delivery")}
+    named = {file.key: file for file in runtime.ledger.files.list_for_batch(batch_id, "delivery")}
     left = set(runtime.store.list("deliveries/")) - before - {file.path for file in named.values()}
     assert (router.times, len(slices), len(killed), len(left)) == (1, 3, 2, 2)
     assert {key: (uncosted(file.detail), rows_of(runtime, file.path)) for key, file in named.items()} == expected

@@ -62,7 +62,7 @@ def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -
     batch_id = listen(runtime, "orders")
     assert batch_id is not None
     buffer(runtime, batch_id, lambda bus: lander)
-    files = runtime.ledger.files.of_batch(batch_id, "buffer")
+    files = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     assert runtime.ledger.batches.get(batch_id).state == "buffered"
     rows = [row for file in files if file.path for row in read_table(runtime.store, file.path).to_pylist()]
     for row in rows:

@@ -83,7 +83,7 @@ def test_poison_is_one_dead_letter(
     (record,) = dead_letters(runtime, whole=True)
     assert (record["reason"], record["event_id"]) == ("route_failed", "5")
     assert "worker" in record["detail"]
-    assert sum(chunk.rows for chunk in runtime.ledger.chunks.of_batch(batch_id)) == 11
+    assert sum(chunk.rows for chunk in runtime.ledger.chunks.list_for_batch(batch_id)) == 11
     assert audit(runtime).differences == ()
 
 
@@ -98,7 +98,7 @@ def test_a_spark_server_that_has_ended_blames_no_event(
 
     assert runtime.ledger.route_tries.counts(batch_id) == {"": 1}
     route(runtime, batch_id, ConnectRouter(spark_server.url))
-    assert sum(chunk.rows for chunk in runtime.ledger.chunks.of_batch(batch_id)) == 8
+    assert sum(chunk.rows for chunk in runtime.ledger.chunks.list_for_batch(batch_id)) == 8
 
 
 def test_an_event_that_kills_java_is_one_dead_letter(
@@ -106,7 +106,7 @@ def test_an_event_that_kills_java_is_one_dead_letter(
 ) -> None:
     """Spark itself dies: the stage fails and counts that, and a restarted Spark routes the batch without the event."""
     runtime, batch_id = land(KILLING.decode(), "good")
-    (landed,) = runtime.ledger.files.of_batch(batch_id, "buffer")
+    (landed,) = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     # what earlier runs found out: together and as a slice of two it ended Spark, and alone twice already
     runtime.ledger.route_tries.begin(batch_id, f"{landed.key}/000000")
     for _ in range(2):
@@ -121,5 +121,5 @@ def test_an_event_that_kills_java_is_one_dead_letter(
 
     (record,) = dead_letters(runtime)
     assert (record["reason"], record["event_id"]) == ("route_failed", "0")
-    assert sum(chunk.rows for chunk in runtime.ledger.chunks.of_batch(batch_id)) == 1
+    assert sum(chunk.rows for chunk in runtime.ledger.chunks.list_for_batch(batch_id)) == 1
     assert audit(runtime).differences == ()

@@ -13,7 +13,7 @@ import pytest
 
 from eventbridge.errors import SparkError
 from eventbridge.spark.server import SparkConnectServer, warm_up
-from eventbridge.spark.session import shown_address
+from eventbridge.spark.session import redact_address
 
 
 def test_a_server_ends_with_its_workers() -> None:
@@ -133,5 +133,5 @@ def test_warming_up_an_unreachable_server_is_an_error() -> None:
     """If nothing listens, the error of a warm-up names the address."""
     url = SparkConnectServer().url
 
-    with pytest.raises(SparkError, match=f"Spark at {shown_address(url)} does not respond"):
+    with pytest.raises(SparkError, match=f"Spark at {redact_address(url)} does not respond"):
         warm_up(url)

@@ -145,7 +145,7 @@ def test_invalid_sql_holds_its_rule_alone(sql_site: SqlSite) -> None:
     runtime = sql_site.deliver(*SUBJECT)
 
     assert sql_site.ids("plain-all") == sql_site.ids("good-all") == "012345"
-    held = runtime.ledger.rules.on_hold()
+    held = runtime.ledger.rules.list_on_hold()
     assert sorted(held) == ["column", "number", "value"]
     assert "[DATATYPE_MISMATCH" in held["column"].reason
     assert sorted(waiting(runtime)) == [(name, "route_failed", "on_hold", 6) for name in sorted(held)]
@@ -227,14 +227,14 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         events = [*SUBJECT]
         events[3] = {**events[3], "data": {"n": 3, "long": LONG}}
         runtime = sql_site.deliver(*events)
-        routed_until(sql_site, runtime, lambda: "endless" in runtime.ledger.rules.on_hold())
+        routed_until(sql_site, runtime, lambda: "endless" in runtime.ledger.rules.list_on_hold())
         routed_until(sql_site, runtime, lambda: {each[0] for each in waiting(runtime)} == {"endless"})
 
         assert sql_site.ids("plain-all") == sql_site.ids("other-all") == "012345"
         done = sql_site.ids("endless-all")
         assert "012".startswith(done)
         assert waiting(runtime) == [("endless", "route_failed", "on_hold", 6 - len(done))]
-        assert "its SQL did not end within" in runtime.ledger.rules.on_hold()["endless"].reason
+        assert "its SQL did not end within" in runtime.ledger.rules.list_on_hold()["endless"].reason
         sql_site.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
         routed_until(sql_site, runtime, lambda: not waiting(runtime))
         assert sql_site.ids("endless-all") == "01245"
@@ -250,7 +250,7 @@ def routed_until(sql_site: SqlSite, runtime: Runtime, done: Callable[[], bool]) 
         if due_at is not None:
             time.sleep(max(0.0, (due_at - runtime.clock()).total_seconds()))
         deliver_deferred_matches(runtime, "orders", sql_site.router, STOP)
-    pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules.on_hold()}")
+    pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules.list_on_hold()}")
 
 
 def test_a_fixed_rule_routes_its_dead_letters_again(sql_site: SqlSite) -> None:

@@ -53,12 +53,12 @@ def choices() -> Choices:
     if settings.rules_from == "published":
         return Choices(_proposed(runners_in_force(settings).values()))
     try:
-        return _of(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
+        return _choices_of(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:  # the DAG file `eventbridge_rule_errors.py` shows them
         return NO_CHOICES
 
 
-def _of(rules: RuleSet) -> Choices:
+def _choices_of(rules: RuleSet) -> Choices:
     targets = (name for rule in rules.rules.values() for name in rule.destinations)
     return Choices(_proposed(rules.buses), _proposed(rules.rules), _proposed(targets))
 

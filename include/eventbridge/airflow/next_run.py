@@ -40,13 +40,13 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
 _POLL_SECONDS = 1.0
 #: How long a run waits for a plan, then it leaves the batch to the next run. A run that waited longer would reach its
 #: timeout, and no run would continue.
-PATIENCE_SECONDS = 60.0
+PLAN_TIMEOUT_SECONDS = 60.0
 
 Planned = TypeVar("Planned", bound="Plan")
 
 
-def planned_in_time(
-    runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS
+def plan_with_retries(
+    runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PLAN_TIMEOUT_SECONDS
 ) -> Planned:
     """Plan until the plan has a batch or nothing to wait for; return the last plan after `patience_seconds` at most.
 

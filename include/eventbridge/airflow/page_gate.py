@@ -116,10 +116,10 @@ class AirflowGate:
         return await _triggered(dag_id, "backtest", conf, by)
 
 
-async def _triggered(dag_id: str, why: str, conf: Mapping[str, str], user: str) -> str:
+async def _triggered(dag_id: str, reason: str, conf: Mapping[str, str], user: str) -> str:
     """Trigger a DAG in the name of a user; return the error, "" if there is none."""
     # a new id each time: a paused replay is triggered again
-    run_id = f"{why}__page_{uuid.uuid4().hex[:8]}"
+    run_id = f"{reason}__page_{uuid.uuid4().hex[:8]}"
     by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
     try:
         await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(conf), **by)
@@ -156,13 +156,13 @@ class _Rights:
 
     def _backtests(self) -> bool:
         """Return whether the user may run rules over the archive, which shows the events of all owners."""
-        dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _of_owners(OWNERS_DAG))
+        dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _owners_dag(OWNERS_DAG))
         return all(self._may("POST", DagAccessEntity.RUN, each) for each in dags)
 
     def _owners(self, method: Any, owners: Callable[[], Iterable[str]]) -> frozenset[str] | None:
-        if self._may(method, DagAccessEntity.RUN, _of_owners(OWNERS_DAG)):
+        if self._may(method, DagAccessEntity.RUN, _owners_dag(OWNERS_DAG)):
             return None
-        return frozenset(each for each in owners() if self._may(method, DagAccessEntity.RUN, _of_owners(each)))
+        return frozenset(each for each in owners() if self._may(method, DagAccessEntity.RUN, _owners_dag(each)))
 
     def _may(self, method: Any, entity: DagAccessEntity, details: DagDetails) -> bool:
         return bool(
@@ -170,7 +170,7 @@ class _Rights:
         )
 
 
-def _of_owners(name: str) -> DagDetails:
+def _owners_dag(name: str) -> DagDetails:
     """Return the DAG, which need not exist, and the team that stand for an owner, or for all owners, in Airflow."""
     team = name if conf.getboolean("core", "multi_team", fallback=False) else None
     return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)

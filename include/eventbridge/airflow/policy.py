@@ -54,7 +54,7 @@ def place_push(task_instance: Any, dag_run: Any = None) -> None:
         runner = runner_of(task_instance.dag_id)
         if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:
             return
-        placement = _placements().of(runner, task_instance.run_id, task_instance.map_index)
+        placement = _placements().placement(runner, task_instance.run_id, task_instance.map_index)
         task_instance.pool = placement.pool
         task_instance.priority_weight = placement.weight
     except Exception:
@@ -79,7 +79,7 @@ class Placements:
         self._engine: Engine | None = None
         self._cached: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
 
-    def of(self, runner: str, run_id: str, map_index: int) -> Placement:
+    def placement(self, runner: str, run_id: str, map_index: int) -> Placement:
         """Return the placement of one push.
 
         It is `eventbridge.unplanned`, with a logged alarm, if the ledger has none.
@@ -115,7 +115,7 @@ class Placements:
             # In this thread, bounded by the database itself: an abandoned query would keep a file open while the
             # scheduler forks a worker, whose commits would then take no lock (see ledger/database.py).
             return self._query(runner)
-        return _within(self._limit_seconds, lambda: self._query(runner))
+        return _call_within(self._limit_seconds, lambda: self._query(runner))
 
     def _query(self, runner: str) -> Mapping[int, Placement]:
         from eventbridge.ledger.chunks import PLACEMENTS_OF_RUNNER
@@ -126,7 +126,7 @@ class Placements:
             return {row.map_index: Placement(row.pool, row.weight) for row in rows}
 
 
-def _within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
+def _call_within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
     """Return the result of `call`; raises TimeoutError after `seconds` and abandons the call.
 
     It uses a thread because no driver has one limit for connecting, waiting for a lock and reading, and a daemon so

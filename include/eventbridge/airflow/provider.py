@@ -45,12 +45,14 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
         "version_added": "0.2.0",
         "type": "string",  # sizes and durations have units: 64MiB, 1m
         "example": None,
-        "default": _written(field.default) if field.default_factory is None else None,  # some depend on other settings
+        "default": _format_default(field.default)
+        if field.default_factory is None
+        else None,  # some depend on other settings
     }
     return option | {"sensitive": True} if name in _SENSITIVE else option
 
 
-def _written(default: object) -> str | None:
+def _format_default(default: object) -> str | None:
     if default is None or default == ():
         return None
     return str(int(default)) if isinstance(default, float) and default.is_integer() else str(default)

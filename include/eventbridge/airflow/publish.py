@@ -13,7 +13,7 @@ from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, ta
 from eventbridge.airflow.connections import airflow_connection
 from eventbridge.airflow.form_fields import recorded_form
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.tasks import TASK, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, hide_traceback, stage
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 @task(**TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def publish() -> None:
     """Publish the form's events, or none if one of them is not a CloudEvent, and log their offsets."""
     context = get_current_context()

@@ -73,7 +73,7 @@ class PushOperator(BaseOperator):
         self._stop = task_stop()
         with plain_failures(), stage() as runtime:
             report = push(runtime, self.batch_id, self.chunk_id, self._stop)
-            log_report(sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
+            log_report(sentences.push_report(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
             self.log.warning("Airflow asked the push to stop; unsent deliveries are retried later")
 

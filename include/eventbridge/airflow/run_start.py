@@ -77,7 +77,7 @@ def needs_start(seen: SubjectState, last: RunStart | None, now: datetime) -> boo
     return seen.mark != last.mark and silence >= SHORTEST
 
 
-def started(seen: SubjectState, last: RunStart | None, now: datetime) -> RunStart:
+def next_start(seen: SubjectState, last: RunStart | None, now: datetime) -> RunStart:
     """Return the start of a run now, with the number of its repeats."""
     repeats = last.repeats + 1 if last is not None and _is_unchanged(seen, last) else 0
     return RunStart(now, seen.mark, seen.progress, repeats)

@@ -114,7 +114,7 @@ def runners_to_parse() -> dict[str, float | None]:
     if settings.rules_from == "published":
         return _runners_in_ledger(settings)
     try:
-        return _with_streaming_tasks(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
+        return _add_streaming_tasks(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:
         return _runners_in_ledger(settings)
 
@@ -130,13 +130,13 @@ def slot_warning(runners: Mapping[str, float | None]) -> str | None:
     return warning
 
 
-def _with_streaming_tasks(rules: RuleSet) -> dict[str, float | None]:
+def _add_streaming_tasks(rules: RuleSet) -> dict[str, float | None]:
     seconds = rules.streaming_task_seconds()
     return {runner: seconds.get(runner) for runner in rules.runners()}
 
 
 def _runners_in_ledger(settings: Settings) -> dict[str, float | None]:
-    known = _in_force(settings)
+    known = _read_rules_in_force(settings)
     return (
         {runner: known.streaming_task_seconds.get(runner) for runner in sorted(known.runners)}
         if known is not None
@@ -146,16 +146,16 @@ def _runners_in_ledger(settings: Settings) -> dict[str, float | None]:
 
 def runners_in_force(settings: Settings) -> Mapping[str, str]:
     """Return the runners of the rules in force, with their buses, from the ledger."""
-    known = _in_force(settings)
+    known = _read_rules_in_force(settings)
     return known.runners if known is not None else {}
 
 
-def _in_force(settings: Settings) -> RulesInForce | None:
+def _read_rules_in_force(settings: Settings) -> RulesInForce | None:
     from eventbridge.ledger import Ledger
 
     try:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
-            return ledger.rules.in_force()
+            return ledger.rules.get_in_force()
     except LedgerError as error:
         # A warning is enough: the tasks of every batch report it too, and `eventbridge_rule_errors.py` shows the
         # errors.

@@ -35,7 +35,7 @@ class TaskReport:
     is_warning: bool = False
 
 
-def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> TaskReport:
+def push_report(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> TaskReport:
     """Return the result of a push by target, or why nothing was sent."""
     lines = [each for each in report.targets if each.total]
     if not report.claimed or not lines:
@@ -57,35 +57,35 @@ def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) 
     return TaskReport(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_warning=True)
 
 
-def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
+def landing_report(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return how many events a batch landed, by kind."""
-    details = [file.detail for file in runtime.ledger.files.of_batch(batch_id, "buffer")]
+    details = [file.detail for file in runtime.ledger.files.list_for_batch(batch_id, "buffer")]
     landed = [each for each in details if isinstance(each, LandedRange)]
     kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
     return TaskReport(
-        f"batch {batch_id}: {_counted(sum(kinds.values()), 'event', 'events')} landed: {named}",
+        f"batch {batch_id}: {_plural(sum(kinds.values()), 'event', 'events')} landed: {named}",
         bool(kinds["malformed"]),
     )
 
 
-def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
+def routing_report(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
     """Return how many deliveries a batch has, and how many pushes deliver them."""
-    chunks = runtime.ledger.chunks.of_batch(batch_id)
+    chunks = runtime.ledger.chunks.list_for_batch(batch_id)
     deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
     if not deliveries:
         return TaskReport(f"batch {batch_id}: no rule matches its events")
     waits = len(chunks) - pushes
     rest = (
-        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: there is no free slot, or the target is on hold"
+        f"; {_plural(waits, 'chunk', 'chunks')} not handed out: there is no free slot, or the target is on hold"
         if waits > 0
         else ""
     )
-    sizes = f"{_counted(deliveries, 'delivery', 'deliveries')}, {_counted(pushes, 'push', 'pushes')}"
+    sizes = f"{_plural(deliveries, 'delivery', 'deliveries')}, {_plural(pushes, 'push', 'pushes')}"
     return TaskReport(f"batch {batch_id}: {sizes}{rest}")
 
 
-def of_dead_letters(runtime: Runtime, batch_id: str) -> TaskReport:
+def dead_letters_report(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return the dead letters of a batch, by target."""
     lines = _dead(runtime, batch_id)
     if not lines:
@@ -93,7 +93,7 @@ def of_dead_letters(runtime: Runtime, batch_id: str) -> TaskReport:
     return TaskReport(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_warning=True)
 
 
-def of_pending(runtime: Runtime, batch_id: str) -> TaskReport:
+def pending_report(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return which deliveries of a batch wait for another attempt, by target, and what they wait for."""
     lines = _waiting(runtime, batch_id)
     if not lines:
@@ -101,7 +101,7 @@ def of_pending(runtime: Runtime, batch_id: str) -> TaskReport:
     return TaskReport(sentence_about(lines), is_warning=True)
 
 
-def of_commit(runtime: Runtime, batch_id: str) -> TaskReport:
+def commit_report(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return the dead letters and pending deliveries of a committed batch: the note of its run."""
     undelivered = _undelivered(runtime, [batch_id])
     if not undelivered:
@@ -111,14 +111,16 @@ def of_commit(runtime: Runtime, batch_id: str) -> TaskReport:
     )
 
 
-def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
+def streaming_task_report(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
     """Return the note of a streaming task's run: its work since `since`, dead letters and pending deliveries."""
-    did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
+    did = f"{_plural(done.batches, 'batch', 'batches')} committed, {_plural(done.events, 'event', 'events')} read"
     text = f"the streaming task of runner {runner} has ended: {did}"
     if done.backlog:
         text += "; the following tasks deliver the backlog"
     batches = [
-        each for each in runtime.ledger.batches.planned_between(since, runtime.ledger.now()) if each.runner == runner
+        each
+        for each in runtime.ledger.batches.list_planned_between(since, runtime.ledger.now())
+        if each.runner == runner
     ]
     undelivered = _undelivered(runtime, [each.batch_id for each in batches if each.kind == "normal"])
     return (
@@ -156,7 +158,7 @@ def _together(lines: Sequence[TargetLine]) -> list[TargetLine]:
     return list(found.values())
 
 
-def _counted(count: int, one: str, many: str) -> str:
+def _plural(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
@@ -203,7 +205,7 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     """Return the dead letters of a batch: all of them counted, with the reasons and events of the first files."""
     from eventbridge.store.parquet import read_table
 
-    files = [file for file in runtime.ledger.files.of_batch(batch_id, "dead_letter") if file.path is not None]
+    files = [file for file in runtime.ledger.files.list_for_batch(batch_id, "dead_letter") if file.path is not None]
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for file in files[:_MAX_FILES]:
         assert file.path is not None
@@ -223,7 +225,7 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
 
 def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     by_target: dict[str, list[PendingDeliveries]] = defaultdict(list)
-    for row in (each for each in runtime.ledger.pending.of_batch(batch_id) if each.state != "closed"):
+    for row in (each for each in runtime.ledger.pending.list_for_batch(batch_id) if each.state != "closed"):
         by_target[f"{row.rule}/{row.target}"].append(row)
     lines = []
     for name, rows in by_target.items():
@@ -297,8 +299,8 @@ def sentence_about(lines: Iterable[TargetLine]) -> str:
     if rest:
         numbers = [
             f"{sum(each.delivered for each in rest):,} of {sum(each.total for each in rest):,} delivered",
-            *_counted_rest("dead-lettered", [each.dead for each in rest]),
-            *_counted_rest("to be tried again", [each.waiting for each in rest]),
+            *_rest_line("dead-lettered", [each.dead for each in rest]),
+            *_rest_line("to be tried again", [each.waiting for each in rest]),
         ]
         parts.append(f"{len(rest):,} more targets: {', '.join(numbers)}")
     return ". ".join(parts)
@@ -310,9 +312,9 @@ def short(text: str) -> str:
     return shown if len(text) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
 
 
-def _counted_rest(what: str, groups: Sequence[Failures]) -> list[str]:
+def _rest_line(noun: str, groups: Sequence[Failures]) -> list[str]:
     count = sum(each.count for each in groups)
-    return [f"{count:,} {what}"] if count else []
+    return [f"{count:,} {noun}"] if count else []
 
 
 def page_path(path: str) -> str:

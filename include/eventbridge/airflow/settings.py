@@ -76,13 +76,13 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
     if not spanning:
         return
     from eventbridge.ledger.engines.registry import engine_of  # imports SQLAlchemy, which parsing does not need
-    from eventbridge.ledger.engines.shown_url import shown_url
+    from eventbridge.ledger.engines.shown_url import redact_url
 
     engine = engine_of(ledger_url)
     if not engine.spans_hosts:
         raise SettingsError(
             f"Airflow runs tasks with {', '.join(spanning)}, which may use several hosts, and the ledger "
-            f"{shown_url(engine.url)} is a file on one host: each host would have its "
+            f"{redact_url(engine.url)} is a file on one host: each host would have its "
             "own state. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server (`eventbridge ledger copy` moves the "
             "ledger there), or set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
         )

@@ -19,7 +19,7 @@ from eventbridge.airflow.settings import run_limit
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.pending import POOL_CLOSED
 from eventbridge.model.redelivery import RECORDED
-from eventbridge.policy.operational_event import of_late_batch
+from eventbridge.policy.operational_event import late_batch_event
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 
@@ -44,7 +44,7 @@ def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str])
             *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
         )
     if new:
-        runtime.ledger.operational_events.queue([of_late_batch(each, seconds) for each in new])
+        runtime.ledger.operational_events.queue([late_batch_event(each, seconds) for each in new])
     return {each.batch_id for each in late}
 
 
@@ -76,9 +76,9 @@ def orphaned_redrive(runtime: Runtime) -> Redrive | None:
     return next((each for each in found if each.next_at < before or _is_unstarted(each)), None)
 
 
-def _is_unstarted(each: Redrive | Replay) -> bool:
+def _is_unstarted(redelivery: Redrive | Replay) -> bool:
     """Return whether a server without Airflow recorded a request that no run has updated since."""
-    return each.run.startswith(RECORDED) and each.next_at == each.started_at
+    return redelivery.run.startswith(RECORDED) and redelivery.next_at == redelivery.started_at
 
 
 def is_anything_stale(runtime: Runtime) -> bool:

@@ -66,7 +66,7 @@ def plain_failures() -> Iterator[None]:
         raise PlainFailure(1) from None
 
 
-def without_traceback(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+def hide_traceback(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
     """Wrap the function of a task in `plain_failures`."""
 
     @functools.wraps(function)
@@ -115,11 +115,11 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     except (UserError, OperatorError) as error:
         raise AirflowFailException(str(error)) from None
     except ModuleNotFoundError as error:
-        raise AirflowFailException(str(PackageMissing.of(error) or error)) from None
+        raise AirflowFailException(str(PackageMissing.from_import_error(error) or error)) from None
 
 
 @task(task_id=LISTEN, **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def listen(runner: str) -> None:
     """Take the runner's unfinished batch or plan the next one; if nothing waits, skip the rest of the run."""
     from eventbridge.pipeline.ingest.listen import listen as run
@@ -130,7 +130,7 @@ def listen(runner: str) -> None:
 
 
 @task(**TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def buffer(batch_id: str) -> None:
     """Land the batch's events as Parquet: the archive."""
     from eventbridge.airflow.spark import open_lander
@@ -139,11 +139,11 @@ def buffer(batch_id: str) -> None:
     if _has_batch(batch_id):
         with stage() as runtime:
             run(runtime, batch_id, open_lander)
-            log_report(sentences.of_landing(runtime, batch_id))
+            log_report(sentences.landing_report(runtime, batch_id))
 
 
 @task(**TASK, multiple_outputs=False)
-@without_traceback
+@hide_traceback
 def route(batch_id: str) -> list[int]:
     """Match and transform on Spark, and cut chunks; returns the chunks that are handed out, one per push."""
     from eventbridge.airflow.spark import open_router
@@ -155,12 +155,12 @@ def route(batch_id: str) -> list[int]:
         router = open_router(runtime)
         with slow_spark(log.info):
             chunk_ids = run(runtime, batch_id, router, existing_pools())
-        log_report(sentences.of_routing(runtime, batch_id, len(chunk_ids)))
+        log_report(sentences.routing_report(runtime, batch_id, len(chunk_ids)))
         return chunk_ids
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def write_dead_letters(batch_id: str) -> None:
     """Settle the batch, with one status per delivery, and write dead letters, even if pushes failed."""
     from eventbridge.pipeline.settle.dead_letters import write_dead_letters as run
@@ -168,11 +168,11 @@ def write_dead_letters(batch_id: str) -> None:
     if _has_batch(batch_id):
         with stage() as runtime:
             run(runtime, batch_id)
-            log_report(sentences.of_dead_letters(runtime, batch_id))
+            log_report(sentences.dead_letters_report(runtime, batch_id))
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def schedule_retries(batch_id: str) -> None:
     """Make the deliveries to be retried pending."""
     from eventbridge.pipeline.settle.pending import schedule_retries as run
@@ -180,11 +180,11 @@ def schedule_retries(batch_id: str) -> None:
     if _has_batch(batch_id):
         with stage() as runtime:
             run(runtime, batch_id)
-            log_report(sentences.of_pending(runtime, batch_id))
+            log_report(sentences.pending_report(runtime, batch_id))
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def commit(batch_id: str) -> None:
     """Reconcile the batch and commit the offsets."""
     from eventbridge.pipeline.commit.stage import commit as run
@@ -195,7 +195,7 @@ def commit(batch_id: str) -> None:
         if not run(runtime, batch_id):
             log.warning("batch %s is not settled yet; nothing committed", batch_id)
             return
-        found = sentences.of_commit(runtime, batch_id)
+        found = sentences.commit_report(runtime, batch_id)
     log_report(found)
     if found.is_warning:
         note_run(get_current_context(), found.text)
@@ -221,9 +221,9 @@ def _has_batch(batch_id: str) -> bool:
     return bool(batch_id)
 
 
-def log_report(found: TaskReport) -> None:
+def log_report(report: TaskReport) -> None:
     """Log what a task did, as a warning if a person should check it."""
-    log.log(logging.WARNING if found.is_warning else logging.INFO, "%s", found.text)
+    log.log(logging.WARNING if report.is_warning else logging.INFO, "%s", report.text)
 
 
 def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from eventbridge.airflow.connections import airflow_connection
 from eventbridge.airflow.names import RETRIES, WATCHER_ALIVE, runner_subject
-from eventbridge.airflow.run_start import HANDLED, RunStart, SubjectState, needs_start, started
+from eventbridge.airflow.run_start import HANDLED, RunStart, SubjectState, needs_start, next_start
 from eventbridge.airflow.settings import airflow_settings
 from eventbridge.airflow.stuck import ReopenedPools, orphaned_redrive, orphaned_replay, report_late_batches
 from eventbridge.errors import BusError, UserError
@@ -125,7 +125,7 @@ class Watch:
         seen = self._subject_states(rules, now)
         starting = [subject for subject, found in seen.items() if needs_start(found, self.run_starts.get(subject), now)]
         for subject in starting:
-            self.run_starts[subject] = started(seen[subject], self.run_starts.get(subject), now)
+            self.run_starts[subject] = next_start(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
             if not found.waiting and (subject in self.run_starts or found.unfinished):  # UNFINISHED counts from now
                 run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
@@ -260,7 +260,7 @@ class Watch:
 
     def _mark(self) -> Hashable:
         if self.runtime.settings.rules_from == "published":
-            known = self.runtime.ledger.rules.in_force()
+            known = self.runtime.ledger.rules.get_in_force()
             return None if known is None else known.rule_set
         return _folder_mark(Path(self.runtime.settings.rules_folder))
 

@@ -158,7 +158,7 @@ def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
             f"This call covers the rules of every owner, but you may see only the rules of these owners: {named}. "
             "Use a token without owners or, in Airflow, ask for the right to see all rules",
         )
-    return runtime.seen_by(owners)
+    return runtime.restrict_to_owners(owners)
 
 
 def check_publishes(token: ApiToken, name: str, rules: RuleSet) -> None:

@@ -51,7 +51,7 @@ def create_app(runtime: Runtime) -> FastAPI:
     """Return the application that serves an installation; the caller closes `runtime` after the server has ended."""
 
     @asynccontextmanager
-    async def opened(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.runtime = runtime
         # Readers and operators have connections of their own: one connection runs one statement at a time, and may wait
         # for the ledger's lock.
@@ -66,7 +66,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         reader.ledger.close()
         operator.ledger.close()
 
-    app = _application(opened)
+    app = _application(lifespan)
     for router in (publish.router, hooks.router, _own_router, *_ROUTERS, pages.own_login):
         app.include_router(router)
     return app
@@ -79,7 +79,7 @@ def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastA
     """
     opening = asyncio.Lock()
 
-    async def opened(request: Request) -> None:
+    async def open_once(request: Request) -> None:
         """Open the installation once; if that fails, the next call tries again."""
         app: FastAPI = request.app
         async with opening:
@@ -92,16 +92,16 @@ def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastA
                 app.state.runtime = app.state.operator = runtime
 
     @asynccontextmanager
-    async def closed(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.pools.close()
         if (runtime := getattr(app.state, "runtime", None)) is not None:
             app.state.reader.ledger.close()
             runtime.close()
 
-    app = _application(closed, Depends(opened))
+    app = _application(lifespan, Depends(open_once))
     app.state.gate = gate
-    app.state.opened = opened
+    app.state.opened = open_once
     app.state.framed = True
     for router in _ROUTERS:
         app.include_router(router)
@@ -156,11 +156,11 @@ async def health(request: Request, response: Response) -> Health:
     return Health(status=status, ledger=ledger, rules=rules)
 
 
-async def _check(what: str, asked: Awaitable[object]) -> _State:
+async def _check(name: str, asked: Awaitable[object]) -> _State:
     try:
         await asked
     except EventBridgeError as error:
-        log.error("health: %s: %s", what, error)
+        log.error("health: %s: %s", name, error)
         return "failing"
     return "ok"
 

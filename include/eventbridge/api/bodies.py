@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 
 from eventbridge.api.refusal import CallRefused
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import kind_of, of_binary
+from eventbridge.event.bindings import event_from_binary, kind_of
 
 BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"
@@ -107,7 +107,7 @@ def _from_binary(headers: RequestHeaders, content: bytes) -> bytes:
     given = [(f"ce_{name[len(_PREFIX) :]}", _attribute(value)) for name, value in headers if name.startswith(_PREFIX)]
     media_types = [(name, value.strip().encode("latin-1")) for name, value in headers if name == "content-type"]
     try:
-        return of_binary([*given, *media_types], content or None)
+        return event_from_binary([*given, *media_types], content or None)
     except EventError as error:
         reason = str(error).replace("header ce_", f"header {_PREFIX}", 1)  # the name that was sent
         raise CallRefused(HTTPStatus.BAD_REQUEST, f"The headers and the body do not form an event: {reason}") from None
@@ -189,8 +189,8 @@ def _inflated(content: bytes, coding: str) -> bytes:
     return bytes(found)
 
 
-def _broken(coding: str, what: str) -> CallRefused:
+def _broken(coding: str, detail: str) -> CallRefused:
     return CallRefused(
         HTTPStatus.BAD_REQUEST,
-        f"The body is not valid {coding}, which Content-Encoding names: {what}. Nothing was published",
+        f"The body is not valid {coding}, which Content-Encoding names: {detail}. Nothing was published",
     )

@@ -101,13 +101,13 @@ class Buses:
         """
         current = find_bus(await self.rules(), bus.name)
         # No await from here until the call is queued, so that the writer cannot be closed in between.
-        call = self._opened(current).writer.publish(records, find_topic(current, topic))
+        call = self._open_bus(current).writer.publish(records, find_topic(current, topic))
         return await asyncio.wrap_future(call)
 
     async def check_pressure(self, bus: Bus) -> None:
         """Raise CallRefused (429) if disk, store or storage quota is full, or the backlog of the bus is too large."""
         bus = find_bus(await self.rules(), bus.name)
-        opened = self._opened(bus)
+        opened = self._open_bus(bus)
         async with opened.polling:
             if time.monotonic() - opened.polled_at > PRESSURE_CACHED_SECONDS:
                 rules = await self.rules()
@@ -146,7 +146,7 @@ class Buses:
         settings = self._runtime.settings
         return Watermarks(settings.disk_min_free_size, settings.disk_resume_free_size)
 
-    def _opened(self, bus: Bus) -> _OpenBus:
+    def _open_bus(self, bus: Bus) -> _OpenBus:
         """Return a bus of the current rules, opened; does not await, so that the bus cannot be closed meanwhile."""
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
@@ -286,7 +286,7 @@ class BusWriter:
         is_running = True
         while is_running:
             calls, is_running = self._waiting()
-            for topic, joined in _by_topic(calls).items():
+            for topic, joined in _group_by_topic(calls).items():
                 try:
                     publisher = publisher or self._open()
                     positions = _publish(publisher, topic, [each for call in joined for each in call.records])
@@ -296,7 +296,7 @@ class BusWriter:
                     for call in joined:
                         call.positions.set_exception(error)
                 else:
-                    _set_results(joined, positions)
+                    _resolve_calls(joined, positions)
         _close_publisher(publisher)
 
     def _waiting(self) -> tuple[list[_Call], bool]:
@@ -330,14 +330,14 @@ def _bytes_of(record: Record) -> int:
     return len(body) + (0 if key is None else len(key.encode("utf-8", "surrogatepass")))
 
 
-def _by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:
+def _group_by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:
     grouped: dict[str, list[_Call]] = defaultdict(list)
     for call in calls:
         grouped[call.topic].append(call)
     return grouped
 
 
-def _set_results(calls: Sequence[_Call], positions: Positions) -> None:
+def _resolve_calls(calls: Sequence[_Call], positions: Positions) -> None:
     start = 0
     for call in calls:
         end = start + len(call.records)

@@ -117,15 +117,15 @@ class CallPool:
             stop.set()
         context = contextvars.copy_context()
         context.run(cancelled.set, stop)
-        done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, self._in_time, call)
-        gone = asyncio.create_task(_left(request))
+        done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, self._call_with_limit, call)
+        gone = asyncio.create_task(_wait_for_disconnect(request))
         try:
             await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
             if not done.done():
                 stop.set()
             return await done
         except Cancelled:
-            raise _refused(f"The server is stopping. {_AGAIN}. {self._kind.stopped}") from None
+            raise _refusal(f"The server is stopping. {_AGAIN}. {self._kind.stopped}") from None
         finally:
             stop.set()
             gone.cancel()
@@ -155,7 +155,7 @@ class CallPool:
         finally:
             self._waiting -= 1
 
-    def _in_time(self, call: Callable[[], _T]) -> _T:
+    def _call_with_limit(self, call: Callable[[], _T]) -> _T:
         if self._kind.seconds is None:
             return call()
         with time_limit(self._kind.seconds):
@@ -163,7 +163,7 @@ class CallPool:
 
     def _full(self) -> CallRefused:
         kind = self._kind
-        return _refused(f"The server is busy with {kind.running} calls {kind.described}. {_AGAIN}. Nothing was changed")
+        return _refusal(f"The server is busy with {kind.running} calls {kind.described}. {_AGAIN}. Nothing was changed")
 
 
 class CallPools:
@@ -229,15 +229,15 @@ async def _run_on_body(pool: CallPool, request: Request, content: bytes, call: C
 
 def asks_buses(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
     """Run an endpoint, which has a parameter `request`, in the pool of calls that query the servers of buses."""
-    return _within(run_at_buses, endpoint)
+    return _run_in_pool(run_at_buses, endpoint)
 
 
 def reads_store(endpoint: Callable[_P, Response]) -> Callable[_P, Awaitable[Response]]:
     """Run an endpoint, which has a parameter `request`, in the pool of calls that read files of the store."""
-    return _within(run_store_read, endpoint)
+    return _run_in_pool(run_store_read, endpoint)
 
 
-def _within(
+def _run_in_pool(
     pool: Callable[[Request, Callable[[], Response]], Awaitable[Response]], endpoint: Callable[_P, Response]
 ) -> Callable[_P, Awaitable[Response]]:
     @functools.wraps(endpoint)
@@ -253,11 +253,11 @@ def _pools(request: Request) -> CallPools:
     return pools
 
 
-def _refused(detail: str) -> CallRefused:
+def _refusal(detail: str) -> CallRefused:
     return CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(int(WAIT_SECONDS))})
 
 
-async def _left(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
     """Return once the caller has closed the connection. Call it only after the body was read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

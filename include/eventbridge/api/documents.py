@@ -87,13 +87,13 @@ Time = Annotated[str | None, Query(description="ISO 8601 (UTC without an offset)
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
     """Return lag, in-flight and available events and flow of each partition, newest batches, and what is unhealthy."""
 
-    def found(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         current = status_of(runtime, batches=batches)
         return status_fields(
             replace(current, rules_on_hold=tuple(visible_rule_on_hold(request, each) for each in current.rules_on_hold))
         )
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 @router.get("/rules/{rule}", summary="Get a rule")
@@ -130,15 +130,15 @@ class DeadLetterQuery:
     cursor: Cursor = None
 
     def dead_letters(
-        self, request: Request, runtime: Runtime, most: int = MAX_DEAD_LETTERS
+        self, request: Request, runtime: Runtime, max_rows: int = MAX_DEAD_LETTERS
     ) -> tuple[DeadLetterPage, Damaged]:
-        """Return at most `most` matching dead letters without their long columns, and the unreadable files.
+        """Return at most `max_rows` matching dead letters without their long columns, and the unreadable files.
 
         An unreadable file does not hide the others. `error` searches only text that the caller may see.
         """
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
-        limit = min(most, self.limit)
+        limit = min(max_rows, self.limit)
         chosen = wanted.read(runtime.clock(), payloads=can_see_payloads(request))
         found = dead_letter_page(runtime, chosen, limit, self.cursor or None, damaged=damaged)
         return found, damaged
@@ -160,7 +160,7 @@ def dead_letters(
     that may quote the event.
     """
 
-    def listed(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         found, damaged = query.dead_letters(request, runtime, MAX_WHOLE if whole else MAX_DEAD_LETTERS)
         if whole:
             shown = [
@@ -171,7 +171,7 @@ def dead_letters(
             shown = [visible_dead_letter(request, with_name(each)) for each in found.records()]
         return {"dead_letters": shown, "unreadable": _unreadable(damaged)} | _following(found)
 
-    return document_response(request, listed)
+    return document_response(request, load)
 
 
 @router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
@@ -182,12 +182,12 @@ def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depen
     Send `cursor` of the response to get the groups of the next page.
     """
 
-    def counted(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         found, damaged = query.dead_letters(request, runtime)
         seen = [visible_dead_letter(request, each) for each in found.records()]
         return {"groups": visible_groups(seen), "unreadable": _unreadable(damaged)} | _following(found)
 
-    return document_response(request, counted)
+    return document_response(request, load)
 
 
 @router.get("/dead-letters/{name:path}", summary="Get a dead letter")
@@ -236,7 +236,7 @@ def audit(
     This takes a while. If there are more than 1,000 batches, name one; `eventbridge audit` has no limit.
     """
 
-    def found(runtime: Runtime) -> Any:
+    def load(runtime: Runtime) -> Any:
         if batch is not None:
             return audited(runtime, find_batch(runtime, batch))
         if len(runtime.ledger.batches.find(limit=MAX_AUDITED + 1)) > MAX_AUDITED:
@@ -245,7 +245,7 @@ def audit(
             )
         return audited(runtime)
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
@@ -302,13 +302,13 @@ def document_response(request: Request, find: Callable[[Runtime], Any]) -> Respo
     return json_response(run_for_caller(request, find))
 
 
-def json_response(found: Any) -> Response:
+def json_response(content: Any) -> Response:
     """Return a result as a JSON response."""
-    return Response(write_document(plain(found)), media_type="application/json")
+    return Response(write_document(plain(content)), media_type="application/json")
 
 
-def _following(found: DeadLetterPage) -> dict[str, Any]:
-    return {"more": found.cursor is not None, "cursor": found.cursor}
+def _following(page: DeadLetterPage) -> dict[str, Any]:
+    return {"more": page.cursor is not None, "cursor": page.cursor}
 
 
 def _unreadable(damaged: Damaged) -> list[str]:

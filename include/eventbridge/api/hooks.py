@@ -19,7 +19,7 @@ from eventbridge.api.refusal import CallRefused, mark_authenticated
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.errors import ConnectionUnusable, EventError
-from eventbridge.event.bindings import MessageOrigin, kind_of, of_plain
+from eventbridge.event.bindings import MessageOrigin, event_from_plain, kind_of
 from eventbridge.policy.webhook_signature import hash_once, keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import Webhook
@@ -164,12 +164,14 @@ def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], conte
             f"data: the body is a form ({_FORM}), and a webhook takes JSON. Set the content type of the webhook to "
             "application/json in the service that sends it, for example in GitHub's settings of the webhook"
         )
-    return of_plain(
-        {"source": f"/hooks/{name}", **_known(webhook, headers), **webhook.mapping}, content, MessageOrigin("", now)
+    return event_from_plain(
+        {"source": f"/hooks/{name}", **_attributes_of(webhook, headers), **webhook.mapping},
+        content,
+        MessageOrigin("", now),
     )
 
 
-def _known(webhook: Webhook, headers: Mapping[str, str]) -> dict[str, str]:
+def _attributes_of(webhook: Webhook, headers: Mapping[str, str]) -> dict[str, str]:
     match webhook.signature:
         case "github":
             return {"id": headers.get("x-github-delivery", ""), "type": f"github.{headers.get('x-github-event', '')}"}

@@ -50,7 +50,7 @@ class HostPaths:
     def _paths(self, settings: Settings) -> _Paths:
         """Return the replacement for an installation, cached: resolving its folders costs more than a small call."""
         if self._known is None or self._known[0] is not settings:
-            self._known = settings, _Paths.of(settings)
+            self._known = settings, _Paths.from_settings(settings)
         return self._known[1]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,18 +69,18 @@ class HostPaths:
             body.extend(message.get("body", b""))
             if message.get("more_body", False):
                 return
-            content = await self._hidden(scope, bytes(body), is_page=_type(begin).startswith("text/html"))
+            content = await self._hide_paths(scope, bytes(body), is_page=_type(begin).startswith("text/html"))
             MutableHeaders(scope=begin)["content-length"] = str(len(content))
             await send(begin)
             await send({"type": "http.response.body", "body": content})
 
         await self._app(scope, receive, send_without_paths if scope["type"] == "http" else send)
 
-    async def _hidden(self, scope: Scope, body: bytes, *, is_page: bool) -> bytes:
+    async def _hide_paths(self, scope: Scope, body: bytes, *, is_page: bool) -> bytes:
         runtime: Runtime | None = getattr(scope["app"].state, "runtime", None)
         if runtime is None:
             return body
-        hidden = partial(self._paths(runtime.settings).hidden, body, is_page=is_page)
+        hidden = partial(self._paths(runtime.settings).hide, body, is_page=is_page)
         return await asyncio.to_thread(hidden) if len(body) > _LARGE else hidden()
 
 
@@ -103,12 +103,12 @@ class _Paths:
         self._found = re.compile(rf"(?:file://)?({longest_first})(/|(?![\w.-]))")
 
     @classmethod
-    def of(cls, settings: Settings) -> _Paths:
+    def from_settings(cls, settings: Settings) -> _Paths:
         """Return the replacement for an installation."""
         folders = [each for each in _folders(settings) if each[0] not in ("/", "")]
-        return cls({found: name for path, name in folders for found in _written(path)})
+        return cls({found: name for path, name in folders for found in _spellings(path)})
 
-    def hidden(self, body: bytes, *, is_page: bool) -> bytes:
+    def hide(self, body: bytes, *, is_page: bool) -> bytes:
         """Return a body with the folders replaced; the text fields of a page's forms stay unchanged."""
         if not any(each in body for each in self._bytes):
             return body
@@ -117,12 +117,12 @@ class _Paths:
         parts[::2] = [self._found.sub(self._name, part) for part in parts[::2]]
         return "".join(parts).encode("utf-8", "surrogateescape")
 
-    def _name(self, found: re.Match[str]) -> str:
-        name = self._names[found[1]]
-        return name + found[2] if name or not found[2] else ""
+    def _name(self, match: re.Match[str]) -> str:
+        name = self._names[match[1]]
+        return name + match[2] if name or not match[2] else ""
 
 
-def _written(path: str) -> Iterator[str]:
+def _spellings(path: str) -> Iterator[str]:
     """Yield the forms in which text, JSON, HTML and URLs contain a path."""
     yield path
     yield json.dumps(path)[1:-1]

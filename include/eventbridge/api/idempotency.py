@@ -52,13 +52,13 @@ class Idempotency:
             )
         self._in_progress.add((caller, key))
         try:
-            return await self._stored(caller, key, call_hash) or await self._call_and_store(
+            return await self._stored_response(caller, key, call_hash) or await self._call_and_store(
                 caller, key, call_hash, call
             )
         finally:
             self._in_progress.discard((caller, key))
 
-    async def _stored(self, caller: str, key: str, call_hash: str) -> Response | None:
+    async def _stored_response(self, caller: str, key: str, call_hash: str) -> Response | None:
         def read() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
             return self._runtime.ledger.responses.get(caller, key, self._runtime.clock() - self._retention)
 
@@ -105,10 +105,10 @@ def call_hash_of(request: Request, content: bytes) -> str:
     return digest.hexdigest()
 
 
-def _replayed(found: KeptResponse, call_hash: str) -> Response:
-    if found.call_hash != call_hash:
+def _replayed(kept: KeptResponse, call_hash: str) -> Response:
+    if kept.call_hash != call_hash:
         raise CallRefused(
             HTTPStatus.UNPROCESSABLE_ENTITY,
-            f"The key {found.key!r} was used for another call. Use a new key for each call",
+            f"The key {kept.key!r} was used for another call. Use a new key for each call",
         )
-    return Response(found.body, found.status, {REPLAYED: "true"}, "application/json")
+    return Response(kept.body, kept.status, {REPLAYED: "true"}, "application/json")

@@ -14,13 +14,13 @@ from eventbridge.api.documents import RESPONSES, Cursor, Time, document_response
 from eventbridge.api.payloads import can_see_payloads, visible_actions, visible_quality, visible_selection
 from eventbridge.api.routes import TokenFirst
 from eventbridge.control.actions import action_page
-from eventbridge.dead_letters.redrives import Marks, redrive_document, seen_redrives
+from eventbridge.dead_letters.redrives import Marks, redrive_document, visible_redrives
 from eventbridge.errors import UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import plain
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
-from eventbridge.quality.record import checked_hour_page, found_in_hour
-from eventbridge.replay.account import replay_document, replay_line, seen_replays
+from eventbridge.quality.record import find_record, list_checked_hour_page
+from eventbridge.replay.account import replay_document, replay_line, visible_replays
 from eventbridge.rules.find import find_bus
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.time_range import read_time
@@ -68,14 +68,14 @@ def batch(request: Request, batch: Annotated[str, Path(description="The id, or t
 def replays(request: Request, limit: _CursorLimit = 50, cursor: Cursor = None) -> Response:
     """Return replays with their progress, the newest first. Send `cursor` of the response to get the next page."""
 
-    def found(runtime: Runtime) -> dict[str, Any]:
-        some, following = page_of(seen_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
+    def load(runtime: Runtime) -> dict[str, Any]:
+        some, following = page_of(visible_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
         return {
             "replays": [visible_selection(request, replay_line(runtime, each)) for each in some],
             "cursor": following,
         }
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 @router.get("/replays/{replay}", summary="Get a replay")
@@ -98,7 +98,7 @@ class SearchQuery:
     limit: _CursorLimit = 50
     cursor: Cursor = None
 
-    def asked(self) -> bool:
+    def has_filter(self) -> bool:
         """Return whether any filter is given."""
         return any((self.bus, self.type, self.source, self.subject, self.since, self.until))
 
@@ -131,11 +131,11 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 def buses(request: Request) -> Response:
     """Return each bus: its source, and the lag, in-flight and available events and flow of each partition."""
 
-    def found(runtime: Runtime) -> list[dict[str, Any]]:
+    def load(runtime: Runtime) -> list[dict[str, Any]]:
         fields = status_fields(status(runtime, batches=0))
         return [_bus(runtime, name, fields) for name in sorted(runtime.rule_set().buses)]
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 @router.get("/buses/{bus}", summary="Get a bus")
@@ -143,11 +143,11 @@ def buses(request: Request) -> Response:
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
     """Return a bus: its source, and the lag, in-flight and available events and flow of each partition and runner."""
 
-    def found(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         find_bus(runtime.rule_set(), bus)
         return _bus(runtime, bus, status_fields(status(runtime, batches=0)))
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 @router.get("/actions", summary="List the actions of operators")
@@ -162,7 +162,7 @@ def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="Any time in that hour, in UTC.")]
 ) -> Response:
     """Return every measure of a checked hour, with its bounds. Values of events need the scope `payloads`."""
-    return document_response(request, lambda runtime: visible_quality(request, found_in_hour(runtime, hour)))
+    return document_response(request, lambda runtime: visible_quality(request, find_record(runtime, hour)))
 
 
 @router.get("/chunks", summary="List chunks of the newest batches")
@@ -176,12 +176,12 @@ def chunks(
 ) -> Response:
     """Return the chunks of the newest batches, or the newest failed ones."""
 
-    def found(runtime: Runtime) -> Any:
+    def load(runtime: Runtime) -> Any:
         if failures:
             return chunk_failures(runtime, limit=20, payloads=can_see_payloads(request))
         return chunk_statuses(runtime, batches=batches)
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 @router.get("/schemas", summary="List event types")
@@ -224,12 +224,12 @@ def _bus(runtime: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
 def rules(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
     """Return the buses and rules in force, with their defaults filled in; rules are sorted by name."""
 
-    def found(runtime: Runtime) -> tuple[Any, str | None]:
+    def load(runtime: Runtime) -> tuple[Any, str | None]:
         document: Any = parse_document(runtime.rule_set().to_json())
         names, following = page_of(sorted(document["rules"]), lambda each: (each,), limit, cursor)
         return document | {"rules": {name: document["rules"][name] for name in names}}, following
 
-    return page_response(request, found)
+    return page_response(request, load)
 
 
 @router.get("/targets", summary="List targets")
@@ -245,12 +245,12 @@ def targets(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -
 def redrives(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
     """Return redrives, the newest first, with the outcomes of their dead letters."""
 
-    def found(runtime: Runtime) -> tuple[Any, str | None]:
-        some, following = page_of(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
+    def load(runtime: Runtime) -> tuple[Any, str | None]:
+        some, following = page_of(visible_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
         marks = Marks(runtime)
         return [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some], following
 
-    return page_response(request, found)
+    return page_response(request, load)
 
 
 @router.get("/rule-changes", summary="List rule changes")
@@ -268,17 +268,17 @@ def rule_changes(
 def pools(request: Request, limit: _LinkLimit = MOST, cursor: Cursor = None) -> Response:
     """Return, by pool, the slots that the rule files set and the slots that Airflow last reported."""
 
-    def found(runtime: Runtime) -> tuple[Any, str | None]:
+    def load(runtime: Runtime) -> tuple[Any, str | None]:
         by_name = sorted(runtime.ledger.pools.applied_slots().values(), key=lambda each: each.pool)
         return page_of(by_name, lambda each: (each.pool,), limit, cursor)
 
-    return page_response(request, found)
+    return page_response(request, load)
 
 
 @router.get("/quality", summary="List quality checks")
 def quality(request: Request, limit: _LinkLimit = 24, cursor: Cursor = None) -> Response:
     """Return the hours that Great Expectations checked, the latest first, with their numbers of failed measures."""
-    return page_response(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
+    return page_response(request, lambda runtime: list_checked_hour_page(runtime, limit, cursor))
 
 
 @router.get("/stats", summary="List stats by rule and bus")

@@ -103,7 +103,7 @@ _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 
 
 @contextmanager
-def pushed_metrics(runtime: Runtime) -> Iterator[None]:
+def push_metrics(runtime: Runtime) -> Iterator[None]:
     """Send metrics every OTEL_METRIC_EXPORT_INTERVAL during the block, and once more at its end.
 
     Raises SettingsError for an invalid interval, ModuleNotFoundError if the extra `otel` is missing.

@@ -107,12 +107,12 @@ class BodyLimit:
         body = bodies.begin()
         scope.setdefault("state", {})[_HOLD] = partial(_hold, bodies, body)
         try:
-            await self._app(scope, _limited(receive, bodies, body), send)
+            await self._app(scope, _limit_body(receive, bodies, body), send)
         finally:
             bodies.end(body)
 
 
-def _limited(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
+def _limit_body(receive: Receive, bodies: _Bodies, body: _Body) -> Receive:
     async def receive_within_limits() -> Message:
         if body.is_complete:  # the framework waits for the end of the connection
             return await receive()

@@ -13,7 +13,7 @@ from eventbridge.api.documents import Time, document_response
 from eventbridge.api.operator_calls import RESPONSES, Operator, document_of, record_name, respond_once, start_once
 from eventbridge.api.payloads import can_see_payloads, require_payloads, visible_response_head
 from eventbridge.api.routes import JsonCall
-from eventbridge.control.check_rules import checked_file
+from eventbridge.control.check_rules import check_file as check_rule_file
 from eventbridge.control.overrides import Action, enable_target, operate
 from eventbridge.control.release import release_rule
 from eventbridge.control.try_pattern import try_pattern
@@ -78,10 +78,10 @@ async def set_override(request: Request, token: Operator, call: OverrideCall) ->
     """Carry out an action for the caller, and return its result."""
     by = caller_name(request, token)
 
-    def done(runtime: Runtime) -> Any:
+    def apply(runtime: Runtime) -> Any:
         return operate(runtime, call.action, call.rule, call.target, call.value, by=by)
 
-    return await respond_once(request, token, done, within=run_at_buses)  # the change is published as an event
+    return await respond_once(request, token, apply, within=run_at_buses)  # the change is published as an event
 
 
 @router.post("/redrives", summary="Deliver dead letters again")
@@ -92,14 +92,14 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
     """
     run = await record_name(request, token)
 
-    def made(runtime: Runtime) -> dict[str, Any]:
+    def start(runtime: Runtime) -> dict[str, Any]:
         wanted, how = call.selection(runtime, request), {"retransform": call.retransform, "again": call.again}
         if call.dry_run:
             return survey_document(survey(runtime, wanted, **how))
         redrive_request = begin_redrive(runtime, wanted, run, rate=call.rate, **how)
         return redrive_document(redrive_request, Marks(runtime).counts(redrive_request))
 
-    return await start_once(request, token, "redrive", made, within=run_expensive)
+    return await start_once(request, token, "redrive", start, within=run_expensive)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")
@@ -173,10 +173,10 @@ async def check_file(request: Request, call: CheckCall) -> Response:
     """Return what `rules check` would report if this file, new or existing, had this content. Nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
 
-    def checked(runtime: Runtime) -> Any:
-        return checked_file(runtime, call.file, content)
+    def run_check(runtime: Runtime) -> Any:
+        return check_rule_file(runtime, call.file, content)
 
-    return await run_expensive(request, lambda: document_response(request, checked))
+    return await run_expensive(request, lambda: document_response(request, run_check))
 
 
 @router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])
@@ -208,22 +208,22 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
 def target(request: Request, rule: _Rule, target: _Target) -> Response:
     """Return a target's state, its reason and start, and the number of pending deliveries."""
 
-    def found(runtime: Runtime) -> Any:
+    def load(runtime: Runtime) -> Any:
         find_target(runtime.rule_set(), rule, target)
         return next((each for each in target_lines(runtime, rule) if each.target == target), None)
 
-    return document_response(request, found)
+    return document_response(request, load)
 
 
 @router.post("/targets/{rule}/{target}/check", summary="Check a target")
 async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
     """Return whether the target can be reached, and the error if not. Nothing is sent."""
 
-    def checked(runtime: Runtime) -> dict[str, Any]:
+    def run_check(runtime: Runtime) -> dict[str, Any]:
         error = check_target(runtime, rule, target)
         return {"rule": rule, "target": target, "reached": error is None, "error": error}
 
-    return await respond_once(request, token, checked, within=run_at_target)
+    return await respond_once(request, token, run_check, within=run_at_target)
 
 
 @router.post("/targets/{rule}/{target}/send", summary="Send one event to a target")
@@ -234,7 +234,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
     """
     content = await request.body()
 
-    def sent(runtime: Runtime) -> dict[str, Any]:
+    def run_send(runtime: Runtime) -> dict[str, Any]:
         written = document_of(content)  # numbers as written
         find_target(runtime.rule_set(), rule, target)
         try:
@@ -244,7 +244,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
         found = response_document(rule, target, response)
         return found | {"response_head": visible_response_head(request, found["response_head"])}
 
-    return await respond_once(request, token, sent, within=run_at_target)
+    return await respond_once(request, token, run_send, within=run_at_target)
 
 
 @router.post("/targets/{rule}/{target}/enable", summary="Enable a target")

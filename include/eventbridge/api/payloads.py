@@ -57,12 +57,12 @@ def require_payloads(request: Request) -> None:
         raise CallRefused(HTTPStatus.FORBIDDEN, f"An archived event is a payload. You need {NEEDED}")
 
 
-def check_conditions(request: Request, asked: Mapping[str, Any]) -> None:
+def check_conditions(request: Request, conditions: Mapping[str, Any]) -> None:
     """Raise CallRefused if the caller may not see payloads and sends a condition on them."""
     if can_see_payloads(request) or getattr(request.scope.get("route"), "path", "") in OWN_EVENT_ROUTES:
         return
     for name in CONDITIONS:
-        if asked.get(name):
+        if conditions.get(name):
             detail = f"A condition on payloads reveals their content: {name} needs {NEEDED}"
             raise CallRefused(HTTPStatus.FORBIDDEN, f"{detail}. Nothing was changed")
 
@@ -103,9 +103,9 @@ def visible_error(request: Request, reason: str | None, error: str | None) -> st
     return HIDDEN if error and reason in QUOTING_REASONS and not can_see_payloads(request) else error
 
 
-def visible_trace(request: Request, found: Why) -> Why:
+def visible_trace(request: Request, trace: Why) -> Why:
     """Return the trace of an event as the caller may see it: complete, or without field values and responses."""
-    return found if can_see_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
+    return trace if can_see_payloads(request) else replace(trace, events=tuple(map(_event_hidden, trace.events)))
 
 
 def _event_hidden(event: EventResult) -> EventResult:
@@ -116,7 +116,7 @@ def _event_hidden(event: EventResult) -> EventResult:
     malformed = event.status == "malformed"
     failed = {each.delivery_id for each in event.steps if each.reason in QUOTING_REASONS}
 
-    def seen(step: Step) -> Step:
+    def visible_step(step: Step) -> Step:
         quotes = step.reason in QUOTING_REASONS or (step.what == "attempt" and step.delivery_id in failed)
         return replace(
             step,
@@ -126,7 +126,7 @@ def _event_hidden(event: EventResult) -> EventResult:
         )
 
     reason = HIDDEN if malformed and event.reason else event.reason
-    return replace(event, rules=rules, steps=tuple(map(seen, event.steps)), reason=reason)
+    return replace(event, rules=rules, steps=tuple(map(visible_step, event.steps)), reason=reason)
 
 
 def visible_rule_on_hold(request: Request, rule_on_hold: RuleOnHold) -> RuleOnHold:
@@ -147,11 +147,11 @@ def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | 
     if can_see_payloads(request):
         return record
 
-    def seen(measures: Iterable[Measure]) -> list[dict[str, Any]]:
+    def visible_measures(measures: Iterable[Measure]) -> list[dict[str, Any]]:
         hidden = {"value": None, "note": HIDDEN}
         return [vars(each) | (hidden if each.name in VALUE_MEASURES else {}) for each in measures]
 
-    return vars(record) | {"measures": seen(record.measures), "failures": seen(record.failures)}
+    return vars(record) | {"measures": visible_measures(record.measures), "failures": visible_measures(record.failures)}
 
 
 def visible_selection(request: Request, document: dict[str, Any]) -> dict[str, Any]:

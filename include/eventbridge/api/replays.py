@@ -43,7 +43,7 @@ class ReplayCall(BaseModel):
         False, description="Only report what would be delivered, from at most 50 files of the archive."
     )
 
-    def written(self) -> WrittenReplayRequest:
+    def written_request(self) -> WrittenReplayRequest:
         """Return the request as the command line takes it."""
         return WrittenReplayRequest(
             self.bus,
@@ -65,14 +65,14 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
     """Record a replay and return it, or return the dry run. A DAG run, or `eventbridge replay resume`, delivers it."""
     run = await record_name(request, token)
 
-    def made(runtime: Runtime) -> Any:
-        replay_request = call.written().read(runtime.ledger.now(), runtime.rule_set())
+    def start(runtime: Runtime) -> Any:
+        replay_request = call.written_request().read(runtime.ledger.now(), runtime.rule_set())
         if call.dry_run:
             compilation.wait()
             return survey(runtime, replay_request, PREVIEW_FILES)
         return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
 
-    return await start_once(request, token, "replay", made, within=run_expensive)
+    return await start_once(request, token, "replay", start, within=run_expensive)
 
 
 @router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")
@@ -84,12 +84,12 @@ async def change(
 ) -> Response:
     """Pause, resume or cancel a replay; the batch in progress is finished."""
 
-    def changed(runtime: Runtime) -> dict[str, Any]:
+    def apply(runtime: Runtime) -> dict[str, Any]:
         name = find_replay(runtime, replay).replay_id
         does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
         done = does(runtime, name)
         return {"replay_id": name, "state": find_replay(runtime, name).state, "changed": done}
 
     return await (
-        start_once(request, token, "replay", changed) if word == "resume" else respond_once(request, token, changed)
+        start_once(request, token, "replay", apply) if word == "resume" else respond_once(request, token, apply)
     )

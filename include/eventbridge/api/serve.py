@@ -16,7 +16,7 @@ import uvicorn
 from eventbridge.api.app import create_app
 from eventbridge.api.call_pools import CallPools
 from eventbridge.api.connections import MAX_CONNECTIONS, Connection
-from eventbridge.api.metrics import pushed_metrics
+from eventbridge.api.metrics import push_metrics
 from eventbridge.errors import UserError
 from eventbridge.runtime.runtime import Runtime
 
@@ -70,7 +70,7 @@ def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], obj
     # The server handles the signals while it runs, and raises them again after a graceful shutdown.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with pushed_metrics(runtime), long_lived_set_aside():
+        with push_metrics(runtime), long_lived_set_aside():
             _Server(config, lambda: listening(url), app.state.pools).run([listener])
     finally:
         listener.close()

@@ -74,7 +74,7 @@ def _diff(report: DiffReport) -> Iterator[str]:
             pair.both,
             pair.gained,
             pair.lost,
-            ", ".join(f"{target.target}: {_changed(target.only_in, target.changed)}" for target in pair.targets),
+            ", ".join(f"{target.target}: {_format_change(target.only_in, target.changed)}" for target in pair.targets),
             pair.left_out,
         ]
         for pair in report.pairs
@@ -88,7 +88,7 @@ def _diff(report: DiffReport) -> Iterator[str]:
         yield from _pair(pair)
 
 
-def _changed(only_in: str, changed: int) -> str:
+def _format_change(only_in: str, changed: int) -> str:
     return f"only in {only_in}" if only_in else f"{changed:,}"
 
 

@@ -158,7 +158,7 @@ def report_page(runtime: Runtime, limit: int, after: str | None = None) -> Repor
     (behind,) = read_name_cursor(after, 1) if after else ("",)
     paths = [each for each in reversed(_paths(runtime)) if not behind or each < behind]
     shown = paths[:limit]
-    heads = [_decoded(runtime, path, ReportHead) for path in shown]
+    heads = [_decode(runtime, path, ReportHead) for path in shown]
     cursor = write_name_cursor(shown[-1]) if len(paths) > len(shown) else None
     return ReportPage(tuple(sorted(heads, key=lambda each: each.made_at, reverse=True)), cursor)
 
@@ -169,7 +169,7 @@ def find_report(runtime: Runtime, name: str) -> dict[str, Any]:
     if len(found) != 1:
         how_many = f"{len(found)} reports begin with" if found else "there is no report of a backtest"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge rules backtest --keep` stores a report")
-    report = _decoded(runtime, found[0], dict[str, Any])
+    report = _decode(runtime, found[0], dict[str, Any])
     require_known_format(found[0], report.get("format"))
     return report
 
@@ -178,7 +178,7 @@ def _paths(runtime: Runtime) -> list[str]:
     return [path for path in runtime.store.list(layout.BACKTEST_REPORTS) if path.endswith(_SUFFIX)]
 
 
-def _decoded(runtime: Runtime, path: str, kind: type[_Read]) -> _Read:
+def _decode(runtime: Runtime, path: str, kind: type[_Read]) -> _Read:
     try:
         return msgspec.json.decode(runtime.store.get(path), type=kind)
     except msgspec.MsgspecError as error:

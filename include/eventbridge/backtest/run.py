@@ -18,7 +18,7 @@ from eventbridge.backtest.tally import (
     CandidateTally,
     PairTally,
     ShareOutcome,
-    compared,
+    compare_outcomes,
     counts_of,
     event_rows_of,
     outcome_of,
@@ -187,7 +187,7 @@ class _Run:
             if a in self._apart[0]:
                 two = outcomes[0].get(a, ShareOutcome()), outcomes[1].get(b, ShareOutcome())
                 rules = self.rules[0][a], self.rules[1][b]
-                counts, left = compared(self.runtime.store, rules, two, self.part.samples)
+                counts, left = compare_outcomes(self.runtime.store, rules, two, self.part.samples)
                 pair.add(counts)
                 pair.left_out.add(left, "; ".join(sorted({each.why for each in two if each.left})))
 
@@ -200,7 +200,7 @@ class _Run:
         }
         shares = [
             # The budget for deferred matches, as in a retry batch: no other batch waits for a backtest.
-            RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
+            RuleShare(f"rule/{side}/{rule}", rule, _merge_files(files), settings.route_deferred_cpu_budget)
             for rule, files in sorted(candidate_events.items())
             if rule not in failed
         ]
@@ -239,7 +239,7 @@ class _Run:
                 self.runtime.store.delete(path)
 
 
-def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+def _merge_files(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     """Return each file once, with all of its row numbers."""
     rows: dict[str, list[int]] = {}
     for file, text in files:

@@ -48,11 +48,11 @@ class LeftOut:
     count: int = 0
     why: dict[str, None] = field(default_factory=dict)
 
-    def add(self, count: int, why: str) -> None:
+    def add(self, count: int, reason: str) -> None:
         """Count events that were left out for one reason."""
         if count:
             self.count += count
-            self.why.setdefault(why)
+            self.why.setdefault(reason)
 
     @property
     def text(self) -> str:
@@ -170,12 +170,12 @@ def largest_minute(minutes: Mapping[int, int]) -> Peak | None:
 
 def _hours_of(landed: Mapping[int, int], matched: Mapping[int, int]) -> Iterator[Hour]:
     """Yield the hours in which events were landed, oldest first."""
-    every, some = _by_hour(landed), _by_hour(matched)
+    every, some = _sum_by_hour(landed), _sum_by_hour(matched)
     for hour in sorted(every):
         yield Hour(_EPOCH + timedelta(hours=hour), every[hour], some[hour])
 
 
-def _by_hour(minutes: Mapping[int, int]) -> Counter[int]:
+def _sum_by_hour(minutes: Mapping[int, int]) -> Counter[int]:
     """Return counts by minute as counts by hour since 1970."""
     found: Counter[int] = Counter()
     for minute, count in minutes.items():
@@ -191,8 +191,8 @@ def _minutes_of(times: Counter[int]) -> Minutes:
     return tuple(sorted(found.items()))
 
 
-def _extend(known: list[Each], found: tuple[Each, ...], most: int) -> None:
-    known += found[: max(0, most - len(known))]
+def _extend(known: list[Each], found: tuple[Each, ...], limit: int) -> None:
+    known += found[: max(0, limit - len(known))]
 
 
 @dataclass
@@ -227,35 +227,39 @@ def event_rows_of(files: Iterable[tuple[str, str]]) -> set[EventRow]:
     return {(file, row) for file, rows in files for row in rowset.decode(rows)}
 
 
-def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, most: int) -> CandidateCounts:
-    """Return the counts of a rule's result, with at most `most` samples of each kind."""
+def counts_of(store: Store, rule: Rule, outcome: ShareOutcome, max_samples: int) -> CandidateCounts:
+    """Return the counts of a rule's result, with at most `max_samples` samples of each kind."""
     event_rows = list(outcome.matched)  # as the share named them: oldest first
-    events = _event_samples(store, event_rows[:most])
+    events = _event_samples(store, event_rows[:max_samples])
     samples = {
         f"{rule.name}/{target}": tuple(
             OutputSample(events[event_row], output_of(outcome.matched[event_row][target]))
-            for event_row in event_rows[:most]
+            for event_row in event_rows[:max_samples]
         )
         for target in rule.targets
     }
     return CandidateCounts(
         matched={rule.name: _minutes_of(Counter(outcome.arrived_at[event_row] for event_row in event_rows))},
         samples=samples,
-        failures={f"{rule.name}/{target}": _failures(outcome, event_rows, target, most) for target in rule.targets},
+        failures={
+            f"{rule.name}/{target}": _failures(outcome, event_rows, target, max_samples) for target in rule.targets
+        },
     )
 
 
-def _failures(outcome: ShareOutcome, event_rows: Sequence[EventRow], target: str, most: int) -> tuple[Failure, ...]:
+def _failures(
+    outcome: ShareOutcome, event_rows: Sequence[EventRow], target: str, max_samples: int
+) -> tuple[Failure, ...]:
     ids: dict[str, list[str]] = defaultdict(list)
     for event_row in event_rows:
         text = outcome.matched[event_row][target]["failure"]
         if text is not None:
             ids[text].append(outcome.event_ids[event_row])
-    return tuple(Failure(text, len(each), tuple(each[:most])) for text, each in ids.items())
+    return tuple(Failure(text, len(each), tuple(each[:max_samples])) for text, each in ids.items())
 
 
-def compared(
-    store: Store, rules: tuple[Rule, Rule], outcomes: tuple[ShareOutcome, ShareOutcome], most: int
+def compare_outcomes(
+    store: Store, rules: tuple[Rule, Rule], outcomes: tuple[ShareOutcome, ShareOutcome], max_samples: int
 ) -> tuple[PairCounts, int]:
     """Return the differences of two results for the same events, and the number of events that one did not evaluate."""
     left = outcomes[0].left | outcomes[1].left
@@ -274,18 +278,20 @@ def compared(
         for target in rules[0].targets
         if target in rules[1].targets
     }
-    shown = {event_row for event_rows in (gained, lost, *changed.values()) for event_row in event_rows[:most]}
+    shown = {event_row for event_rows in (gained, lost, *changed.values()) for event_row in event_rows[:max_samples]}
     events = _event_samples(store, sorted(shown))
     counts = PairCounts(
         both=len(both),
         gained=len(gained),
         lost=len(lost),
-        gained_samples=tuple(events[event_row] for event_row in gained[:most]),
-        lost_samples=tuple(events[event_row] for event_row in lost[:most]),
+        gained_samples=tuple(events[event_row] for event_row in gained[:max_samples]),
+        lost_samples=tuple(events[event_row] for event_row in lost[:max_samples]),
         changed={
             target: TargetChanges(
                 len(event_rows),
-                tuple(_change(events[event_row], event_row, target, outcomes) for event_row in event_rows[:most]),
+                tuple(
+                    _change(events[event_row], event_row, target, outcomes) for event_row in event_rows[:max_samples]
+                ),
             )
             for target, event_rows in changed.items()
             if event_rows

@@ -127,7 +127,7 @@ def _run() -> None:
     except EventBridgeError as error:
         _fail(product_failure(error), error.exit_code)
     except ModuleNotFoundError as error:
-        missing = PackageMissing.of(error)
+        missing = PackageMissing.from_import_error(error)
         if missing is None:
             raise
         _fail(product_failure(missing), missing.exit_code)

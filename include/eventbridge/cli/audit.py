@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, counted, note, print_line, show_fields, show_json, show_table, visible
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_fields, show_json, show_table, visible
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -59,15 +59,15 @@ def show_audit(
         raise typer.Exit(1)
 
 
-def _show(found: Audit) -> None:
-    pruned = f", {found.pruned:,} of them pruned (only the manifest is audited)" if found.pruned else ""
+def _show(result: Audit) -> None:
+    pruned = f", {result.pruned:,} of them pruned (only the manifest is audited)" if result.pruned else ""
     print_line(
-        f"{counted(found.batches, 'committed batch', 'committed batches')}{pruned}, {found.open_batches:,} still open"
+        f"{plural(result.batches, 'committed batch', 'committed batches')}{pruned}, {result.open_batches:,} still open"
     )
-    if found.batches:
+    if result.batches:
         print_line()
         print_line("Events")
-        sums = {name: count for name, count in found.events.items() if count or name not in _IF_ANY}
+        sums = {name: count for name, count in result.events.items() if count or name not in _IF_ANY}
         show_fields((f"  {_EVENTS[name]}", count) for name, count in sums.items())
         print_line()
         show_table(
@@ -75,17 +75,17 @@ def _show(found: Audit) -> None:
             ["rule/target", "matched", "delivered", "pending", "dead-lettered"],
             [
                 [key, row["matched"], row["delivered"], row["pending"], row["dead"]]
-                for key, row in found.deliveries.items()
+                for key, row in result.deliveries.items()
             ],
         )
         print_line()
-    for difference in found.differences:
+    for difference in result.differences:
         print_line(f"DIFFERENCE {visible(difference)}")
-    if any(difference.startswith("batch ") for difference in found.differences):
+    if any(difference.startswith("batch ") for difference in result.differences):
         print_line("`eventbridge batch repair BATCH --dry-run` shows what can be repaired")
-    if found.differences:
-        print_line(f"{counted(len(found.differences), 'difference', 'differences')}: not every event is accounted for")
-    elif found.batches:
+    if result.differences:
+        print_line(f"{plural(len(result.differences), 'difference', 'differences')}: not every event is accounted for")
+    elif result.batches:
         print_line("0 differences: every event is accounted for")
     else:
         print_line("0 differences: nothing has been committed yet")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.deliver import spark_url
-from eventbridge.cli.output import JsonOption, counted, note, print_line, show_table, show_text
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_table, show_text
 from eventbridge.cli.runtime import open_runtime
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def backtest(
     from eventbridge.backtest.report import to_json
     from eventbridge.control.backtest import backtest_rules, keep_report
 
-    with _opened(spark, keep=keep) as (runtime, router):
+    with _open_runtime(spark, keep=keep) as (runtime, router):
         report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
@@ -104,7 +104,7 @@ def diff(
     from eventbridge.backtest.report import to_json
     from eventbridge.control.backtest import diff_rules, keep_report
 
-    with _opened(spark, keep=keep) as (runtime, router):
+    with _open_runtime(spark, keep=keep) as (runtime, router):
         report = diff_rules(runtime, a, b, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
@@ -115,7 +115,7 @@ def diff(
 
 
 @contextmanager
-def _opened(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]]:
+def _open_runtime(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]]:
     from eventbridge.spark.route import ConnectRouter
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
@@ -141,7 +141,7 @@ class _LazyRouter:
 
 
 def _show_backtest(report: BacktestReport) -> None:
-    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
+    print_line(f"{plural(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
     show_table(
         "Would be delivered, times in UTC",
         ["rule/target", "matched", "failed", "per second", "largest minute", "matched in that minute", "left out"],
@@ -165,7 +165,7 @@ def _show_backtest(report: BacktestReport) -> None:
 
 def _show_rule(rule: RuleReport) -> None:
     if rule.left_out:
-        note(f"{counted(rule.left_out, 'event', 'events')} of {rule.rule} left out: {rule.left_out_why}")
+        note(f"{plural(rule.left_out, 'event', 'events')} of {rule.rule} left out: {rule.left_out_why}")
     if rule.matched:
         hours = [[each.at, each.landed, each.matched] for each in rule.hours]
         show_table(f"{rule.rule} by hour, in UTC", ["hour", "landed", "matched"], hours)
@@ -181,7 +181,7 @@ def _show_rule(rule: RuleReport) -> None:
 
 
 def _show_diff(report: DiffReport) -> None:
-    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
+    print_line(f"{plural(report.events, 'archived event', 'archived events')} of bus {report.bus} read")
     show_table(
         f"{report.b} (B) compared with {report.a} (A)",
         ["A", "B", "both", "gained", "lost", "changed outputs", "left out"],
@@ -206,7 +206,7 @@ def _show_diff(report: DiffReport) -> None:
             note(f"rules only in {side}, not compared: {', '.join(names)}")
     for pair in report.pairs:
         if pair.left_out:
-            note(f"{counted(pair.left_out, 'event', 'events')} of {pair.a} left out: {pair.left_out_why}")
+            note(f"{plural(pair.left_out, 'event', 'events')} of {pair.a} left out: {pair.left_out_why}")
         _show_events(f"gained by {pair.b}", pair.gained_samples)
         _show_events(f"lost by {pair.b}", pair.lost_samples)
         for target in pair.targets:

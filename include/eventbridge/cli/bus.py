@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.lines import numbered_lines
-from eventbridge.cli.output import JsonOption, counted, print_line, show_json, warn
+from eventbridge.cli.output import JsonOption, plural, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -57,4 +57,4 @@ def publish(
             }
         )
     else:
-        print_line(f"{counted(done.count, 'event', 'events')} published to {bus}/{done.topic}")
+        print_line(f"{plural(done.count, 'event', 'events')} published to {bus}/{done.topic}")

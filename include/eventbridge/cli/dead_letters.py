@@ -17,9 +17,9 @@ from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, takes_rec
 from eventbridge.cli.output import (
     JsonOption,
     cell_text,
-    counted,
     json_text,
     note,
+    plural,
     print_line,
     show_fields,
     show_json,
@@ -60,19 +60,19 @@ def list_dead_letters(
     The first column is the NAME for `dead-letters show`. It begins with the delivery id or, if the event is not a
     CloudEvent (malformed), with the event's position: bus/topic/partition/offset.
     """
-    from eventbridge.dead_letters.reader import selected_dead_letters
+    from eventbridge.dead_letters.reader import select_dead_letters
     from eventbridge.dead_letters.redrives import Marks
     from eventbridge.dead_letters.selection import name_of
 
     with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
         damaged: Damaged = {}
-        found = list(islice(selected_dead_letters(runtime, selection, damaged=damaged), limit + 1))
+        found = list(islice(select_dead_letters(runtime, selection, damaged=damaged), limit + 1))
         if not found:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         more, found = len(found) > limit, found[:limit]
         marks = Marks(runtime)
-        marked = [(each.record, marks.of(each)) for each in found]
+        marked = [(each.record, marks.mark(each)) for each in found]
     if as_json:
         show_json([{"name": name_of(each)} | with_text_id(each) | {"redriven": mark} for each, mark in marked])
     else:
@@ -107,7 +107,7 @@ def export(
 
     An existing file is not overwritten. The file appears when it is complete, or not at all.
     """
-    from eventbridge.dead_letters.reader import selected_dead_letters
+    from eventbridge.dead_letters.reader import select_dead_letters
 
     if as_json and file == "-":
         raise UserError(
@@ -115,15 +115,15 @@ def export(
         )
     with open_runtime(expects_ledger=True) as runtime:
         selection = chosen.selection(runtime.clock())
-        if next(selected_dead_letters(runtime, selection, damaged={}), None) is None:
+        if next(select_dead_letters(runtime, selection, damaged={}), None) is None:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
         with Interrupts():  # so that SIGTERM, too, removes the draft
-            count = export_dead_letters(file, selected_dead_letters(runtime, selection, whole=True, damaged=damaged))
+            count = export_dead_letters(file, select_dead_letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
-        print_line(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
+        print_line(f"{plural(count, 'dead letter', 'dead letters')} written to {file}")
     warn_about_damage(damaged)
 
 
@@ -153,9 +153,9 @@ def show(
                 warn_about_damage(damaged)
             raise
         record = read_dead_letter(runtime, newest.file, newest.row)
-        mark = Marks(runtime).of(DeadLetter(newest.file, newest.row, record))
+        mark = Marks(runtime).mark(DeadLetter(newest.file, newest.row, record))
     if others:
-        note(_others(newest, others))
+        note(_older_note(newest, others))
     if as_json:
         show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
@@ -163,7 +163,7 @@ def show(
     warn_about_damage(damaged)
 
 
-def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
+def _older_note(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
     """Return a note with the older dead letters of the same delivery or position."""
     names = [f"  {each.name}" for each in others[:_OTHERS]]
     more = [f"  and {len(others) - _OTHERS} more: `list --name {newest.subject}`"] if len(others) > _OTHERS else []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, cell_text, counted, note, print_line, show_json
+from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
 from eventbridge.files import open_private
@@ -99,8 +99,8 @@ def deliver(
     else:
         print_line(
             f"{'interrupted' if interrupts.exit_code else 'idle' if stopped is None else 'stopped'}: "
-            f"{counted(idle.batches, 'batch', 'batches')} and "
-            f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
+            f"{plural(idle.batches, 'batch', 'batches')} and "
+            f"{plural(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
         _print_pending(idle.pending, idle.on_hold)
         if idle.next_due_at is not None:
@@ -142,7 +142,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     if as_json:
         show_json(asdict(summary) | {"pending": pending, "on_hold": on_hold})
     else:
-        events, batches = counted(summary.events, "event", "events"), counted(summary.batches, "batch", "batches")
+        events, batches = plural(summary.events, "event", "events"), plural(summary.batches, "batch", "batches")
         print_line(f"stopped: {events} in {batches} committed")
         _print_pending(pending, on_hold)
     if interrupts.exit_code:
@@ -155,7 +155,7 @@ def _print_pending(pending: int, on_hold: int) -> None:
         are = "is" if pending == 1 else "are"
         of_them = f", of which {on_hold} {'is' if on_hold == 1 else 'are'} on hold" if on_hold else ""
         print_line(
-            f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends those that are due"
+            f"{plural(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends those that are due"
         )
 
 
@@ -184,7 +184,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.spark.environment import TOKEN
     from eventbridge.spark.server import SparkConnectServer
-    from eventbridge.spark.session import shown_address, with_token
+    from eventbridge.spark.session import redact_address, with_token
 
     if url is not None and ("token=" in url or "@" in url):
         raise UserError(
@@ -197,12 +197,12 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         note("starting a Spark Connect server; --spark sc://host:port uses a running one")
         return stack.enter_context(SparkConnectServer(settings.spark_folder)).url
     if not url.startswith("sc://"):
-        raise UserError(f"{shown_address(url)!r} is not the address of a Spark Connect server. Write sc://host:port")
+        raise UserError(f"{redact_address(url)!r} is not the address of a Spark Connect server. Write sc://host:port")
     return with_token(url, os.environ.get(TOKEN))
 
 
 @contextmanager
-def exclusive(settings: Settings, name: str, what: str) -> Iterator[None]:
+def exclusive(settings: Settings, name: str, action: str) -> Iterator[None]:
     """Hold a lock against a second command of this kind on this machine, which would only wait for the first.
 
     Raises InfrastructureError if another process has the lock.
@@ -211,5 +211,5 @@ def exclusive(settings: Settings, name: str, what: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise InfrastructureError(f"another {what} is running on this machine. Wait until it ends") from None
+            raise InfrastructureError(f"another {action} is running on this machine. Wait until it ends") from None
         yield

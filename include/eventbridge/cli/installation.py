@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, warn
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -100,16 +100,16 @@ def copy(
     A URL with a password is refused, as every user of this machine sees the arguments of a command: put it into a
     variable, or into a file that <variable>_FILE names.
     """
-    from eventbridge.config.indirect import named_url
+    from eventbridge.config.indirect import resolve_url
     from eventbridge.ledger.copy import copy_ledger
 
-    counts = copy_ledger(named_url(source, os.environ), named_url(destination, os.environ))
+    counts = copy_ledger(resolve_url(source, os.environ), resolve_url(destination, os.environ))
     if as_json:
         show_json({"tables": counts, "rows": sum(counts.values())})
         return
     for name, count in sorted(counts.items()):
         print_line(f"{name}: {count:,}")
-    print_line(f"{counted(sum(counts.values()), 'row', 'rows')} copied, of {counted(len(counts), 'table', 'tables')}")
+    print_line(f"{plural(sum(counts.values()), 'row', 'rows')} copied, of {plural(len(counts), 'table', 'tables')}")
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
@@ -214,30 +214,31 @@ def maintain(
     if as_json:
         show_json(done)
         return
-    for line in _removed_lines(done):
+    for line in _removal_lines(done):
         print_line(line)
     if dry_run:
         note("nothing was removed; run the command without --dry-run to remove the data")
 
 
-def _removed_lines(done: Maintained) -> list[str]:
+def _removal_lines(result: Maintained) -> list[str]:
     """Return a line for each kind of data that was removed, would be removed, or stays."""
-    removed = "would be removed" if done.dry_run else "removed"
+    removed = "would be removed" if result.dry_run else "removed"
     lines = [
-        f"{counted(count, 'batch', 'batches')}: {_LOST[what]} {removed}" for what, count in sorted(done.batches.items())
+        f"{plural(count, 'batch', 'batches')}: {_LOST[what]} {removed}"
+        for what, count in sorted(result.batches.items())
     ]
-    lines.append(f"{counted(done.files, 'file', 'files')} {removed}, {done.lost_files:,} of them orphaned")
-    if not done.dry_run:
-        lines.append(f"{counted(done.rows, 'row', 'rows')} of the ledger removed")
-    if done.rule_changes or done.requests:
-        changes = counted(done.rule_changes, "change of a rule", "changes of rules")
-        lines.append(f"{changes} and {counted(done.requests, 'replay or redrive', 'replays and redrives')} removed")
-    for bus, count in sorted(done.messages.items()):
-        lines.append(f"bus {bus}: {counted(count, 'message', 'messages')} {removed}")
-    for reason, count in sorted(done.kept.items()):
+    lines.append(f"{plural(result.files, 'file', 'files')} {removed}, {result.lost_files:,} of them orphaned")
+    if not result.dry_run:
+        lines.append(f"{plural(result.rows, 'row', 'rows')} of the ledger removed")
+    if result.rule_changes or result.requests:
+        changes = plural(result.rule_changes, "change of a rule", "changes of rules")
+        lines.append(f"{changes} and {plural(result.requests, 'replay or redrive', 'replays and redrives')} removed")
+    for bus, count in sorted(result.messages.items()):
+        lines.append(f"bus {bus}: {plural(count, 'message', 'messages')} {removed}")
+    for reason, count in sorted(result.kept.items()):
         lines.append(f"past retention and kept, {count:,}: {reason}")
-    if done.store_bytes is not None:
-        lines.append(f"the store holds {done.store_bytes:,} bytes")
-    if not done.finished:
+    if result.store_bytes is not None:
+        lines.append(f"the store holds {result.store_bytes:,} bytes")
+    if not result.finished:
         lines.append("this run reached its time limit; the next one continues")
     return lines

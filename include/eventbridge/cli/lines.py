@@ -17,25 +17,25 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
 
     Numbers start at 1. Raises UserError if the input cannot be read.
     """
-    with _opened(name, "JSON lines") as stream:
-        yield from _filled(stream)
+    with _open_input(name, "JSON lines") as stream:
+        yield from _nonblank_lines(stream)
 
 
-def one_event(name: str, most: int) -> bytes:
+def one_event(name: str, max_bytes: int) -> bytes:
     """Return one event, which may span several lines, from a file or, for `-`, from standard input.
 
     The final line ending is removed, as `bus publish` removes it, so that a target gets the same bytes as in a
-    delivery. Reads at most `most` bytes, the line ending, and one byte more, which shows that the event is too large.
-    Raises UserError if the input cannot be read.
+    delivery. Reads at most `max_bytes` bytes, the line ending, and one byte more, which shows that the event is too
+    large. Raises UserError if the input cannot be read.
     """
-    with _opened(name, "one event in JSON") as stream:
-        content = stream.read(most + len(b"\r\n") + 1)
+    with _open_input(name, "one event in JSON") as stream:
+        content = stream.read(max_bytes + len(b"\r\n") + 1)
     # Remove one line ending only: if the read stopped before the end of the file, a second event may follow the rest.
     return content.removesuffix(b"\n").removesuffix(b"\r")
 
 
 @contextmanager
-def _opened(name: str, what: str) -> Iterator[BinaryIO]:
+def _open_input(name: str, what: str) -> Iterator[BinaryIO]:
     """Open a file, or standard input for `-`; raises UserError for an OSError in the body. Messages call it `what`."""
     try:
         if name == "-":
@@ -53,7 +53,7 @@ def _opened(name: str, what: str) -> Iterator[BinaryIO]:
         raise UserError(f"cannot read {name!r}: {error}") from error
 
 
-def _filled(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
+def _nonblank_lines(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     for number, line in enumerate(stream, 1):
         stripped = line.strip()
         if stripped:

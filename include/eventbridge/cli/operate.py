@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, cell_text, confirm, counted, print_line, show_json, warn
+from eventbridge.cli.output import JsonOption, cell_text, confirm, plural, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime, user
 from eventbridge.errors import EventBridgeError, UserError
 
@@ -87,10 +87,10 @@ def set_rate(
     _operate(action, about, None, value=rate, as_json=as_json)
 
 
-def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, str]:
+def _set_or_clear(setting: str, value: str, clear: bool, name: str) -> tuple[str, str]:
     if bool(value) == clear:
-        raise typer.BadParameter(f"give a {what} or --clear, but not both")
-    return f"{'clear' if clear else 'set'} {what}", name
+        raise typer.BadParameter(f"give a {setting} or --clear, but not both")
+    return f"{'clear' if clear else 'set'} {setting}", name
 
 
 def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str, str]:
@@ -105,13 +105,13 @@ def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str,
 
 def _suggestion(rules: RuleSet, name: str) -> str:
     """Return advice that lists the targets whose rule or own name is `name`, or the targets with the nearest names."""
-    from eventbridge.similar_names import listed, suggest
+    from eventbridge.similar_names import list_names, suggest
 
     targets = {f"{rule.name}/{target}": target for rule in rules.rules.values() for target in rule.destinations}
     fitting = [full for full, target in targets.items() if name in (full.removesuffix(f"/{target}"), target)]
     if len(fitting) == 1:
         return f"Did you mean {fitting[0]}?"
-    remedy = f"Targets: {listed(fitting)}" if fitting else suggest("Targets", name, targets)
+    remedy = f"Targets: {list_names(fitting)}" if fitting else suggest("Targets", name, targets)
     return f"Write RULE/TARGET. {remedy}"
 
 
@@ -194,7 +194,7 @@ def _expectation_line(released: Released) -> str:
         head = f"{released.rule} released; it was on hold since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})"
     if not released.deliveries:
         return f"{head}; nothing waits"
-    return f"{head}; due now: {counted(released.deliveries, 'delivery', 'deliveries')}"
+    return f"{head}; due now: {plural(released.deliveries, 'delivery', 'deliveries')}"
 
 
 def _routing_line(released: Released) -> str:
@@ -205,8 +205,8 @@ def _routing_line(released: Released) -> str:
         return f"{head}; its deferred matches still wait: {released.waits_for}"
     if not released.deferred_matches:
         return f"{head}; nothing waits"
-    deferred_matches = counted(released.deferred_matches, "deferred match", "deferred matches")
-    return f"{head}; due now: {deferred_matches} with {counted(released.events, 'event', 'events')}"
+    deferred_matches = plural(released.deferred_matches, "deferred match", "deferred matches")
+    return f"{head}; due now: {deferred_matches} with {plural(released.events, 'event', 'events')}"
 
 
 def publish_rules(
@@ -275,7 +275,7 @@ def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoRe
 
 
 def _show_published(published: PublishedRules) -> None:
-    print_line(f"{counted(published.rules, 'rule', 'rules')} in force")
+    print_line(f"{plural(published.rules, 'rule', 'rules')} in force")
     for what, names in (("changed", published.changed), ("removed", published.removed)):
         for name in names:
             print_line(f"{what}: {name}")

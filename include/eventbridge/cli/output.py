@@ -126,7 +126,7 @@ def show_table(
         print_line(f"{title}: none")
         return
     numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
-    cells = [[_cut(cell_text(value)) for value in row] for row in filled]
+    cells = [[_truncate(cell_text(value)) for value in row] for row in filled]
     print_line("\n".join([title, *_layout(columns, cells, numeric, ids, _terminal_width())]))
 
 
@@ -160,17 +160,17 @@ def cell_text(value: object) -> str:
     return "" if value is None else visible(str(value))
 
 
-def counted(number: int, one: str, many: str) -> str:
+def plural(number: int, one: str, many: str) -> str:
     """Return a number with its noun: `1 batch`, `2,000 batches`."""
     return f"{number:,} {one if number == 1 else many}"
 
 
 def visible(value: str) -> str:
     """Return text with control characters escaped, so that the terminal shows them instead of obeying them."""
-    return "".join(_escaped(each) if unicodedata.category(each) in ("Cc", "Cf", "Cs") else each for each in value)
+    return "".join(_escape(each) if unicodedata.category(each) in ("Cc", "Cf", "Cs") else each for each in value)
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
@@ -189,7 +189,7 @@ def _layout(
     widths = _natural(columns, cells)
     if room is not None and _total(widths) > room:
         short = [
-            [_shortened(cell) if name in ids else cell for name, cell in zip(columns, row, strict=True)]
+            [_shorten_id(cell) if name in ids else cell for name, cell in zip(columns, row, strict=True)]
             for row in cells
         ]
         least = [
@@ -234,7 +234,7 @@ def _as_lines(
 ) -> Iterable[str]:
     yield _table_line(columns, numeric, widths)
     for row in cells:
-        wrapped = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        wrapped = [_wrap(cell, width) for cell, width in zip(row, widths, strict=True)]
         for number in range(max(map(len, wrapped))):
             yield _table_line([part[number] if number < len(part) else "" for part in wrapped], numeric, widths)
 
@@ -256,18 +256,18 @@ def _as_blocks(columns: Sequence[str], cells: list[list[str]]) -> Iterable[str]:
             yield f"{_GAP}{name.ljust(width)}{_GAP}{cell}".rstrip()
 
 
-def _wrapped(cell: str, width: int) -> list[str]:
+def _wrap(cell: str, width: int) -> list[str]:
     if _width(cell) <= width:
         return [cell]
     # half as many characters, because each may take two columns
     return textwrap.wrap(cell, width if _width(cell) == len(cell) else max(1, width // 2)) or [""]
 
 
-def _cut(cell: str) -> str:
+def _truncate(cell: str) -> str:
     return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "…"
 
 
-def _shortened(cell: str) -> str:
+def _shorten_id(cell: str) -> str:
     found = _ID.fullmatch(cell)
     return cell[:_SHORT_ID] + (found[1] or "…") if found else cell
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, cell_text, counted, note, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, cell_text, note, plural, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 
@@ -47,10 +47,10 @@ def list_checks(
     as_json: JsonOption = False,
 ) -> None:
     """List the latest checked hours, the latest first."""
-    from eventbridge.quality.record import checked_hours
+    from eventbridge.quality.record import list_checked_hours
 
     with open_runtime(expects_ledger=True) as runtime:
-        found = checked_hours(runtime, limit)
+        found = list_checked_hours(runtime, limit)
     if as_json:
         show_json(found)
         return
@@ -67,27 +67,27 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show every measure of a checked hour, with its bounds and the path of its Data Docs page."""
-    from eventbridge.quality.record import found_in_hour
+    from eventbridge.quality.record import find_record
 
     with open_runtime(expects_ledger=True) as runtime:
-        found = found_in_hour(runtime, hour)
+        found = find_record(runtime, hour)
     _show(found, as_json=as_json)
 
 
-def _show(found: QualityRecord, *, as_json: bool) -> None:
+def _show(record: QualityRecord, *, as_json: bool) -> None:
     if as_json:
-        show_json(found)
+        show_json(record)
         return
     from eventbridge.policy.quality import number_text
 
-    result = counted(len(found.failures), "failure", "failures") if found.failures else "passed"
-    batches = counted(found.batches, "batch", "batches")
+    result = plural(len(record.failures), "failure", "failures") if record.failures else "passed"
+    batches = plural(record.batches, "batch", "batches")
     print_line(
-        f"{cell_text(found.hour)} UTC: {result}; {batches}, {counted(len(found.measures), 'measure', 'measures')}"
+        f"{cell_text(record.hour)} UTC: {result}; {batches}, {plural(len(record.measures), 'measure', 'measures')}"
     )
-    if found.open_batches:
-        note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour left out: not committed yet")
-    failed = {(each.subject, each.name) for each in found.failures}
+    if record.open_batches:
+        note(f"{plural(record.open_batches, 'batch', 'batches')} of the hour left out: not committed yet")
+    failed = {(each.subject, each.name) for each in record.failures}
     rows = [
         [
             str(m.subject),
@@ -96,13 +96,13 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
             _bounds(m),
             "FAILED" if (m.subject, m.name) in failed else m.note,
         ]
-        for m in found.measures
+        for m in record.measures
     ]
     show_table("Measures", ["of", "measure", "value", "expected", ""], rows)
-    dead = [[of, reason, count] for of, reasons in found.dead_letters.items() for reason, count in reasons.items()]
+    dead = [[of, reason, count] for of, reasons in record.dead_letters.items() for reason, count in reasons.items()]
     show_table("Dead letters", ["rule/target", "reason", "count"], dead)
-    if found.page:
-        print_line(f"Data Docs: {found.page}")
+    if record.page:
+        print_line(f"Data Docs: {record.page}")
 
 
 def _bounds(measure: Measure) -> str:

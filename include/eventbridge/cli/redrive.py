@@ -13,7 +13,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import DeadLetterOptions, refuse_unknown, warn_about_damage
-from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
@@ -126,13 +126,13 @@ def list_redrives(as_json: JsonOption = False) -> None:
     warn_about_damage(marks.damaged)
 
 
-def _show_redrives(found: Sequence[tuple[Redrive, Counter[str]]]) -> None:
+def _show_redrives(redrives_with_outcomes: Sequence[tuple[Redrive, Counter[str]]]) -> None:
     show_table(
         "Redrives, times in UTC",
         ["redrive", "state", "started", "ended", "filter", "taken", "result"],
         [
             [r.redrive_id, r.state, r.started_at, r.ended_at, _filter_text(r), counts.total(), _counts_text(counts)]
-            for r, counts in found
+            for r, counts in redrives_with_outcomes
         ],
         ids={"redrive"},
     )
@@ -182,24 +182,22 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
         show_json(redrive_document(request, counts))
         return
     print_line(
-        f"{request.state}: {counted(batches, 'batch', 'batches')}, "
-        f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_counts_text(counts) or 'none'}"
+        f"{request.state}: {plural(batches, 'batch', 'batches')}, "
+        f"{plural(counts.total(), 'dead letter', 'dead letters')} taken: {_counts_text(counts) or 'none'}"
     )
     if counts["pending"]:
         note("the DAG eventbridge_retry_deliveries or `eventbridge deliver` tries the pending deliveries again")
 
 
-def _note_skipped(found: Survey) -> None:
-    for (of, why), count in sorted(found.left.items()):
-        note(
-            f"{counted(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} skipped: {why}"
-        )
+def _note_skipped(survey: Survey) -> None:
+    for (of, why), count in sorted(survey.left.items()):
+        note(f"{plural(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} skipped: {why}")
 
 
-def _show_survey(found: Survey, *, as_json: bool) -> None:
+def _show_survey(survey: Survey, *, as_json: bool) -> None:
     from eventbridge.dead_letters.redrives import survey_document
 
-    document = survey_document(found)
+    document = survey_document(survey)
     if as_json:
         show_json(document)
         return

@@ -13,7 +13,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.options import refuse_empty, takes_records
-from eventbridge.cli.output import JsonOption, counted, note, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import UserError
@@ -95,7 +95,7 @@ class ReplayOptions:
         typer.Option(metavar="N", help="Maximum number of deliveries per second, 0.1 or more; default: no limit."),
     ] = None
 
-    def of(self, bus: str) -> WrittenReplayRequest:
+    def written_request(self, bus: str) -> WrittenReplayRequest:
         """Return the request for a bus; raises UserError for a blank option."""
         from eventbridge.replay.request import WrittenReplayRequest
 
@@ -124,7 +124,7 @@ def begin(
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with open_runtime(expects_ledger=dry_run, is_action=not dry_run) as runtime:
-        request = options.of(bus).read(runtime.ledger.now(), runtime.rule_set())
+        request = options.written_request(bus).read(runtime.ledger.now(), runtime.rule_set())
         if dry_run:
             from eventbridge.replay.survey import survey
 
@@ -251,8 +251,8 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         show_json(_document(request, account))
     else:
         print_line(
-            f"{request.state}: {counted(batches, 'batch', 'batches')}, "
-            f"{counted(account.taken, 'event', 'events')} taken: "
+            f"{request.state}: {plural(batches, 'batch', 'batches')}, "
+            f"{plural(account.taken, 'event', 'events')} taken: "
             f"{_counts_text(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
@@ -274,25 +274,26 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
     return found_by(runtime, name)
 
 
-def _show_changed(found: Replay, state: str, *, changed: bool, as_json: bool) -> None:
+def _show_changed(replay: Replay, state: str, *, changed: bool, as_json: bool) -> None:
     if as_json:
-        show_json({"replay_id": found.replay_id, "state": found.state, "changed": changed})
+        show_json({"replay_id": replay.replay_id, "state": replay.state, "changed": changed})
     else:
-        print_line(f"{found.replay_id} {state if changed else f'stays {found.state}'}")
+        print_line(f"{replay.replay_id} {state if changed else f'stays {replay.state}'}")
 
 
-def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
+def _show_survey(survey: ReplaySurvey, *, as_json: bool) -> None:
     deliveries = [
-        {"of": of, "deliveries": count, "samples": found.samples[of]} for of, count in sorted(found.deliveries.items())
+        {"of": of, "deliveries": count, "samples": survey.samples[of]}
+        for of, count in sorted(survey.deliveries.items())
     ]
     if as_json:
-        show_json({"read": found.events, "taken": found.taken, "deliveries": deliveries})
+        show_json({"read": survey.events, "taken": survey.taken, "deliveries": deliveries})
         return
-    print_line(f"{counted(found.events, 'archived event', 'archived events')} read, {found.taken:,} would be taken")
+    print_line(f"{plural(survey.events, 'archived event', 'archived events')} read, {survey.taken:,} would be taken")
     show_table(
         "Would be delivered",
         ["rule/target", "deliveries", "first events"],
-        [[of, count, ", ".join(found.samples[of])] for of, count in sorted(found.deliveries.items())],
+        [[of, count, ", ".join(survey.samples[of])] for of, count in sorted(survey.deliveries.items())],
     )
 
 

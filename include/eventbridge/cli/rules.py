@@ -17,9 +17,9 @@ from eventbridge.cli.operate import publish_rules, release
 from eventbridge.cli.options import takes_records
 from eventbridge.cli.output import (
     JsonOption,
-    counted,
     json_text,
     note,
+    plural,
     print_line,
     show_json,
     show_table,
@@ -71,7 +71,7 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
         raise RuleFileError(checked.errors)
     else:
         print_line(
-            f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no errors"
+            f"{plural(len(rules.rules), 'rule', 'rules')} on {plural(len(rules.buses), 'bus', 'buses')}: no errors"
         )
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)
@@ -102,7 +102,7 @@ def show(
     from eventbridge.rules.find import find_rule
 
     rule, _, version = (rule or "").partition("@")
-    rules = _load(folder) if not version else _as_they_were(rule, version)
+    rules = _load(folder) if not version else _restore_signals(rule, version)
     rule = rule or None
     if rule is not None:
         find_rule(rules, rule)
@@ -162,7 +162,7 @@ def history(
     )
 
 
-def _as_they_were(rule: str, version: str) -> RuleSet:
+def _restore_signals(rule: str, version: str) -> RuleSet:
     from eventbridge.views.rules import rules_at
 
     with open_runtime(expects_ledger=True) as runtime:
@@ -222,11 +222,11 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
 
 
 def _check(folder: Path | None) -> RulesChecked:
-    from eventbridge.control.check_rules import RulesChecked, checked_folder
+    from eventbridge.control.check_rules import RulesChecked, check_folder
 
     try:
         with _folder(folder) as path:
-            checked = checked_folder(path, settings().target_locations)
+            checked = check_folder(path, settings().target_locations)
             if checked.errors:
                 raise RuleFileError(checked.errors)  # through `rule_folder`, which translates paths of copied files
             return checked

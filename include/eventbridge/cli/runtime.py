@@ -58,7 +58,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
                 f"there is no ledger at {path}; the command works with an empty one. "
                 "If you expected a ledger, set EVENTBRIDGE_HOME to its folder"
             )
-            chosen = _without_traces(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
+            chosen = _settings_below(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
             missing = False
         runtime = open_with_settings(
             chosen, connections_from_environment(os.environ), telemetry=telemetry_from_environment(os.environ)
@@ -74,7 +74,7 @@ def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, write
         yield runtime
 
 
-def _without_traces(chosen: Settings, folder: Path) -> Settings:
+def _settings_below(chosen: Settings, folder: Path) -> Settings:
     """Return settings that create files in `folder` only; existing ones are read where they are."""
     changed: dict[str, object] = {"ledger_url": f"{_SQLITE}{folder}/ledger.sqlite"}
     if not chosen.home.exists():

@@ -41,7 +41,7 @@ def stats(
         _show(found)
 
 
-def _show(found: Stats) -> None:
+def _show(report: Stats) -> None:
     rows = [
         [
             f"{each.day:%Y-%m-%d}",
@@ -50,7 +50,7 @@ def _show(found: Stats) -> None:
             f"{each.cpu_seconds:,.3f}",
             None if each.mean_seconds is None else f"{each.mean_seconds:,.1f}",
         ]
-        for each in found.rules
+        for each in report.rules
     ]
     columns = ["day", "rule", "matched", "delivered", "pending", "dead-lettered", "bytes", "CPU s", "mean latency s"]
     show_table("Rules", columns, rows)
@@ -66,14 +66,14 @@ def _show(found: Stats) -> None:
             each.gap,
             each.size,
         ]
-        for each in found.buses
+        for each in report.buses
     ]
     show_table(
         "Events landed", ["day", "bus", "valid", "duplicate", "malformed", "tombstones", "gaps", "bytes"], events
     )
 
 
-def _show_csv(found: Stats) -> None:
+def _show_csv(report: Stats) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(
@@ -90,7 +90,7 @@ def _show_csv(found: Stats) -> None:
             "mean_seconds",
         ]
     )
-    for each in found.rules:
+    for each in report.rules:
         counts = [each.matched, each.delivered, each.pending, each.dead_lettered, each.size]
         mean = "" if each.mean_seconds is None else f"{each.mean_seconds:.3f}"
         writer.writerow([f"{each.day:%Y-%m-%d}", each.bus, each.rule, *counts, f"{each.cpu_seconds:.6f}", mean])

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, cell_text, counted, print_line, show_json, show_table
+from eventbridge.cli.output import JsonOption, cell_text, plural, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
-from eventbridge.errors import named_lines
+from eventbridge.errors import error_lines
 
 if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
@@ -43,14 +43,14 @@ def show_status(
         _show(found)
 
 
-def _show(found: Status) -> None:
+def _show(current: Status) -> None:
     gap = False
-    for lines in _paragraphs(found):
+    for lines in _paragraphs(current):
         if gap:
             print_line()
         print_line("\n".join(lines))
         gap = True
-    for (title, columns), rows in ((head, list(rows)) for head, rows in _tables(found)):
+    for (title, columns), rows in ((head, list(rows)) for head, rows in _tables(current)):
         if not rows:
             continue
         if gap:
@@ -61,22 +61,22 @@ def _show(found: Status) -> None:
         print_line("No runner: the rule files have no rules, and nothing has run yet.")
 
 
-def _paragraphs(found: Status) -> Iterator[list[str]]:
+def _paragraphs(current: Status) -> Iterator[list[str]]:
     """Yield the paragraphs before the tables, each as a list of lines."""
-    if found.errors and found.rules_since is not None:
-        since = cell_text(found.rules_since)
+    if current.errors and current.rules_since is not None:
+        since = cell_text(current.rules_since)
         head = f"Errors in the rule files; batches still use the rules in force since {since} UTC:"
-        yield [head, *(f"  {line}" for line in named_lines(found.errors))]
-    if found.ingestion_stop is not None:
-        stop = found.ingestion_stop
+        yield [head, *(f"  {line}" for line in error_lines(current.errors))]
+    if current.ingestion_stop is not None:
+        stop = current.ingestion_stop
         yield [f"No new batch has been planned since {cell_text(stop.since)} UTC: {stop.reason}."]
-    if found.store_quota is not None:
-        yield [_quota_line(found.store_quota)]
-    gaps = {q.runner: q.gap for q in reversed(found.partitions) if q.gap}
+    if current.store_quota is not None:
+        yield [_quota_line(current.store_quota)]
+    gaps = {q.runner: q.gap for q in reversed(current.partitions) if q.gap}
     runners = [
-        *map(_never_ran, found.unregistered),
-        *(f"The runner {stalled.runner} is stalled. {stalled.why}." for stalled in found.stalled),
-        *map(_streaming, found.streaming),
+        *map(_never_ran, current.unregistered),
+        *(f"The runner {stalled.runner} is stalled. {stalled.why}." for stalled in current.stalled),
+        *map(_streaming, current.streaming),
         *reversed(gaps.values()),
     ]
     if runners:
@@ -90,7 +90,7 @@ def _streaming(runner: StreamingRunner) -> str:
     return f"The runner {runner.runner} is in streaming mode: {task}."
 
 
-def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:
+def _tables(current: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:
     """Yield the title and columns of each table, with its rows; a table without rows is not shown."""
     yield (
         (
@@ -99,7 +99,7 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
         ),
         (
             [q.runner, q.bus, q.partition.topic, q.partition.partition_id, q.committed, q.end, *_waiting(q)]
-            for q in found.partitions
+            for q in current.partitions
         ),
     )
     yield (
@@ -107,16 +107,16 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
             "Flow of the last five minutes, in events a second",
             ["runner", "bus", "topic", "partition", "published", "settled", "capacity", "lag is gone in"],
         ),
-        ([f.runner, f.bus, f.partition.topic, f.partition.partition_id, *_speeds(f.flow)] for f in found.flows),
+        ([f.runner, f.bus, f.partition.topic, f.partition.partition_id, *_speeds(f.flow)] for f in current.flows),
     )
     yield (
         ("Newest batches, times in UTC", ["batch", "kind", "runner", "state", "planned", "seconds"]),
-        ([b.batch_id, b.kind, b.runner, b.state, b.planned_at, _seconds(b)] for b in found.batches),
+        ([b.batch_id, b.kind, b.runner, b.state, b.planned_at, _seconds(b)] for b in current.batches),
     )
-    yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(found.chunks.items()))
+    yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(current.chunks.items()))
     yield (
         ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or on hold for"]),
-        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.hold_reason] for p in found.pending),
+        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.hold_reason] for p in current.pending),
     )
     yield (
         (
@@ -125,25 +125,25 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
         ),
         (
             [r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.hold_reason]
-            for r in found.deferred_matches
+            for r in current.deferred_matches
         ),
     )
-    yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.rules_on_hold)
+    yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in current.rules_on_hold)
     yield (
         ("Overrides, times in UTC", ["rule", "target", "kind", "value", "by", "since"]),
-        ([s.rule, s.target, s.kind, s.value, s.set_by, s.since] for s in found.overrides),
+        ([s.rule, s.target, s.kind, s.value, s.set_by, s.since] for s in current.overrides),
     )
     yield (
         ("Pools with slots from rule files, times in UTC", ["pool", "file", "since", "Airflow", "since"]),
-        ([p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools),
+        ([p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in current.pools),
     )
     yield (
         ("Quotas of owners", ["owner", "published a second", "pending", "of", "bytes stored", "of"]),
-        ([o.owner, o.published_per_second, o.pending, o.pending_max, o.stored, o.stored_bytes] for o in found.owners),
+        ([o.owner, o.published_per_second, o.pending, o.pending_max, o.stored, o.stored_bytes] for o in current.owners),
     )
     yield (
         ("Unhealthy targets, times in UTC", ["rule", "target", "state", "since", "until", "reason"]),
-        ([t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.reason] for t in found.targets),
+        ([t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.reason] for t in current.targets),
     )
 
 
@@ -155,13 +155,13 @@ def _never_ran(new: NewRunner) -> str:
 
 
 def _wait(events: int) -> str:
-    return f"{counted(events, 'event waits', 'events wait')} for its first run"
+    return f"{plural(events, 'event waits', 'events wait')} for its first run"
 
 
-def _quota_line(found: StoreQuota) -> str:
-    share = 100 * found.used / found.quota
-    when = f"measured {cell_text(found.counted_at)} UTC" if found.counted_at else "older files are not measured yet"
-    return f"The store holds {found.used:,} of {found.quota:,} bytes ({share:.0f} %); {when}."
+def _quota_line(quota: StoreQuota) -> str:
+    share = 100 * quota.used / quota.quota
+    when = f"measured {cell_text(quota.counted_at)} UTC" if quota.counted_at else "older files are not measured yet"
+    return f"The store holds {quota.used:,} of {quota.quota:,} bytes ({share:.0f} %); {when}."
 
 
 def _waiting(partition: PartitionStatus) -> list[object]:
@@ -208,23 +208,23 @@ def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
         _show_chunk_rows(found)
 
 
-def _show_chunk_rows(found: Sequence[ChunkStatus]) -> None:
+def _show_chunk_rows(chunks: Sequence[ChunkStatus]) -> None:
     show_table(
         "Chunks of the newest batches, times in UTC",
         ["batch", "chunk", "source", "state", "started", "seconds", "rows", "succeeded", "failed", "targets"],
-        [_chunk_row(chunk) for chunk in found],
+        [_chunk_row(chunk) for chunk in chunks],
         ids={"batch"},
     )
 
 
-def _show_failed_chunks(found: Sequence[ChunkStatus]) -> None:
+def _show_failed_chunks(chunks: Sequence[ChunkStatus]) -> None:
     show_table(
         "Newest chunks with failures, times in UTC",
         ["batch", "chunk", "state", "ended", "succeeded", "failed", "exception", "last failed response"],
-        [[c.batch_id, c.chunk_id, c.state, c.ended_at, c.succeeded, c.failed, c.error, c.last_failure] for c in found],
+        [[c.batch_id, c.chunk_id, c.state, c.ended_at, c.succeeded, c.failed, c.error, c.last_failure] for c in chunks],
         ids={"batch"},
     )
-    if found:
+    if chunks:
         print_line("Undelivered events are pending or dead-lettered: see `status` and `dead-letters list`.")
 
 

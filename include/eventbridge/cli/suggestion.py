@@ -23,20 +23,20 @@ _SYNONYMS: Sequence[frozenset[str]] = (
 )
 
 
-def suggestion(word: str, known: Collection[str], what: str) -> str:
+def suggestion(word: str, known: Collection[str], noun: str) -> str:
     """Return `Did you mean x?` with the known command or option nearest to a word, or the list of all known ones.
 
-    A prefix or a misspelling is preferred to a synonym. `what` is the heading of the list: `Commands: check, show`.
+    A prefix or a misspelling is preferred to a synonym. `noun` is the heading of the list: `Commands: check, show`.
     """
     by_name = {each.lstrip("-"): each for each in known}
     name = word.lstrip("-")
-    near = similar(name, by_name, most=2, cutoff=0.75)
+    near = similar(name, by_name, limit=2, cutoff=0.75)
     near = near or [each for same in _SYNONYMS if name in same for each in by_name if each in same]
-    near = near or similar(name, by_name, most=2)
+    near = near or similar(name, by_name, limit=2)
     if near:
         near = [by_name[each] for each in near]
         return f"Did you mean {' or '.join(near)}?"
-    return f"{what}: {', '.join(sorted(known))}"
+    return f"{noun}: {', '.join(sorted(known))}"
 
 
 def misplaced_option(option: str, root: Any, words: Iterable[str]) -> str | None:

@@ -133,7 +133,7 @@ def enable(
         if before == "ok" and pause_of(status, runtime.clock()) is not None:
             before = "paused"
         released = enable_target(runtime, rule, target)
-        hold_reason = runtime.ledger.overrides.in_effect().hold_reason(rule, target)
+        hold_reason = runtime.ledger.overrides.get_effective().hold_reason(rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:

@@ -10,8 +10,8 @@ import typer
 from eventbridge.cli.output import (
     JsonOption,
     cell_text,
-    counted,
     note,
+    plural,
     print_line,
     show_fields,
     show_json,
@@ -74,21 +74,21 @@ def why(
         raise typer.Exit(1)
 
 
-def _show(found: Why) -> None:
-    for number, event in enumerate(found.events):
+def _show(trace: Why) -> None:
+    for number, event in enumerate(trace.events):
         if number:
             print_line()
-        _show_event(found.event_id, event)
-    if found.events and found.not_landed:
+        _show_event(trace.event_id, event)
+    if trace.events and trace.not_landed:
         print_line()
-    for position in found.not_landed:
-        print_line(f"{visible(found.event_id)} at {visible(str(position))}: not landed yet")
-    for each in found.before_start:
-        print_line(f"{visible(found.event_id)} at {visible(str(each))}")
-    more = len(found.events) + len(found.not_landed) + len(found.before_start)
+    for position in trace.not_landed:
+        print_line(f"{visible(trace.event_id)} at {visible(str(position))}: not landed yet")
+    for each in trace.before_start:
+        print_line(f"{visible(trace.event_id)} at {visible(str(each))}")
+    more = len(trace.events) + len(trace.not_landed) + len(trace.before_start)
     if more > 1:
         print_line()
-        print_line(f"{counted(more, 'message has', 'messages have')} this id")
+        print_line(f"{plural(more, 'message has', 'messages have')} this id")
 
 
 def _show_event(event_id: str, event: EventResult) -> None:
@@ -155,18 +155,18 @@ def _compared(rule: RuleResult) -> str:
     return f" ({difference})"
 
 
-def _delivery(each: DeliveryResult) -> list[object]:
-    status = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
-    if each.hold_reason:
-        status = f"on hold: {each.hold_reason}"
-    replay = f" of replay {each.replay_id[:8]}" if each.replay_id else ""
-    return [f"{each.rule}/{each.target}", each.delivery_id, status + replay, each.attempts, each.reason or ""]
+def _delivery(result: DeliveryResult) -> list[object]:
+    status = result.state if result.due_at is None else f"{result.state} {cell_text(result.due_at)}"
+    if result.hold_reason:
+        status = f"on hold: {result.hold_reason}"
+    replay = f" of replay {result.replay_id[:8]}" if result.replay_id else ""
+    return [f"{result.rule}/{result.target}", result.delivery_id, status + replay, result.attempts, result.reason or ""]
 
 
-def _step(each: Step) -> list[object]:
-    of = "/".join(filter(None, (each.rule, each.target)))
-    code = None if each.code is None else f"HTTP {each.code}"
-    took = None if each.duration_ms is None else f"{each.duration_ms:,.0f} ms"
-    reason = None if each.reason and (each.detail or "").startswith(each.reason) else each.reason
-    detail = [part for part in (reason, code, each.detail, took) if part]
-    return [each.at, each.what, of, each.attempt, each.outcome or "", ", ".join(detail), each.batch_id]
+def _step(step: Step) -> list[object]:
+    of = "/".join(filter(None, (step.rule, step.target)))
+    code = None if step.code is None else f"HTTP {step.code}"
+    took = None if step.duration_ms is None else f"{step.duration_ms:,.0f} ms"
+    reason = None if step.reason and (step.detail or "").startswith(step.reason) else step.reason
+    detail = [part for part in (reason, code, step.detail, took) if part]
+    return [step.at, step.what, of, step.attempt, step.outcome or "", ", ".join(detail), step.batch_id]

@@ -24,26 +24,26 @@ _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&](password|sslpassword)=", re.IG
 _LIMIT_SECONDS = 30.0
 
 
-def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def with_ledger_url(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Return the settings with the URL that a command prints or a file holds, and any errors.
 
     The command's output is kept for the life of the process. No message shows the URL or the output.
     """
-    settings = {name: value for name, value in given.items() if name not in (BY_COMMAND, BY_FILE)}
-    named = [name for name in LEDGER_URL_NAMES if given.get(name)]
+    settings = {name: value for name, value in environ.items() if name not in (BY_COMMAND, BY_FILE)}
+    named = [name for name in LEDGER_URL_NAMES if environ.get(name)]
     if len(named) > 1:
         return settings, [f"{' and '.join(named)} are set together. Keep one of them"]
     try:
         if named == [BY_COMMAND]:
-            settings[LEDGER_URL] = _printed_by(given[BY_COMMAND])
+            settings[LEDGER_URL] = _printed_by(environ[BY_COMMAND])
         elif named == [BY_FILE]:
-            settings[LEDGER_URL] = _read_file(given[BY_FILE])
+            settings[LEDGER_URL] = _read_file(environ[BY_FILE])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return settings, [f"{named[0]}: {_error_message(error)}"]
     return settings, []
 
 
-def named_url(named: str, environ: Mapping[str, str]) -> str:
+def resolve_url(named: str, environ: Mapping[str, str]) -> str:
     """Return the URL that a command argument names: the argument itself, or the value of a variable of that name.
 
     The variable may be set directly, or by a file or command as for the ledger: <name>_FILE, <name>_CMD. Raises
@@ -82,10 +82,10 @@ def _read_file(file: str) -> str:
     return _one_line(Path(file).expanduser().read_bytes(), f"the file {file} contains")
 
 
-def _one_line(text: bytes, who: str) -> str:
+def _one_line(text: bytes, origin: str) -> str:
     lines = [line.strip() for line in text.decode(errors="replace").splitlines() if line.strip()]
     if len(lines) != 1:
-        raise ValueError(f"{who} {'no URL' if not lines else 'more than one URL'}. It must be exactly one URL")
+        raise ValueError(f"{origin} {'no URL' if not lines else 'more than one URL'}. It must be exactly one URL")
     return lines[0]
 
 

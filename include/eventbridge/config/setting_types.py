@@ -60,7 +60,7 @@ def _read_networks(value: object) -> object:
         raise ValueError(f"{value!r} is not a list of address blocks such as 10.1.0.0/16, fd00::/8") from None
 
 
-def _with_scheme(uri: str) -> str:
+def _require_scheme(uri: str) -> str:
     if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", uri):
         raise ValueError("it has no scheme such as file:// or sqlite://")  # the value may hold a password
     return uri
@@ -76,7 +76,7 @@ def _no_folder(url: str) -> str:
     return url
 
 
-def _escaped(url: str) -> str:
+def _escape_url(url: str) -> str:
     if re.match(r"postgres[^:]*://[^@]*@[^/?]*@", url):
         raise ValueError("its host has an @: write an @ of the password as %40")
     return url
@@ -90,17 +90,17 @@ def _normalized(paths: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(Path(os.path.normpath(_absolute(path))) for path in paths)
 
 
-def in_bucket(value: object) -> TypeGuard[str]:
+def is_bucket_prefix(value: object) -> TypeGuard[str]:
     """Return whether a value is a bucket prefix, `s3://connection@bucket/prefix`."""
     return isinstance(value, str) and value.startswith("s3://")
 
 
 def _folder_or_bucket(value: object) -> object:
-    return Path(value) if isinstance(value, str) and not in_bucket(value) else value
+    return Path(value) if isinstance(value, str) and not is_bucket_prefix(value) else value
 
 
 def _published_from_bucket(value: str, others: ValidationInfo) -> str:
-    if value == "files" and in_bucket(others.data.get("rules_folder")):
+    if value == "files" and is_bucket_prefix(others.data.get("rules_folder")):
         raise ValueError(
             "rule files in a bucket take effect only when they are published. "
             "Set it to published, and run `eventbridge rules publish`"
@@ -132,10 +132,10 @@ Count = Annotated[int, BeforeValidator(_read_count)]
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_read_networks)]
 
 
-Uri = Annotated[str, AfterValidator(_with_scheme)]
+Uri = Annotated[str, AfterValidator(_require_scheme)]
 
 
-LedgerUrl = Annotated[Uri, AfterValidator(_no_folder), AfterValidator(_escaped)]
+LedgerUrl = Annotated[Uri, AfterValidator(_no_folder), AfterValidator(_escape_url)]
 
 
 def is_setting_name(name: str) -> bool:

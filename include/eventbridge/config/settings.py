@@ -24,7 +24,7 @@ from eventbridge.config.setting_types import (
     Seconds,
     Size,
     Uri,
-    in_bucket,
+    is_bucket_prefix,
     is_setting_name,
     setting,
     setting_errors,
@@ -38,7 +38,7 @@ DAY = 86_400.0
 
 
 def _is_s3(data: Mapping[str, Any]) -> bool:
-    return in_bucket(data["store_uri"])  # each file costs a put there, so files are few and large
+    return is_bucket_prefix(data["store_uri"])  # each file costs a put there, so files are few and large
 
 
 class Settings(BaseModel):
@@ -83,7 +83,7 @@ class Settings(BaseModel):
         "The folder of the rule files; or s3://connection@bucket/prefix, from which they are published.",
     )
     rules_from: RulesFrom = setting(
-        lambda data: "published" if in_bucket(data["rules_folder"]) else "files",
+        lambda data: "published" if is_bucket_prefix(data["rules_folder"]) else "files",
         "files or published",
         "The rules of new batches: this host's files, or the rules published last (always for a bucket).",
     )

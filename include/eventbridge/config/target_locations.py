@@ -45,7 +45,7 @@ class TargetLocations:
 
         Buckets are compared by name alone: two endpoints with different names may be the same server.
         """
-        below = _below(bucket, prefix)
+        below = _bucket_prefix(bucket, prefix)
         return any(below.startswith(each) for each in self.own)
 
 
@@ -59,7 +59,7 @@ def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
     own = [f"{os.path.realpath(each)}/" for each in folders]
     for uri in uris:
         if found := _BUCKET.fullmatch(uri):
-            own.append(_below(found[1], found[2]))
+            own.append(_bucket_prefix(found[1], found[2]))
         elif found := _FOLDER.fullmatch(uri):
             own.append(f"{os.path.realpath(unquote(found[1]))}/")
         elif found := _SQLITE.match(uri):
@@ -72,6 +72,6 @@ def _real(folder: str) -> str:
     return os.path.realpath(folder)
 
 
-def _below(bucket: str, prefix: str) -> str:
+def _bucket_prefix(bucket: str, prefix: str) -> str:
     names = prefix.strip("/")
     return f"s3://{bucket}/{names}/" if names else f"s3://{bucket}/"

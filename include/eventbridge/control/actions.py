@@ -23,9 +23,9 @@ class ActionPage:
     cursor: str | None
 
 
-def note_action(runtime: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> int:
+def note_action(runtime: Runtime, by: str, call: str, arguments: Mapping[str, Any]) -> int:
     """Record an action, without payloads, and return its number. If this raises LedgerError, do not run the action."""
-    recorded = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
+    recorded = {name: value for name, value in arguments.items() if name not in _LEFT_OUT}
     return runtime.ledger.actions.record(by, call, write_document(recorded) if recorded else "")
 
 

@@ -107,9 +107,9 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
     chosen = [each for each in found if bus is None or each[0].bus == bus]
     buses = {each.name: each for _, each in chosen}
     if not chosen:
-        raise UserError(f"{name} has no rule of bus {bus!r}. Its buses: {_listed(each.name for _, each in found)}")
+        raise UserError(f"{name} has no rule of bus {bus!r}. Its buses: {_list_names(each.name for _, each in found)}")
     if len(buses) > 1:
-        raise UserError(f"{name} has rules of several buses: {_listed(buses)}. Choose one: --bus NAME")
+        raise UserError(f"{name} has rules of several buses: {_list_names(buses)}. Choose one: --bus NAME")
     rules = {each.name: each.model_copy(update={"enabled": True}) for each, _ in chosen}
     return Candidate(name, next(iter(buses)), RuleSet(buses=buses, rules=rules))
 
@@ -118,7 +118,7 @@ def _what_of(paths: bool) -> str:
     return "the path of a rule file, which ends in .yaml" if paths else "the text of a rule file. Paths are not read"
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names))) or "none"
 
 

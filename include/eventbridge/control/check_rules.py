@@ -51,7 +51,7 @@ class RulesChecked:
         ]
 
 
-def checked_folder(
+def check_folder(
     folder: Path,
     target_locations: TargetLocations | None,
     instead: tuple[Path, bytes] | None = None,
@@ -81,7 +81,7 @@ def checked_folder(
     return RulesChecked((), rules)
 
 
-def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
+def check_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
     """Check the rule files as if one of them, new or existing, had this content; nothing is written.
 
     Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
@@ -98,7 +98,7 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
     is_whole = runtime.owners is None and runtime.settings.rules_from != "published" and isinstance(folder, Path)
     buses = {} if is_whole else runtime.rule_set().buses
     return call_bounded(
-        _checked_file,
+        _check_file,
         folder if is_whole else None,
         buses,
         Path(name),
@@ -108,10 +108,10 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
     )
 
 
-def _checked_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, content: bytes) -> dict[str, Any]:
+def _check_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, content: bytes) -> dict[str, Any]:
     """Return the result for a file in a folder or, if `folder` is None, for the file alone with these buses."""
     if folder is not None:
-        checked = checked_folder(folder, None, (folder / file, content), relative=True)
+        checked = check_folder(folder, None, (folder / file, content), relative=True)
     else:
         try:
             checked = RulesChecked((), load_rule_file(file, buses, content, tried_by=failures))
@@ -124,13 +124,13 @@ def _checked_file(folder: Path | None, buses: Mapping[str, Bus], file: Path, con
 def read_sent_rules(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet:
     """Return the rules of a file that a caller sent; raises RuleFileError, and UserError if it takes too much time."""
     remedy = "Send fewer rules, or only the one to compare"
-    read = call_bounded(_read, file, buses, content, seconds=MAX_SECONDS, remedy=remedy)
+    read = call_bounded(_read_rules, file, buses, content, seconds=MAX_SECONDS, remedy=remedy)
     if isinstance(read, RuleSet):
         return read
     raise RuleFileError(read)
 
 
-def _read(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet | list[RuleError]:
+def _read_rules(file: Path, buses: Mapping[str, Bus], content: bytes) -> RuleSet | list[RuleError]:
     try:
         return load_rule_file(file, buses, content)
     except RuleFileError as error:

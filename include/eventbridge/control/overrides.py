@@ -150,7 +150,7 @@ def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "
     """
     rows = runtime.ledger.pending.find(state="on_hold", rule=rule)
     on_hold = [row for row in rows if row.hold_reason == reason and row.taken_by is None and target in ("", row.target)]
-    overrides = runtime.ledger.overrides.in_effect()
+    overrides = runtime.ledger.overrides.get_effective()
     released = 0
     for name in sorted({row.target for row in on_hold}):
         instead = overrides.hold_reason(rule, name)

@@ -17,7 +17,7 @@ from eventbridge.control.submissions import (
     read_submissions,
     results_of,
 )
-from eventbridge.errors import BusError, UserError, named_lines
+from eventbridge.errors import BusError, UserError, error_lines
 from eventbridge.model.partition import Partition
 from eventbridge.policy.capacity import BusLoad
 from eventbridge.rules import Bus, RuleSet
@@ -79,7 +79,7 @@ def publish_events(
     ]
     if errors:
         head = "nothing was published; correct these errors and publish all events again:"
-        raise UserError("\n".join([head, *named_lines(errors)]))
+        raise UserError("\n".join([head, *error_lines(errors)]))
     positions: list[tuple[Partition, int]] = []
     published = _publish(runtime, bus, topic, enumerate(submissions, 1), positions.extend)
     return published, results_of(submissions, positions)
@@ -128,10 +128,10 @@ def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[b
     if not events.lstrip().startswith("["):
         # Not splitlines: a JSON string may contain U+2028 and similar characters unescaped.
         lines = [line.strip() for line in events.split("\n")]
-        return [_encoded(number, line) for number, line in enumerate((each for each in lines if each), 1)]
+        return [_encode(number, line) for number, line in enumerate((each for each in lines if each), 1)]
     try:
         # Numbers keep their digits: each element is cut out of the text and never serialized again.
-        return [_encoded(number, element) for number, element in enumerate(_elements(events), 1)]
+        return [_encode(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
         raise UserError("the array is nested too deeply to be read. Give one event per line") from None
     except json.JSONDecodeError as error:
@@ -165,14 +165,14 @@ def _body(number: int, event: Mapping[str, Any] | str | bytes) -> bytes:
     if isinstance(event, bytes):
         return event
     if isinstance(event, str):
-        return _encoded(number, event)
+        return _encode(number, event)
     try:
         return json.dumps(event, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise UserError(f"event {number}: {error}. Write what JSON lacks, such as times, as strings") from None
 
 
-def _encoded(number: int, text: str) -> bytes:
+def _encode(number: int, text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:

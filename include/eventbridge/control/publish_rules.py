@@ -33,7 +33,7 @@ def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> P
             "Each host uses its own rule files, so publishing has no effect. "
             "Set EVENTBRIDGE_RULES_FROM to published on every host first."
         )
-    known = runtime.ledger.rules.in_force()
+    known = runtime.ledger.rules.get_in_force()
     if known is not None and known.rule_set == rules.hash:
         _restore(runtime, rules)
         return PublishedRules(rules.hash, len(rules.rules), (), ())

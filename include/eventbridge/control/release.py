@@ -75,7 +75,7 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
 
     If something else holds them, such as a disabled rule, only the hold is lifted.
     """
-    hold = runtime.ledger.rules.on_hold().get(rule)
+    hold = runtime.ledger.rules.list_on_hold().get(rule)
     if hold is not None:
         runtime.ledger.rules.release(rule)
     on_hold = [
@@ -84,7 +84,9 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
     waiting = [each for each in on_hold if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
-    if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides.in_effect(), rule):
+    if waits_for := deferred_match_hold_reason(
+        runtime.rule_set(), {}, {}, runtime.ledger.overrides.get_effective(), rule
+    ):
         return Released(rule, hold, waits_for=waits_for)
     # Only after the hold is lifted, so that the next call or retry run releases them if the process dies in between.
     deferred_matches = runtime.ledger.deferred_matches.release(rule)

@@ -99,7 +99,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     for number, body in enumerate(bodies, 1):
         submission = read_submission(body, max_bytes=max_bytes)
         if submission.error and not submission.too_large:  # one that is too large is not parsed to find its id
-            with_id = _with_id(number, body, name)
+            with_id = _add_id(number, body, name)
             submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
         if not submission.error:
             first = first_numbers.setdefault((submission.source, submission.event_id), number)
@@ -139,7 +139,7 @@ def _result(submission: Submission, published: tuple[Partition, int] | int) -> P
     return PublishResult(submission.event_id, error=error, too_large=True)
 
 
-def _with_id(number: int, body: bytes, name: str) -> bytes:
+def _add_id(number: int, body: bytes, name: str) -> bytes:
     """Return an event with an id added, otherwise byte for byte; unchanged if it has one or is no JSON object."""
     try:
         document = json.loads(body)

@@ -130,7 +130,7 @@ def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id
     return CurlCall(tuple(headers), payload, as_curl(url, headers, payload), tuple(notes))
 
 
-def _written(name: str, value: str) -> str:
+def _format_header(name: str, value: str) -> str:
     """Return a header as curl takes it; an empty content type removes the one that curl would send."""
     if not value and name == "content-type":
         return f"{name}:"
@@ -141,6 +141,6 @@ def as_curl(url: str, headers: Sequence[tuple[str, str]], payload: str) -> str:
     """Return the call for a shell; if `url` is empty, the call uses the variable URL."""
     address = shlex.quote(url) if url else '"$URL"'
     lines = [f"curl -X POST {address}"]
-    lines += [f"-H {shlex.quote(_written(name, value))}" for name, value in headers]
+    lines += [f"-H {shlex.quote(_format_header(name, value))}" for name, value in headers]
     lines.append(f"--data-binary {shlex.quote(payload)}")
     return " \\\n  ".join(lines)

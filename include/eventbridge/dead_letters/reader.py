@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import Any
 
-from eventbridge.dead_letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of, subject_of
+from eventbridge.dead_letters.selection import SELECTED_BY, Selection, is_named, name_of, normalize_name, subject_of
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
@@ -71,7 +71,7 @@ class DeadLetter:
     record: dict[str, Any]
 
 
-def selected_dead_letters(
+def select_dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:
     """Yield the selected dead letters, those of the newest batch first; if `whole`, with event, request and attempts.
@@ -85,7 +85,7 @@ def selected_dead_letters(
     chosen = ChosenRows(runtime, selection, files, damaged)
     newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
     for file in files if asks_all else newest:
-        yield from _read(runtime, file, list(chosen.rows_of(file)), None if whole else _LIST_COLUMNS, damaged)
+        yield from _read_file(runtime, file, list(chosen.rows_of(file)), None if whole else _LIST_COLUMNS, damaged)
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def dead_letter_page(
         if count == max_files:
             return DeadLetterPage(tuple(found), write_cursor(cursor_at(file)))
         rows = list(islice(chosen.rows_of(file.path, rows_after(cursor, file)), limit + 1 - len(found)))
-        for dead_letter in _read(runtime, file.path, rows, _LIST_COLUMNS, damaged):
+        for dead_letter in _read_file(runtime, file.path, rows, _LIST_COLUMNS, damaged):
             if len(found) == limit and last is not None:
                 return DeadLetterPage(tuple(found), write_cursor(last))
             found.append(dead_letter)
@@ -130,7 +130,7 @@ def dead_letter_page(
     return DeadLetterPage(tuple(found), None)
 
 
-def _read(
+def _read_file(
     runtime: Runtime, file: str, rows: list[int], columns: list[str] | None, damaged: Damaged | None
 ) -> Iterator[DeadLetter]:
     table = read_unless_damaged(runtime.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
@@ -162,7 +162,7 @@ class ChosenRows:
 
     def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
         """Return the chosen rows of a file, in ascending order, each with the columns SELECTED_BY."""
-        found = list(self._chosen(file))
+        found = list(self._choose(file))
         return [] if self._damaged is not None and file in self._damaged else found
 
     def rows_of(self, file: str, after: int = -1) -> Iterator[int]:
@@ -170,9 +170,9 @@ class ChosenRows:
 
         The file is read only as far as the caller iterates.
         """
-        return (row for row, _ in self._chosen(file) if row > after)
+        return (row for row, _ in self._choose(file) if row > after)
 
-    def _chosen(self, file: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    def _choose(self, file: str) -> Iterator[tuple[int, dict[str, Any]]]:
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their responses: long
@@ -199,7 +199,7 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
     without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if it stands
     for no delivery or position, or for more than one.
     """
-    found = list(_named(runtime, checked_name(name), damaged))
+    found = list(_find_named(runtime, normalize_name(name), damaged))
     subjects = {each.subject for each in found}
     if not found:
         among = " in the files that can be read" if damaged else ""
@@ -213,13 +213,13 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
     return found
 
 
-def whole_dead_letters(runtime: Runtime, found: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
+def whole_dead_letters(runtime: Runtime, dead_letters: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
     """Return dead letters with all columns.
 
     Those of an unreadable file are left out, and the file is added to `damaged`.
     """
     whole: list[dict[str, Any]] = []
-    for file, of_file in groupby(found, key=lambda each: each.file):
+    for file, of_file in groupby(dead_letters, key=lambda each: each.file):
         rows = rowset.encode([each.row for each in of_file])
         table = read_unless_damaged(runtime.store, file, rows, damaged=damaged)
         whole += [] if table is None else plain_rows(table)
@@ -232,7 +232,7 @@ def read_dead_letter(runtime: Runtime, file: str, row: int) -> dict[str, Any]:
     return record
 
 
-def _named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
+def _find_named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
     visibility = visibility_of(runtime)
     for file in dead_letter_files(runtime):
         table = read_unless_damaged(runtime.store, file, columns=_NAME_COLUMNS, damaged=damaged)
@@ -292,4 +292,4 @@ def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None)
 
 
 def _has_dead_letters(runtime: Runtime, selection: Selection) -> bool:
-    return next(iter(selected_dead_letters(runtime, selection, damaged={})), None) is not None
+    return next(iter(select_dead_letters(runtime, selection, damaged={})), None) is not None

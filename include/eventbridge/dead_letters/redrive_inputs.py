@@ -69,7 +69,7 @@ def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
 
 def rebuild(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
     """Write the input of a redrive batch again under another name: the same rows from the same dead letters."""
-    taken = {each.file: each.rows for each in runtime.ledger.redrives.taken_by(batch.batch_id)}
+    taken = {each.file: each.rows for each in runtime.ledger.redrives.list_taken_by(batch.batch_id)}
     dead_letters = [
         DeadLetter(path, row, record)
         for path in reversed(dead_letter_files(runtime))  # the oldest come first, as when it was planned

@@ -187,7 +187,7 @@ def _plan(
     write = write_events if redrive.retransform else write_deliveries
     made: DeadLetterFile = write(runtime, batch, newest(dead_letters))
     next_at = now if redrive.rate is None else now + timedelta(seconds=len(dead_letters) / redrive.rate)
-    taken = search.taken(batch.batch_id, dead_letters)
+    taken = search.number_rows(batch.batch_id, dead_letters)
     if not runtime.ledger.redrives.take(batch, made.file, made.chunks, taken, next_at):
         return RedrivePlan(wait_until=now)
     return RedrivePlan(batch.batch_id)
@@ -196,7 +196,7 @@ def _plan(
 def _unfinished(runtime: Runtime, redrive: Redrive) -> Batch | None:
     taken = [
         each
-        for rows in runtime.ledger.redrives.taken().values()
+        for rows in runtime.ledger.redrives.list_taken().values()
         for each in rows
         if each.redrive_id == redrive.redrive_id
     ]
@@ -220,9 +220,9 @@ class _RedriveSearch:
         self._redrive = redrive
         self._pools = pools
         self._selection = Selection.from_json(redrive.selection)
-        self._redriven = runtime.ledger.redrives.taken()
+        self._redriven = runtime.ledger.redrives.list_taken()
         self._statuses = runtime.ledger.targets.statuses()
-        self._overrides = runtime.ledger.overrides.in_effect()
+        self._overrides = runtime.ledger.overrides.get_effective()
         self.rules = runtime.rule_set()
         self.damaged: Damaged = {}
 
@@ -231,7 +231,7 @@ class _RedriveSearch:
         files = dead_letter_files(self._runtime, before=self._redrive.started_at)
         chosen = ChosenRows(self._runtime, self._selection, files, self.damaged)
         for file in reversed(files):
-            mine, others = self._taken_of(file)
+            mine, others = self._taken_rows(file)
             for row, record in chosen.records_of(file):
                 if row not in mine:
                     before = row in others and not self._redrive.again
@@ -264,7 +264,7 @@ class _RedriveSearch:
                 break
         return kept
 
-    def taken(self, batch_id: str, dead_letters: Sequence[DeadLetter]) -> list[Redriven]:
+    def number_rows(self, batch_id: str, dead_letters: Sequence[DeadLetter]) -> list[Redriven]:
         """Return the rows that a batch takes from each file, under the file's next sequence number."""
         rows: dict[str, list[int]] = {}
         for dead_letter in dead_letters:
@@ -311,7 +311,7 @@ class _RedriveSearch:
         if table is not None:
             yield from (DeadLetter(file, *each) for each in zip(rows, table.to_pylist(), strict=True))
 
-    def _taken_of(self, file: str) -> tuple[set[int], set[int]]:
+    def _taken_rows(self, file: str) -> tuple[set[int], set[int]]:
         mine: set[int] = set()
         others: set[int] = set()
         for each in self._redriven.get(file, ()):

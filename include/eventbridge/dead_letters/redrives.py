@@ -28,7 +28,7 @@ _OPEN = ("retry_scheduled", "unknown")
 _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 
 
-def seen_redrives(runtime: Runtime) -> list[Redrive]:
+def visible_redrives(runtime: Runtime) -> list[Redrive]:
     """Return the redrives, newest first; callers who are limited to owners get those of rules that they may see."""
     visibility = visibility_of(runtime)
     return [each for each in runtime.ledger.redrives.all() if visibility.rule(each.selection.get("rule"))]
@@ -36,7 +36,7 @@ def seen_redrives(runtime: Runtime) -> list[Redrive]:
 
 def find_redrive(runtime: Runtime, name: str) -> Redrive:
     """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in seen_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
+    found = [each for each in visible_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists all redrives.")
@@ -59,11 +59,11 @@ def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object
     }
 
 
-def survey_document(found: Survey) -> dict[str, list[dict[str, object]]]:
+def survey_document(survey: Survey) -> dict[str, list[dict[str, object]]]:
     """Return a survey as JSON: the dead letters that a redrive would take, and the others with the reason."""
     return {
-        "taken": [{"of": of, "count": count} for of, count in sorted(found.taken.items())],
-        "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(found.left.items())],
+        "taken": [{"of": of, "count": count} for of, count in sorted(survey.taken.items())],
+        "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(survey.left.items())],
     }
 
 
@@ -91,11 +91,11 @@ class Marks:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self.damaged: Damaged = {}
-        self._redriven = runtime.ledger.redrives.taken()
+        self._redriven = runtime.ledger.redrives.list_taken()
         self._batches: dict[str, Batch] = {}
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
-    def of(self, dead_letter: DeadLetter) -> Mark | None:
+    def mark(self, dead_letter: DeadLetter) -> Mark | None:
         """Return the mark of the newest redrive of a dead letter, None if it was never redriven."""
         for taken in reversed(self._redriven.get(dead_letter.file, [])):
             if dead_letter.row in rowset.decode(taken.rows):
@@ -108,7 +108,7 @@ class Marks:
     def counts(self, redrive: Redrive) -> Counter[str]:
         """Return how many dead letters a redrive took, by outcome; `unreadable` counts those in damaged files."""
         found: Counter[str] = Counter()
-        for taken in self._taken_by(redrive):
+        for taken in self._rows_of_redrive(redrive):
             batch = self._batch(taken.batch_id)
             table = read_unless_damaged(self._runtime.store, taken.file, taken.rows, _ID_COLUMNS, damaged=self.damaged)
             if table is None:
@@ -117,7 +117,7 @@ class Marks:
             found.update(self._outcome(batch, record) for record in table.to_pylist())
         return found
 
-    def _taken_by(self, redrive: Redrive) -> list[Redriven]:
+    def _rows_of_redrive(self, redrive: Redrive) -> list[Redriven]:
         return [each for rows in self._redriven.values() for each in rows if each.redrive_id == redrive.redrive_id]
 
     def _outcome(self, batch: Batch, record: dict[str, Any]) -> str:
@@ -134,7 +134,7 @@ class Marks:
 
     def _is_referred(self, batch_id: str) -> bool:
         """Return whether some deferred matches of a batch, or of batches that routed it later, are not routed yet."""
-        made = self._runtime.ledger.deferred_matches.of_batch(batch_id)
+        made = self._runtime.ledger.deferred_matches.list_for_batch(batch_id)
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
@@ -145,11 +145,13 @@ class Marks:
             for _, table in settlements(self._runtime, batch_id, ["delivery_id", "status"]):
                 rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
                 found |= {name: PENDING if status in _OPEN else status for name, status in rows}
-            routed = {each.closed_by for each in self._runtime.ledger.deferred_matches.of_batch(batch_id)}
+            routed = {each.closed_by for each in self._runtime.ledger.deferred_matches.list_for_batch(batch_id)}
             for other in sorted(each for each in routed if each is not None):
                 found |= self._outcomes_of(other)
             later = {
-                row.closed_by for row in self._runtime.ledger.pending.of_batch(batch_id) if row.closed_by is not None
+                row.closed_by
+                for row in self._runtime.ledger.pending.list_for_batch(batch_id)
+                if row.closed_by is not None
             }
             for other in sorted(later):
                 known = self._outcomes_of(other)

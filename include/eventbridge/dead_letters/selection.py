@@ -135,13 +135,13 @@ class WrittenSelection:
             error=self.error or None,
             since=read_time("since", self.since, now),
             until=read_time("until", self.until, now),
-            names=tuple(checked_name(name) for name in self.names if name.strip()),
+            names=tuple(normalize_name(name) for name in self.names if name.strip()),
             sql=self.sql.strip() or None if self.sql else None,
             payloads=payloads,
         )
 
 
-def checked_name(name: str) -> str:
+def normalize_name(name: str) -> str:
     """Return the name of a dead letter in the form that is compared; raises UserError for an invalid name."""
     wanted = name.strip().lower()
     if re.fullmatch(r"([0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+?)(@[0-9a-f]{8})?", wanted):
@@ -153,7 +153,7 @@ def checked_name(name: str) -> str:
 
 
 def is_named(record: Mapping[str, Any], wanted: str) -> bool:
-    """Return whether a record has a name that `checked_name` returned; the part from `@` on may be left out."""
+    """Return whether a record has a name that `normalize_name` returned; the part from `@` on may be left out."""
     about, mark = _parts(wanted)
     if mark is not None and mark != mark_of(record):
         return False

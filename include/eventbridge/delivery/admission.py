@@ -24,7 +24,7 @@ from eventbridge.policy.breaker import (
     total,
     trips,
 )
-from eventbridge.policy.rate_limit import Lease, per_second, second_of
+from eventbridge.policy.rate_limit import Lease, allowed_per_second, second_of
 from eventbridge.policy.response_to_outcome import while_paused
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.runtime import Runtime
@@ -127,7 +127,7 @@ class RunBreaker:
             return 0 if self._asked else 1
         if not self._asked:
             return None
-        seen = self._within(now)
+        seen = self._window_count(now)
         if seen.attempts >= LEAST_ATTEMPTS and not trips(seen):
             return max(0, _OPEN_AT_ONCE - len(self._asked))
         asked = sum(map(len, self._asked.values()))
@@ -146,7 +146,7 @@ class RunBreaker:
             self._failed[second] = self._failed.get(second, 0) + 1
         if self.probing:
             self._probed(second, good=not failed)
-        elif failed and trips(self._within(at)):
+        elif failed and trips(self._window_count(at)):
             self.tripped = True
 
     def record_accepted(self, count: int, at: datetime) -> None:
@@ -161,7 +161,7 @@ class RunBreaker:
         second = int(at.timestamp())
         self._slow[second] = self._slow.get(second, 0) + 1
         self._no_response += no_response
-        self.too_slow = self.too_slow or no_response or is_slow(self._within(at))
+        self.too_slow = self.too_slow or no_response or is_slow(self._window_count(at))
 
     def record_pause(self, until: datetime) -> None:
         """Record that the target asked for a pause; the other pushes read it from the ledger."""
@@ -229,7 +229,7 @@ class RunBreaker:
             self.probing = False
             self._counts_from = second + 1  # attempts from before it recovered do not open it again
 
-    def _within(self, now: datetime) -> Count:
+    def _window_count(self, now: datetime) -> Count:
         first = max(first_second(now), self._counts_from)
         return total(
             Count(self._attempts.get(second, 0), self._failed.get(second, 0), self._slow.get(second, 0))
@@ -252,7 +252,7 @@ class Pause:
         """Set the pause to last until `until`, unless it lasts longer already."""
         self._until = max(until, self._until or until)
 
-    def at(self, now: datetime) -> datetime | None:
+    def end_at(self, now: datetime) -> datetime | None:
         """Return when the pause ends; None without a pause, or after its end."""
         until = self._until
         if until is None or now < until:
@@ -328,14 +328,20 @@ class Pace:
 
     def may_ask(self, now: datetime) -> bool:
         """Return whether a token may be available now."""
-        if self.pause.at(now) is not None or (self.redrive_pace is not None and not self.redrive_pace.may_ask(now)):
+        if self.pause.end_at(now) is not None or (self.redrive_pace is not None and not self.redrive_pace.may_ask(now)):
             return False
-        return self._token_at is None or now >= self._token_at or per_second(self._rate, self._ramp_until, now) is None
+        return (
+            self._token_at is None
+            or now >= self._token_at
+            or allowed_per_second(self._rate, self._ramp_until, now) is None
+        )
 
     def take(self, now: datetime, wanted: int) -> bool:
         """Take one token, leasing up to `wanted` if none is left; return False if there is none before `next_at`."""
         limits = self._limits
-        if self.pause.at(now) is not None or not all(limit._has_token(now, wanted, self.defers) for limit in limits):
+        if self.pause.end_at(now) is not None or not all(
+            limit._has_token(now, wanted, self.defers) for limit in limits
+        ):
             self._refused_at = self._refused_at if self.is_short else now
             return False
         for limit in limits:
@@ -348,7 +354,7 @@ class Pace:
 
     def _has_token(self, now: datetime, wanted: int, defers: bool) -> bool:
         """Return whether it has a token or needs none; leases some if it has none, unless it defers."""
-        if per_second(self._rate, self._ramp_until, now) is None:
+        if allowed_per_second(self._rate, self._ramp_until, now) is None:
             return True
         if self._held_until is not None and now >= self._held_until:
             self._held = 0
@@ -361,7 +367,7 @@ class Pace:
         return self._held > 0
 
     def _fetch(self, now: datetime) -> None:
-        rate = per_second(self._rate, self._ramp_until, now)
+        rate = allowed_per_second(self._rate, self._ramp_until, now)
         wanted, self._short = self._short, 0
         if rate is None:
             return

@@ -38,7 +38,7 @@ class Span:
     left: pa.Array  # delivery ids
     attempts: int
 
-    def sent_as(self) -> DeliverySpan:
+    def to_delivery_span(self) -> DeliverySpan:
         """Return the span as its target receives it."""
         ids, payloads = (self.rows[name].combine_chunks() for name in ("delivery_id", "payload"))
         return DeliverySpan(*_name_of(self.piece), ids, payloads)
@@ -50,10 +50,10 @@ class Span:
         return found
 
 
-def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> list[Span]:
+def spans_of(pieces: Sequence[ReadPiece], done: Mapping[bytes, BestOutcome]) -> list[Span]:
     """Return the spans that have deliveries without an outcome."""
     spans = []
-    for each in found:
+    for each in pieces:
         rows = each.rows.filter(pc.is_null(each.rows["failure"]))
         ids = rows["delivery_id"].combine_chunks()
         shown = [done.get(delivery_id) for delivery_id in ids.to_pylist()] if done else []
@@ -88,15 +88,15 @@ class SpanDeliveries:
             outcome = _unsent(run, span)
             if outcome is not None:
                 _write(run, span, outcome, None)
-            elif run.must_end(run.clock()) or not _may_send(run) or not self._sent(run, send.target, span):
+            elif run.must_end(run.clock()) or not _may_send(run) or not self._send(run, send.target, span):
                 break
             del self._spans[0]
             yield from ()
         run.report.spent = bool(self._spans) and not run.is_refused and run.clock() >= run.until
 
-    def _sent(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
+    def _send(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
         """Send a span and record its outcome; return False if it is too late and nothing was sent."""
-        response = target.deliver_span(span.sent_as(), run.until)
+        response = target.deliver_span(span.to_delivery_span(), run.until)
         if response is None:
             return False
         run.report.sent += len(span.left)
@@ -112,7 +112,7 @@ def _unsent(run: TargetRun, span: Span) -> Outcome | None:
     policy, on_hold_seconds = run.settings.policy, span.piece.on_hold_seconds
     if (end := expired(policy, span.youngest, on_hold_seconds, now)) is not None:
         return end
-    if (paused_until := run.pause.at(now)) is not None:
+    if (paused_until := run.pause.end_at(now)) is not None:
         run.report.held_up = True
         return while_paused(policy, span.youngest, on_hold_seconds, paused_until, now)
     return too_early(None, run.settings.window, now)

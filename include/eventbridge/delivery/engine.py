@@ -87,7 +87,7 @@ class TargetRuns:
         For an open batch, `live` holds the queues of the targets that may have a live run.
         """
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
-        return ChunkRuns(self._runtime, self._batch, chunk, read, until, self._stop, self._rows, live).of(done)
+        return ChunkRuns(self._runtime, self._batch, chunk, read, until, self._stop, self._rows, live).plan_runs(done)
 
     def start(self, runs: Sequence[TargetRun]) -> None:
         """Start planned runs."""
@@ -172,7 +172,7 @@ class TargetRuns:
         for run in ended:
             del self._in_progress[run]
         if at_work := self._not_ended():
-            statuses, overrides = ledger.targets.statuses(), ledger.overrides.in_effect()
+            statuses, overrides = ledger.targets.statuses(), ledger.overrides.get_effective()
             for run in at_work:
                 self._apply(run, statuses.get((run.report.rule, run.report.target)), overrides)
         self._exchanged_at = time.monotonic()

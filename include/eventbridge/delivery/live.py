@@ -111,7 +111,7 @@ class _LiveRound(Rounds):
 
     def requests(self) -> Iterator[Request | None]:
         """Yield requests that may be sent, and None while there are none, until the run is over."""
-        while not self._over():
+        while not self._is_over():
             now = self._clock()
             item = self._next(now)
             if item is None:
@@ -126,7 +126,7 @@ class _LiveRound(Rounds):
                 self._sent_at[item.request.index] = monotonic()
                 yield item.request
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         run, now = self._run, self._clock()
         if run.must_end(now):
             return True

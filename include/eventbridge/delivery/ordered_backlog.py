@@ -90,7 +90,7 @@ def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: 
     rule, name = target
     if not batch.routes or runtime.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
         return
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if file.path is None or not isinstance(file.detail, Routed) or f"{rule}/{name}" not in file.detail.failed:
             continue
         columns = [*POSITION_COLUMNS, "order_key", "rule", "target"]

@@ -23,7 +23,7 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.model.partition import Partition, Position
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.policy.delivery_windows import deadline_of, in_time, missed
+from eventbridge.policy.delivery_windows import dead_letter_if_late, deadline_of, missed
 from eventbridge.policy.ordering import (
     BLOCKED,
     DEFERRED_MATCH_FIRST,
@@ -107,7 +107,7 @@ def ordered_deliveries(
 def _items(
     runtime: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None
 ) -> Iterator[OrderedItem]:
-    taken = {row.pending_id: row for row in runtime.ledger.pending.taken_by(batch.batch_id)}
+    taken = {row.pending_id: row for row in runtime.ledger.pending.list_taken_by(batch.batch_id)}
     for piece in pieces:
         for row in read_rows(runtime.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
             if row["order_key"] is not None:
@@ -179,7 +179,7 @@ class OrderedRounds:
         for item in failed:
             self._open.add(item.key, item.position, head=True)
         turns = DeliveriesByKey((item.key, item.position, item) for item in items)
-        while turns and not run.is_stopping and not self._closed() and self._clock() < run.starts_until:
+        while turns and not run.is_stopping and not self._is_closed() and self._clock() < run.starts_until:
             ready = self._sendable(turns)
             if not turns:
                 break
@@ -193,7 +193,7 @@ class OrderedRounds:
         ready: list[OrderedItem] = []
         for key, first in turns.heads():
             item: OrderedItem | None = first
-            while item is not None and (outcome := self._without_sending(item, now)) is not None:
+            while item is not None and (outcome := self._outcome_without_sending(item, now)) is not None:
                 self._run.write(item, outcome, None)
                 turns.next(key)
                 if isinstance(outcome, RetryAt) and outcome.reason not in (BLOCKED, DEFERRED_MATCH_FIRST):
@@ -203,7 +203,7 @@ class OrderedRounds:
                 ready.append(item)
         return ready[: self._in_flight]
 
-    def _without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
+    def _outcome_without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
         """Return the outcome of a delivery that must not be sent now, or at all; None if it may be sent."""
         if item.note == SKIPPED:
             return DeadLettered(item.reason or "non_retryable", "skipped by `eventbridge rules release --skip`")
@@ -215,7 +215,7 @@ class OrderedRounds:
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
         if (early := too_early(item.not_before, self._window, now)) is not None:
-            return in_time(early, item.deadline_at)
+            return dead_letter_if_late(early, item.deadline_at)
         if item.note == RELEASED:
             return None  # an operator released it, so its age does not count
         end = expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
@@ -353,7 +353,7 @@ class OrderedRounds:
                 self._block(turns, key, item.due_at)
         now = self._clock()
         stopped = self._shard.gone.is_set() or run.is_stopping or run.is_closed
-        stopped = stopped or run.pause.at(now) is not None or run.pace.has_limited(now)
+        stopped = stopped or run.pause.end_at(now) is not None or run.pace.has_limited(now)
         run.report.spent = left and not stopped
         if not self._is_unclear:
             shard = self._shard
@@ -384,7 +384,7 @@ class OrderedRounds:
             self._lease = until
         return bool(taken)
 
-    def _closed(self) -> bool:
+    def _is_closed(self) -> bool:
         return self._run.is_closed or self._shard.gone.is_set()
 
 

@@ -212,13 +212,13 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
     found: list[ReadPiece] = []
     first = 0
     for file, of_file in by_file.items():
-        for read in _read(store, file, of_file, first):
+        for read in _read_piece(store, file, of_file, first):
             found.append(read)
             first += read.count
     return found
 
 
-def without_final_outcome(
+def select_outstanding(
     read: Sequence[ReadPiece], responses: Responses
 ) -> tuple[list[ReadPiece], dict[bytes, BestOutcome]]:
     """Return the pieces that have a delivery without a final outcome, and the best outcomes of their deliveries.
@@ -229,7 +229,7 @@ def without_final_outcome(
     kept: list[ReadPiece] = []
     done: dict[bytes, BestOutcome] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
-    found = responses.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed: a chunk may have none
+    found = responses.rows_of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed: a chunk may have none
     codes, names = codes_of(found["status"])
     is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
     start = 0
@@ -241,7 +241,7 @@ def without_final_outcome(
     return kept, done
 
 
-def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:
+def _read_piece(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:
     if len(pieces) == 1:
         rows = read_deliveries(store, file, pieces[0].rows, ITEM_COLUMNS)
         yield _piece(pieces[0], rows, rows.num_rows, first, ItemValues(rows), 0)

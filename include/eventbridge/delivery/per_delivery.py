@@ -48,12 +48,12 @@ class Rounds:
         # Requests that were sent in a batch request and have no response: they are sent again.
         self._unjudged: set[int] = set()
         self._interrupted = False
-        run.in_flight = self._in_flight
+        run.in_flight = self._items_in_flight
 
     def deliver(self) -> Steps[None]:
         """Send until every item has a response or must wait, the budget is spent, or the run must end."""
         run = self._run
-        while self._waiting and not self._over():
+        while self._waiting and not self._is_over():
             ready = self._ready()
             if ready:
                 yield from self._round(ready)
@@ -67,18 +67,18 @@ class Rounds:
     def _defer_paused(self, now: datetime) -> None:
         """Defer the remaining deliveries if the target asked for a pause."""
         run = self._run
-        paused_until = run.pause.at(now)
+        paused_until = run.pause.end_at(now)
         if paused_until is not None and not run.is_stopping and not run.is_refused:
             run.report.held_up = True
             self._waiting = defer_paused(self._waiting, paused_until, now, self._policy, run.settings.rows)
 
     def _break_off(self) -> None:
         """Record requests in flight as sent: the target may have accepted them, so retries wait for the timeout."""
-        for item, started_at in self._in_flight():
+        for item, started_at in self._items_in_flight():
             self._decide(item, self._run.interrupted(started_at))
         self._sent_at.clear()
 
-    def _in_flight(self) -> list[tuple[Item, datetime]]:
+    def _items_in_flight(self) -> list[tuple[Item, datetime]]:
         """Return the items in flight and when each was sent; any thread may call it."""
         now, mark = self._clock(), monotonic()
         sent = list(self._sent_at.items())
@@ -233,7 +233,7 @@ class Rounds:
         wait = (min(due, self._until) - now).total_seconds()
         return (yield from self._run.sleep(wait))
 
-    def _over(self) -> bool:
+    def _is_over(self) -> bool:
         run = self._run
         if run.is_stopping or run.is_closed:
             return True

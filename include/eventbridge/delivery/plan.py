@@ -25,7 +25,7 @@ from eventbridge.model.outcome import DeadLettered
 from eventbridge.model.redelivery import Redrive, Replay
 from eventbridge.model.rule_state import OperatorOverrides, TargetStatus
 from eventbridge.policy.breaker import Admission, pause_of
-from eventbridge.policy.delivery_windows import in_time, missed
+from eventbridge.policy.delivery_windows import dead_letter_if_late, missed
 from eventbridge.policy.response_to_outcome import expired, too_early
 from eventbridge.rules import Target as TargetRule
 from eventbridge.rules.model import DeliverBetween
@@ -52,7 +52,7 @@ class ChunkRuns:
     rows: OutcomeRows
     live: Mapping[tuple[str, str], LiveQueue] | None = None
 
-    def of(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
+    def plan_runs(self, done: Mapping[bytes, BestOutcome]) -> list[TargetRun]:
         """Return the runs, not yet started, for the deliveries of the chunk that are not `done`."""
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
@@ -78,7 +78,7 @@ class ChunkRuns:
     @cached_property
     def overrides(self) -> OperatorOverrides:
         """The overrides that operators have set."""
-        return self.runtime.ledger.overrides.in_effect()
+        return self.runtime.ledger.overrides.get_effective()
 
     @cached_property
     def connections(self) -> SharedConnections:
@@ -91,7 +91,7 @@ class ChunkRuns:
         ledger = self.runtime.ledger
         found: Redrive | Replay | None = None
         if self.batch.kind == "redrive":
-            taken = ledger.redrives.taken_by(self.batch.batch_id)
+            taken = ledger.redrives.list_taken_by(self.batch.batch_id)
             found = ledger.redrives.get(taken[0].redrive_id) if taken else None
         elif self.batch.kind == "replay":
             found = ledger.replays.get(self.batch.replay_id)
@@ -137,9 +137,9 @@ class _TargetPlan:
         If `on_hold`, only deliveries that are too late get an outcome, and settlement puts the others on hold.
         """
         if on_hold:
-            self._in_time(self._items(), in_order=False)
+            self._drop_late(self._items(), in_order=False)
             return []
-        runs = self._of_kind()
+        runs = self._plan_by_kind()
         pause = Pause()
         if (until := pause_of(self._status, self._runtime.clock())) is not None:
             pause.ask(until)
@@ -152,7 +152,7 @@ class _TargetPlan:
         """What may be sent to the target; read once, because reading it may claim the target's probe."""
         return admission(self._runtime, self._batch, self._status, self._all.until)
 
-    def _of_kind(self) -> Sequence[TargetRun]:
+    def _plan_by_kind(self) -> Sequence[TargetRun]:
         spec, queue = self._spec, self._queue
         if self._takes == "spans":
             return self._spans()
@@ -163,11 +163,11 @@ class _TargetPlan:
         if queue is not None and isinstance(spec, HttpFields) and self._admitted == "all":
             return [self._run(LiveDeliveries(queue, spec.deliver_within_seconds), queue)]
         in_order = spec.ordered and (self._status is None or self._status.state != "disabled")
-        items = self._in_time(self._items(), in_order=in_order)
+        items = self._drop_late(self._items(), in_order=in_order)
         if not in_order:
             return self._unordered(items)
         without_key = [item for item in items if item.request.order_key is None]
-        return [*self._ordered(), *self._unordered(without_key)]
+        return [*self._plan_ordered(), *self._unordered(without_key)]
 
     def _spans(self) -> Sequence[TargetRun]:
         spans = spans_of(self._found, self._done)
@@ -185,7 +185,7 @@ class _TargetPlan:
             return [self._run(SingleDeliveries(ready))]
         return []
 
-    def _ordered(self) -> Iterator[TargetRun]:
+    def _plan_ordered(self) -> Iterator[TargetRun]:
         status, batch, spec = self._status, self._batch, self._spec
         if status is not None and must_wind_down(status, batch, self._runtime.ledger.now()):
             return
@@ -197,7 +197,7 @@ class _TargetPlan:
     def _items(self) -> list[Item]:
         return items_in(self._found, self._done, self._spec.deliver_within_seconds)
 
-    def _in_time(self, items: list[Item], *, in_order: bool) -> list[Item]:
+    def _drop_late(self, items: list[Item], *, in_order: bool) -> list[Item]:
         """Return the items that are not too late, and dead-letter the others; items `in_order` wait for their turn."""
         if self._spec.deliver_within_seconds is None:
             return items
@@ -261,7 +261,7 @@ class _TargetPlan:
         return RunSettings(
             rule,
             spec.name,
-            open_target=partial(runtime.open_target, rule, spec, connections.for_target()),
+            open_target=partial(runtime.open_target, rule, spec, connections.connection_reader()),
             opens_at_once=partial(connections.knows, spec.connection if isinstance(spec, HttpFields) else None),
             policy=spec.retry,
             breaker=breaker,
@@ -275,7 +275,7 @@ class _TargetPlan:
             uses_transfer_slot=isinstance(spec, HttpFields),
             shadow=self._is_shadow,
             timeout_seconds=spec.timeout_seconds,
-            in_flight=_in_flight(spec),
+            in_flight=_max_in_flight(spec),
             rate_of_file=spec.rate_per_second,
             retry_after_max=timedelta(seconds=runtime.settings.retry_after_max_delay),
         )
@@ -289,13 +289,13 @@ class _TargetPlan:
 
 
 def items_in(
-    found: Iterable[ReadPiece], done: Mapping[bytes, BestOutcome], within_seconds: float | None = None
+    pieces: Iterable[ReadPiece], done: Mapping[bytes, BestOutcome], within_seconds: float | None = None
 ) -> list[Item]:
     """Return the deliveries of pieces one by one, without those that are `done`."""
-    return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within_seconds)]
+    return [item for each in pieces for item in items_of(each.each(), each.piece, done, each.first, within_seconds)]
 
 
-def _in_flight(spec: TargetRule) -> int:
+def _max_in_flight(spec: TargetRule) -> int:
     """Return how many deliveries of a target may be in flight at a time."""
     if TARGET_TYPES.get(spec.type).takes(spec) in ("blocks", "spans"):
         return 1
@@ -320,7 +320,7 @@ def defer_early(
         if due is None:
             ready.append(item)
         else:
-            early.append(unsent_row(item, in_time(due, item.deadline_at), now))
+            early.append(unsent_row(item, dead_letter_if_late(due, item.deadline_at), now))
     rows.put_all(early)
     return ready
 
@@ -338,7 +338,7 @@ class SharedConnections:
         """Return whether a target's connection has been read already, or the target has none."""
         return connection_id is None or connection_id in self._known
 
-    def for_target(self) -> Callable[[str], Connection]:
+    def connection_reader(self) -> Callable[[str], Connection]:
         """Return the function with which a target reads its connection: the shared one first, then the current one."""
         asked: set[str] = set()
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eventbridge.delivery.engine import NOTICE_SECONDS, TICK_SECONDS, TargetRuns
 from eventbridge.delivery.garbage_collection import rare_garbage_collection
-from eventbridge.delivery.outstanding import TargetReport, read_pieces, without_final_outcome
+from eventbridge.delivery.outstanding import TargetReport, read_pieces, select_outstanding
 from eventbridge.delivery.run import TargetRun
 from eventbridge.delivery.segments import (
     BestOutcome,
@@ -86,12 +86,12 @@ def push(
     with keeping(runtime, chunk, on_lost=stop.set_at_once), rare_garbage_collection():
         report = _Push(runtime, batch, chunk, stop, only, of_streaming_task).run()
     if runtime.telemetry is not NO_TELEMETRY:
-        report_ended(runtime.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, runtime.clock()))
+        report_ended(runtime.telemetry.push_ended, _end_report(batch_id, chunk_id, report, now, runtime.clock()))
     publish_operational_events(runtime)
     return report
 
 
-def _ended(batch_id: str, chunk_id: int, report: PushReport, started: datetime, ended: datetime) -> PushEnded:
+def _end_report(batch_id: str, chunk_id: int, report: PushReport, started: datetime, ended: datetime) -> PushEnded:
     targets = tuple(
         TargetPushed(each.rule, each.target, each.total, each.sent, each.delivered, each.dead_lettered, each.retried)
         for each in report.targets
@@ -129,7 +129,7 @@ class _Push:
         done: dict[bytes, BestOutcome] = {}
         if files := segments(self._runtime, self._batch.batch_id, [self._chunk.chunk_id]):
             known = self._of_streaming_task if all(map(is_of_streaming_task, files)) else None
-            read, done = without_final_outcome(read, known or responses_in(self._runtime, files))
+            read, done = select_outstanding(read, known or responses_in(self._runtime, files))
         runs = self._engine.plan(self._chunk, read, done)
         wait_only_beside_others(self._runtime, self._batch, runs)
         try:

@@ -61,8 +61,8 @@ def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     rules = runtime.rules_of(batch)
     return [
         pending
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter")
-        for pending in _of_file(runtime, batch, rules, file)
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter")
+        for pending in _file_copies(runtime, batch, rules, file)
     ]
 
 
@@ -70,16 +70,16 @@ def copy_fingerprints(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<queue>`, of the copies of a batch's dead letters."""
     rules = runtime.rules_of(batch)
     ids: dict[str, list[bytes]] = defaultdict(list)
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"):
         if file.path is not None:
             columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
             for record in read_table(runtime.store, file.path, columns=columns).to_pylist():
                 if _partition(rules, record) is not None:
                     ids[f"{record['rule']}/{queue_of(record['target'])}"].append(copy_id(record))
-    return {key: Fingerprint.of(values) for key, values in ids.items()}
+    return {key: Fingerprint.from_ids(values) for key, values in ids.items()}
 
 
-def _of_file(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[PendingDeliveries]:
+def _file_copies(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[PendingDeliveries]:
     if file.path is None:
         return
     table = read_table(runtime.store, file.path, columns=["delivery_id", "rule", "target", "event", "request"])

@@ -17,7 +17,7 @@ from eventbridge.delivery.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.delivery.steps import OWN_THREAD, Sleep, Steps, run_to_completion
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, Response, RetryAt
 from eventbridge.policy.breaker import Ended, Tally
-from eventbridge.policy.delivery_windows import in_time
+from eventbridge.policy.delivery_windows import dead_letter_if_late
 from eventbridge.policy.response_to_outcome import (
     RETRY_AFTER_MAX,
     RetryTerms,
@@ -273,7 +273,7 @@ class TargetRun:
             now=now,
             draw=draw,
         )
-        return in_time(outcome, item.deadline_at)
+        return dead_letter_if_late(outcome, item.deadline_at)
 
     def judge(
         self, delivery_id: bytes, response: Response, *, attempts: int, at: JitterSample, again: bool = False
@@ -286,7 +286,7 @@ class TargetRun:
         """
         until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
         if until is not None:
-            is_known = self.pause.at(at.at) is not None
+            is_known = self.pause.end_at(at.at) is not None
             self.pause.ask(until)
             self.breaker.record_pause(until)
             if is_known:

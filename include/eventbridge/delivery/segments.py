@@ -80,11 +80,11 @@ def write_open_segment(
         path = layout.open_outcomes(batch.planned_at, batch.batch_id, number)
         write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
         key = f"{_OF_STREAMING_TASK}{number:06d}"
-        segment = BatchFile(batch.batch_id, "outcome", key, path, rows.num_rows, _spent(rows, cpu))
+        segment = BatchFile(batch.batch_id, "outcome", key, path, rows.num_rows, _sum_cpu(rows, cpu))
     return runtime.ledger.streaming.record(batch.batch_id, ends, segment)
 
 
-def _spent(rows: pa.Table, cpu: int) -> Spent | None:
+def _sum_cpu(rows: pa.Table, cpu: int) -> Spent | None:
     """Return the CPU time of rows and the number of rows by target; None if no CPU time was measured."""
     if not cpu:
         return None
@@ -121,7 +121,7 @@ def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = 
     Pass several chunks in one call: a segment of a streaming task may have deliveries of any chunk, and is returned
     once per call.
     """
-    files = runtime.ledger.files.of_batch(batch_id, "outcome")
+    files = runtime.ledger.files.list_for_batch(batch_id, "outcome")
     if chunk_ids is None:
         return files
     prefixes = tuple(f"{chunk_id:06d}-" for chunk_id in chunk_ids)
@@ -172,7 +172,7 @@ class Responses:
         """Only the best rows."""
         return self.rows.take(column_of(self.best, pa.int64()))
 
-    def of(self, ids: Ids) -> pa.Table:
+    def rows_of(self, ids: Ids) -> pa.Table:
         """Return the best rows of deliveries, in the order of `ids`; all columns are null if no segment has one."""
         first, second = _halves(ids)
         order = np.argsort(first)  # sorted lookups take a fifth of the time

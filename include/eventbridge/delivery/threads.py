@@ -44,10 +44,12 @@ class Threads:
     threads do not keep the process from exiting, because a call may hang forever.
     """
 
-    def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareWork | None = None) -> None:
+    def __init__(
+        self, name: str, max_threads: int, *, first: int | None = None, spare: SpareWork | None = None
+    ) -> None:
         self._name = name
-        self._most = most
-        self._limit = most if first is None else first
+        self._most = max_threads
+        self._limit = max_threads if first is None else first
         self._spare = spare
         self._lock = threading.Lock()
         self._waiting: deque[Job] = deque()

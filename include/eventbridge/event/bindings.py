@@ -72,7 +72,7 @@ def form_of(headers: Headers) -> Form:
     return "binary" if any(name == f"{_PREFIX}specversion" for name, _ in headers) else "plain"
 
 
-def of_binary(headers: Headers, body: bytes | None) -> bytes:
+def event_from_binary(headers: Headers, body: bytes | None) -> bytes:
     """Return the event with the headers `ce_...` as attributes and the body as data; without a body it has no data.
 
     A header without a value counts as absent. Data is JSON if the header `content-type` is a JSON type. It is text if
@@ -96,7 +96,7 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
     return _event(members.items(), _data(media_type, body))
 
 
-def of_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOrigin, headers: Headers = ()) -> bytes:
+def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOrigin, headers: Headers = ()) -> bytes:
     """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, the value is the data.
 
     The mapping gives an attribute as a text, as the path of a member of the value (`$.`), or as a header (`$header.`).
@@ -118,7 +118,7 @@ def _mapped(mapping: Mapping[str, str], value: Any, headers: Headers) -> Iterato
         if text.startswith(_OF_HEADER):
             yield name, _header(headers, name, text.removeprefix(_OF_HEADER))
         else:
-            yield name, _found(value, name, text) if text.startswith("$.") else text
+            yield name, _text_at(value, name, text) if text.startswith("$.") else text
 
 
 def _header(headers: Headers, name: str, wanted: str) -> str:
@@ -128,7 +128,7 @@ def _header(headers: Headers, name: str, wanted: str) -> str:
     raise EventError(f"mapping of {name}: the message has no header {wanted}")
 
 
-def _found(value: Any, name: str, path: str) -> str:
+def _text_at(value: Any, name: str, path: str) -> str:
     for step in path.split(".")[1:]:
         if not isinstance(value, dict) or step not in value:
             raise EventError(f"mapping of {name}: there is nothing at {path}")

@@ -124,7 +124,7 @@ def _absence(document: dict[str, JsonValue], name: str) -> str:
     return "null" if name in document else "missing"
 
 
-def _shown(value: JsonValue) -> str:
+def _format_value(value: JsonValue) -> str:
     match value:
         case str():
             text = repr(value)
@@ -139,7 +139,7 @@ def _shown(value: JsonValue) -> str:
 
 def _check_text(name: str, value: JsonValue) -> str:
     if not isinstance(value, str):
-        raise EventError(f"$.{name}: must be a string, but is {_shown(value)}")
+        raise EventError(f"$.{name}: must be a string, but is {_format_value(value)}")
     if not value:
         raise EventError(f"$.{name}: must not be empty")
     _check_characters(name, value)
@@ -163,31 +163,31 @@ def _check_named(name: str) -> Callable[[JsonValue], None]:
 
 def _check_version(value: JsonValue) -> None:
     if value != "1.0":
-        raise EventError(f"$.specversion: must be '1.0', but is {_shown(value)}")
+        raise EventError(f"$.specversion: must be '1.0', but is {_format_value(value)}")
 
 
 def _check_source(value: JsonValue) -> None:
     text = _check_text("source", value)
     if not (_URI.fullmatch(text) or _RELATIVE.fullmatch(text)):
-        raise EventError(f"$.source: {_shown(value)} is not a URI reference (RFC 3986), such as '/airports/JFK'")
+        raise EventError(f"$.source: {_format_value(value)} is not a URI reference (RFC 3986), such as '/airports/JFK'")
 
 
 def _check_schema(value: JsonValue) -> None:
     # RFC 3986's absolute-URI has no fragment, but the CloudEvents JSON schema allows one, and JSON Schemas use it.
     if not _URI.fullmatch(_check_text("dataschema", value)):
-        raise EventError(f"$.dataschema: {_shown(value)} is not an absolute URI (RFC 3986)")
+        raise EventError(f"$.dataschema: {_format_value(value)} is not an absolute URI (RFC 3986)")
 
 
 def _check_media_type(value: JsonValue) -> None:
     if not _MEDIA_TYPE.fullmatch(_check_text("datacontenttype", value)):
-        raise EventError(f"$.datacontenttype: {_shown(value)} is not a media type such as 'application/json'")
+        raise EventError(f"$.datacontenttype: {_format_value(value)} is not a media type such as 'application/json'")
 
 
 def _check_time(value: JsonValue) -> None:
     text = _check_text("time", value)
     found = _TIME.fullmatch(text)
     if found is None or not _exists(found):
-        raise EventError(f"$.time: {_shown(value)} is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)")
+        raise EventError(f"$.time: {_format_value(value)} is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)")
 
 
 def _exists(time: re.Match[str]) -> bool:
@@ -203,7 +203,7 @@ def _exists(time: re.Match[str]) -> bool:
 
 def _check_base64(value: JsonValue) -> None:
     if not isinstance(value, str):
-        raise EventError(f"$.data_base64: must be a string, but is {_shown(value)}")
+        raise EventError(f"$.data_base64: must be a string, but is {_format_value(value)}")
     try:
         binascii.a2b_base64(value.encode("ascii"), strict_mode=True)
     except (UnicodeEncodeError, binascii.Error) as error:
@@ -218,7 +218,7 @@ def check_extension(name: str, value: JsonValue) -> None:
     """Raise EventError if a member that CloudEvents does not define is not an extension."""
     if not _NAME.fullmatch(name):
         raise EventError(
-            f"$: {_shown(name)} is not an attribute name: only lower-case letters a-z and digits are allowed. "
+            f"$: {_format_value(name)} is not an attribute name: only lower-case letters a-z and digits are allowed. "
             "Put everything else into data"
         )
     match value:
@@ -227,10 +227,12 @@ def check_extension(name: str, value: JsonValue) -> None:
         case Number():
             if not (_INTEGER.fullmatch(value.text) and -(2**31) <= int(value.text) < 2**31):
                 raise EventError(
-                    f"$.{name}: a number in an attribute must be an integer of 32 bits, but is {_shown(value)}"
+                    f"$.{name}: a number in an attribute must be an integer of 32 bits, but is {_format_value(value)}"
                 )
         case dict() | list():
-            raise EventError(f"$.{name}: an attribute must be a string, boolean or integer, but is {_shown(value)}")
+            raise EventError(
+                f"$.{name}: an attribute must be a string, boolean or integer, but is {_format_value(value)}"
+            )
 
 
 #: The check of each member that CloudEvents defines; raises EventError. A null is checked only in `data_base64`.

@@ -70,7 +70,7 @@ class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
     xor: int = 0
 
     @classmethod
-    def of(cls, ids: Iterable[bytes]) -> Fingerprint:
+    def from_ids(cls, ids: Iterable[bytes]) -> Fingerprint:
         """Return the fingerprint of delivery ids of 16 bytes each."""
         count = total = xor = 0
         for raw in ids:

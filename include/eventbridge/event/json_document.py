@@ -32,7 +32,8 @@ class Number:
 
     `Number("1")`, `Number("1.0")` and `Number("1e0")` are equal and hash alike; their `text` differs.
     Digits and exponents have no limit; the time and memory of a comparison grow with the length of the texts,
-    never with their values (`1e999999999`). `text` must be a number of RFC 8259; `Number.of` takes Python's numbers.
+    never with their values (`1e999999999`). `text` must be a number of RFC 8259; for Python's numbers use
+    `Number.from_python`.
     """
 
     __slots__ = ("_order", "text")
@@ -44,7 +45,7 @@ class Number:
         _set_order(self, None)
 
     @classmethod
-    def of(cls, value: int | float | Decimal) -> Number:
+    def from_python(cls, value: int | float | Decimal) -> Number:
         """Return a Python number as JSON writes it; raises ValueError for NaN and infinities, which JSON lacks."""
         if isinstance(value, float):
             if not math.isfinite(value):
@@ -180,7 +181,7 @@ def as_json_value(value: object, depth: int = MAXIMUM_DEPTH) -> JsonValue:
         return str(value)
     if isinstance(value, (int, float, Decimal)):
         try:
-            return Number.of(value)
+            return Number.from_python(value)
         except ValueError as error:
             raise EventError(str(error)) from None
     if isinstance(value, (Mapping, list, tuple)) and depth == 0:

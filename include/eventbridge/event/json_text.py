@@ -91,8 +91,8 @@ class _LongEnough(Exception):
     """The text has reached its maximum length."""
 
 
-def write_head(value: object, most: int) -> str:
-    """Return compact JSON text, truncated to `most` characters if it is longer; a truncated text ends with "...".
+def write_head(value: object, max_chars: int) -> str:
+    """Return compact JSON text, truncated to `max_chars` characters if it is longer; a truncated text ends with "...".
 
     Only the returned text is generated, so the cost does not depend on the size of the value.
     """
@@ -103,11 +103,11 @@ def write_head(value: object, most: int) -> str:
         nonlocal length
         pieces.append(piece)
         length += len(piece)
-        if length > most:
+        if length > max_chars:
             raise _LongEnough
 
     try:
         write_pieces(value, put)
     except _LongEnough:
-        pieces = ["".join(pieces)[: most - 3], "..."]
+        pieces = ["".join(pieces)[: max_chars - 3], "..."]
     return "".join(pieces).encode("utf-8", "backslashreplace").decode()  # lone surrogates, as write_document does

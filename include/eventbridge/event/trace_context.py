@@ -28,7 +28,7 @@ def is_traceparent(text: object) -> bool:
     return isinstance(text, str) and _WHOLE.fullmatch(text) is not None
 
 
-def passed_state(text: object) -> str | None:
+def forwarded_state(text: object) -> str | None:
     """Return an event's `tracestate` as it is passed on, with at most 512 characters; None if nothing is passed on.
 
     A value that is not a W3C `tracestate` is dropped. A longer one loses members of more than 128 characters first,
@@ -52,5 +52,5 @@ def trace_headers(event: Mapping[str, object]) -> dict[str, str]:
     parent = event.get(TRACEPARENT)
     if not isinstance(parent, str) or not is_traceparent(parent):
         return {}
-    state = passed_state(event.get(TRACESTATE))
+    state = forwarded_state(event.get(TRACESTATE))
     return {TRACEPARENT: parent} if state is None else {TRACEPARENT: parent, TRACESTATE: state}

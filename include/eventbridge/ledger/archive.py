@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from eventbridge.ledger.batches import UNINDEXED, batch, to_batch
 from eventbridge.ledger.database import Aggregate, LostRaceError
-from eventbridge.ledger.definitions import UtcTime, in_period, metadata, word
+from eventbridge.ledger.definitions import UtcTime, metadata, period_condition, word
 from eventbridge.ledger.files import batch_file
 from eventbridge.model.batch import Batch
 from eventbridge.model.file_detail import LandedRange, decode_detail
@@ -27,7 +27,7 @@ event_index = sa.Table(
     sa.Column("rows", sa.BigInteger, nullable=False),
 )
 
-_OF_TIME = in_period(batch.c.planned_at)
+_OF_TIME = period_condition(batch.c.planned_at)
 _ARCHIVED: sa.ColumnElement[bool] = batch.c.kept.in_([word("all"), word("archive")])
 
 #: The archive files of batches, each with its landed range as text.
@@ -109,7 +109,9 @@ PRUNED_ARCHIVE = (
 )
 
 #: The files of the index, of days within a period.
-INDEX_FILES = sa.select(event_index).where(in_period(event_index.c.day)).order_by(event_index.c.day, event_index.c.path)
+INDEX_FILES = (
+    sa.select(event_index).where(period_condition(event_index.c.day)).order_by(event_index.c.day, event_index.c.path)
+)
 
 #: Adds a file.
 ADD_INDEX_FILE = sa.insert(event_index)

@@ -14,12 +14,12 @@ from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import (
     NOW,
     UtcTime,
-    in_period,
     insert,
     insert_or_skip,
     metadata,
     one_of,
     partial,
+    period_condition,
     to_partition,
     word,
 )
@@ -104,7 +104,9 @@ BATCH = sa.select(batch).where(_BATCH)
 BATCH_STATE = sa.select(batch.c.state).where(_BATCH).with_for_update(read=True)
 
 #: The batches that were planned in a period.
-BATCHES_BETWEEN = sa.select(batch).where(in_period(batch.c.planned_at)).order_by(batch.c.planned_at, batch.c.batch_id)
+BATCHES_BETWEEN = (
+    sa.select(batch).where(period_condition(batch.c.planned_at)).order_by(batch.c.planned_at, batch.c.batch_id)
+)
 
 _newest_committed = (
     sa.select(batch)
@@ -191,13 +193,13 @@ OLDER = sa.tuple_(batch.c.planned_at, batch.c.batch_id) < sa.tuple_(
 )
 
 
-def select_ids(beginning: str, most: int) -> sa.Select[Any]:
+def select_ids(beginning: str, limit: int) -> sa.Select[Any]:
     """Return the query for the ids of the newest batches that begin with a text."""
     return (
         sa.select(batch.c.batch_id)
         .where(batch.c.batch_id.startswith(beginning, autoescape=True))
         .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
-        .limit(most)
+        .limit(limit)
     )
 
 
@@ -296,19 +298,19 @@ class Batches(Aggregate):
         """Return the uncommitted batches, oldest first."""
         return [to_batch(row) for row in self._rows(OPEN_BATCHES)]
 
-    def ids_starting_with(self, beginning: str, most: int) -> list[str]:
-        """Return at most `most` ids of batches that begin with a text, newest first."""
+    def ids_starting_with(self, beginning: str, limit: int) -> list[str]:
+        """Return at most `limit` ids of batches that begin with a text, newest first."""
         with self._reading() as connection:
-            return list(connection.execute(select_ids(beginning, most)).scalars())
+            return list(connection.execute(select_ids(beginning, limit)).scalars())
 
-    def recent_moves(self, runner: str, *, most: int) -> list[Move]:
-        """Return how far the last `most` committed normal batches of a runner moved each partition, newest first."""
+    def recent_moves(self, runner: str, *, limit: int) -> list[Move]:
+        """Return how far the last `limit` committed normal batches of a runner moved each partition, newest first."""
         return [
             Move(to_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
-            for row in self._rows(MOVES, {"of_runner": runner, "most": most})
+            for row in self._rows(MOVES, {"of_runner": runner, "most": limit})
         ]
 
-    def planned_between(self, since: datetime, until: datetime) -> list[Batch]:
+    def list_planned_between(self, since: datetime, until: datetime) -> list[Batch]:
         """Return the batches planned from `since` (included) to `until` (excluded), oldest first."""
         return [to_batch(row) for row in self._rows(BATCHES_BETWEEN, {"since": since, "until": until})]
 
@@ -379,7 +381,7 @@ def ranges_of(connection: sa.Connection, batch_id: str) -> list[Range]:
     return [to_range(row) for row in connection.execute(RANGES, {"of_batch": batch_id})]
 
 
-def in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> bool:
+def is_in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> bool:
     """Return whether a batch is in a state, and lock it in that state until the transaction ends."""
     return connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 

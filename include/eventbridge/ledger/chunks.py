@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from eventbridge.errors import NotFoundError
-from eventbridge.ledger.batches import NORMAL_UNCOMMITTED, PUBLISH_ROUTED, UNCOMMITTED, batch, in_state
+from eventbridge.ledger.batches import NORMAL_UNCOMMITTED, PUBLISH_ROUTED, UNCOMMITTED, batch, is_in_state
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, JsonText, Message, UtcTime, insert, metadata, one_of
 from eventbridge.ledger.files import record_file
@@ -219,7 +219,7 @@ class Chunks(Aggregate):
                 insert_deferred_matches(connection, deferred_matches)
             return published
 
-    def of_batch(self, batch_id: str) -> list[Chunk]:
+    def list_for_batch(self, batch_id: str) -> list[Chunk]:
         """Return the chunks of a batch, in order of their ids."""
         return [_to_chunk(row) for row in self._rows(CHUNKS, {"of_batch": batch_id})]
 
@@ -258,7 +258,7 @@ class Chunks(Aggregate):
         """
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "until": until, "now": self._now()}
         with self._writing() as connection:
-            if not in_state(connection, batch_id, "routed"):
+            if not is_in_state(connection, batch_id, "routed"):
                 return None
             if connection.execute(CLAIM_CHUNK, change).rowcount == 0:
                 return None
@@ -274,15 +274,15 @@ class Chunks(Aggregate):
         change = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim, "until": until}
         return self._change(RENEW_CLAIM, change) == 1
 
-    def release_claim(self, batch_id: str, found: LiveClaim) -> bool:
+    def release_claim(self, batch_id: str, claim: LiveClaim) -> bool:
         """End the claim of a dead push; return False if the claim was renewed since it was found."""
-        change = {"of_batch": batch_id, "of_chunk": found.chunk_id, "of_claim": found.claim, "until": found.until}
+        change = {"of_batch": batch_id, "of_chunk": claim.chunk_id, "of_claim": claim.claim, "until": claim.until}
         return self._change(RELEASE_CLAIM, change) == 1
 
     def record_late_segment(self, file: BatchFile) -> bool:
         """Record a segment of a push that lost its claim; return False if the batch is not in state routed."""
         with self._writing() as connection:
-            return in_state(connection, file.batch_id, "routed") and record_file(connection, file)
+            return is_in_state(connection, file.batch_id, "routed") and record_file(connection, file)
 
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
@@ -292,7 +292,7 @@ class Chunks(Aggregate):
         """
         with self._writing() as connection:
             recorded = (
-                in_state(connection, file.batch_id, "routed")
+                is_in_state(connection, file.batch_id, "routed")
                 and _is_claimed(connection, file.batch_id, chunk_id, claim)
                 and record_file(connection, file)
             )

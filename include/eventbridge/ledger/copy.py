@@ -10,7 +10,7 @@ from sqlalchemy.sql.expression import column
 from eventbridge.errors import LedgerError, UserError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.definitions import RowId, metadata
-from eventbridge.ledger.engines.shown_url import shown_url
+from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.ledger import Ledger
 from eventbridge.ledger.revision import ledger as identity
 
@@ -48,7 +48,7 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
 def _refuse_full(here: sa.Connection, destination: Database) -> None:
     full = [each.name for each in metadata.sorted_tables if each is not identity and _count(each, here)]
     if full:
-        shown = shown_url(destination.engine.url)
+        shown = redact_url(destination.engine.url)
         raise UserError(
             f"Ledger {shown} is not empty: it has rows in {', '.join(full)}. Copy into a new database that "
             "only `eventbridge ledger migrate` has prepared. Nothing was changed."

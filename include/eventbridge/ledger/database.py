@@ -161,8 +161,8 @@ def runs_lost_transactions_again(method: Callable[_P, _T]) -> Callable[_P, _T]:
     def call(*arguments: _P.args, **named: _P.kwargs) -> _T:
         until = time.monotonic() + _AGAIN_SECONDS
         # an iterator would be empty the second time
-        kept: Any = [_kept(each) for each in arguments]
-        kept_named: Any = {name: _kept(each) for name, each in named.items()}
+        kept: Any = [_materialize(each) for each in arguments]
+        kept_named: Any = {name: _materialize(each) for name, each in named.items()}
         while True:
             committed = commits_of_this_thread()
             try:
@@ -175,7 +175,7 @@ def runs_lost_transactions_again(method: Callable[_P, _T]) -> Callable[_P, _T]:
     return call
 
 
-def _kept(argument: Any) -> Any:
+def _materialize(argument: Any) -> Any:
     return list(argument) if isinstance(argument, Iterator) else argument
 
 

@@ -60,9 +60,9 @@ class JsonText(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
-def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
+def to_spans(values: Iterable[Any]) -> tuple[Span, ...]:
     """Return the spans in a column of JSON."""
-    return tuple(Span(Partition(*partition), first, last) for partition, first, last in found)
+    return tuple(Span(Partition(*partition), first, last) for partition, first, last in values)
 
 
 class FileDetailText(TypeDecorator[FileDetail]):
@@ -165,7 +165,7 @@ def insert_or_set(table: sa.Table) -> sa.Insert:
     return made.on_conflict_do_update(index_elements=key, set_=given).inline()
 
 
-def of_partition(table: sa.Table) -> sa.ColumnElement[bool]:
+def partition_condition(table: sa.Table) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of the partition that `of_topic`, `of_broker` and `of_partition` name."""
     return sa.and_(
         table.c.topic_name == sa.bindparam("of_topic"),
@@ -175,7 +175,7 @@ def of_partition(table: sa.Table) -> sa.ColumnElement[bool]:
 
 
 def naming(partition: Partition) -> dict[str, object]:
-    """Return the values that `of_partition` needs."""
+    """Return the values that `partition_condition` needs."""
     return {"of_topic": partition.topic, "of_broker": partition.broker, "of_partition": partition.partition_id}
 
 
@@ -188,6 +188,6 @@ def to_partition(row: sa.Row[Any]) -> Partition:
 NOW = sa.bindparam("now", type_=UtcTime)
 
 
-def in_period(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
+def period_condition(column: sa.Column[Any]) -> sa.ColumnElement[bool]:
     """Return the condition that a time is in the period from `since` (included) to `until` (excluded)."""
     return (column >= sa.bindparam("since", type_=UtcTime)) & (column < sa.bindparam("until", type_=UtcTime))

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, UtcTime
-from eventbridge.ledger.loose_index_scan import on, one_of_each
+from eventbridge.ledger.loose_index_scan import on_alias, one_of_each
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.ledger.order import SHARDS_TAKEN
 from eventbridge.ledger.pending import (
@@ -50,7 +50,7 @@ def _alone(status: sa.FromClause) -> sa.ColumnElement[bool]:
     )
 
 
-def _left_alone(rows: sa.FromClause) -> sa.ColumnElement[bool]:
+def _condition_left_alone(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     same_target = (target_status.c.rule == rows.c.rule, target_status.c.target == rows.c.target)
     return sa.exists().where(*same_target, _alone(target_status))
 
@@ -74,7 +74,7 @@ _first = (
     .limit(FIRST_ROWS)
     .subquery()
 )
-_can_go = ~_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
+_can_go = ~_condition_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
 
 #: The number of first due rows, and of first due rows that can be delivered or dead-lettered.
 FIRST_DUE = sa.select(
@@ -91,14 +91,20 @@ def select_targets(runner: str | None) -> sa.Select[Any]:
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
     of_kind = [same.c[column.name] == column for column in SCHEDULED_KIND]
-    first = sa.select(same.c.due_at).where(*of_kind, on(same, SCHEDULED), same.c.due_at <= NOW).order_by(same.c.due_at)
+    first = (
+        sa.select(same.c.due_at)
+        .where(*of_kind, on_alias(same, SCHEDULED), same.c.due_at <= NOW)
+        .order_by(same.c.due_at)
+    )
     of_target = [same.c.rule == pending.c.rule, same.c.target == pending.c.target, same.c.runner == pending.c.runner]
     past_age = (
         sa.select(same.c.due_at)
-        .where(*of_target, on(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
+        .where(*of_target, on_alias(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
         .order_by(same.c.expires_at)
     )
-    due_at = sa.case((_left_alone(pending) & (pending.c.hold_reason == ""), _value(past_age)), else_=_value(first))
+    due_at = sa.case(
+        (_condition_left_alone(pending) & (pending.c.hold_reason == ""), _value(past_age)), else_=_value(first)
+    )
     found = sa.select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
         pending.c.pending_id == one.c.pending_id
     )

@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from eventbridge.errors import SettledAgainError
-from eventbridge.ledger.batches import OLDER, batch, in_state
+from eventbridge.ledger.batches import OLDER, batch, is_in_state
 from eventbridge.ledger.database import Aggregate, Database
 from eventbridge.ledger.definitions import FileDetailText, insert_or_skip, metadata, one_of, word
 from eventbridge.model.batch import BatchFile, BatchKind, BatchState, FileKind, FilePosition
@@ -112,16 +112,16 @@ class Files(Aggregate):
         batch has another first settlement now.
         """
         with self._writing() as connection:
-            if not in_state(connection, file.batch_id, while_state):
+            if not is_in_state(connection, file.batch_id, while_state):
                 return False
             if settlement is not None:
                 prove_settled_by(connection, file.batch_id, settlement)
             return record_file(connection, file)
 
-    def of_batch(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
+    def list_for_batch(self, batch_id: str, kind: FileKind) -> list[BatchFile]:
         """Return the recorded files of a kind, in order of their keys."""
         rows = self._rows(FILES, {"of_batch": batch_id, "of_kind": kind})
-        return self._descriptions.decoded(batch_id, rows)
+        return self._descriptions.decode(batch_id, rows)
 
     def newest(
         self,
@@ -177,14 +177,14 @@ class Descriptions:
         self._batch_id = ""
         self._files: dict[tuple[str, str], tuple[str, BatchFile]] = {}
 
-    def decoded(self, batch_id: str, rows: Sequence[sa.Row[Any]]) -> list[BatchFile]:
+    def decode(self, batch_id: str, rows: Sequence[sa.Row[Any]]) -> list[BatchFile]:
         """Return the files of rows of table `batch_file`, whose `detail` is still text, in their order."""
         with self._lock:
             if batch_id != self._batch_id:
                 self._batch_id, self._files = batch_id, {}
-            return [self._decoded(row) for row in rows]
+            return [self._decode_row(row) for row in rows]
 
-    def _decoded(self, row: sa.Row[Any]) -> BatchFile:
+    def _decode_row(self, row: sa.Row[Any]) -> BatchFile:
         name = (row.kind, row.key)
         known = self._files.get(name)
         # A file may have been deleted and another one recorded under its key.

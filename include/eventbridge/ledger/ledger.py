@@ -17,7 +17,6 @@ from eventbridge.ledger.due import Due
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.files import Files
 from eventbridge.ledger.inbox import Inbox
-from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operational_events import OperationalEvents
 from eventbridge.ledger.order import Order
@@ -31,6 +30,7 @@ from eventbridge.ledger.routing import DeferredMatches, RouteTries
 from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.schemas import Schemas
 from eventbridge.ledger.settlement import Settlement
+from eventbridge.ledger.snapshots import Snapshots
 from eventbridge.ledger.stats import Stats
 from eventbridge.ledger.store import Ingestion, StoreSizes
 from eventbridge.ledger.streaming import Streaming
@@ -81,7 +81,7 @@ class Ledger:
         self.store_sizes = StoreSizes(database)
         # Records for views, the API and Airflow.
         self.stats = Stats(database)
-        self.moments = Moments(database)
+        self.snapshots = Snapshots(database)
         self.operational_events = OperationalEvents(database)
         self.pools = Pools(database)
         self.watcher = Watcher(database)

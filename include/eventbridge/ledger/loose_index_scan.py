@@ -27,17 +27,17 @@ def one_of_each(kind: Sequence[sa.Column[Any]], condition: sa.ColumnElement[bool
     found = sa.select(first.label(row_id.name)).cte("one_of_each", recursive=True)
     # The last column is greater, else the one before it, and so on, each in one search. A row comparison such as
     # (a, b) > (1, 2) would work, but SQLite enters its index at the first equal row and reads all of them.
-    following = [_behind(here, row_id, kind[:length], kind, condition) for length in range(len(kind), 0, -1)]
+    following = [_select_next(here, row_id, kind[:length], kind, condition) for length in range(len(kind), 0, -1)]
     next_one = sa.func.coalesce(*following) if len(following) > 1 else following[0]
     return found.union_all(sa.select(next_one).where(here.c[row_id.name] == found.c[row_id.name]))
 
 
-def on(table: sa.FromClause, condition: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
+def on_alias(table: sa.FromClause, condition: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
     """Return a condition on a table as a condition on an alias of it."""
     return ClauseAdapter(table).traverse(condition)
 
 
-def _behind(
+def _select_next(
     here: sa.FromClause,
     row_id: sa.Column[Any],
     prefix: Sequence[sa.Column[Any]],
@@ -49,7 +49,7 @@ def _behind(
     *same, greater = (column.name for column in prefix)
     return (
         sa.select(behind.c[row_id.name])
-        .where(on(behind, condition), *(behind.c[name] == here.c[name] for name in same))
+        .where(on_alias(behind, condition), *(behind.c[name] == here.c[name] for name in same))
         .where(behind.c[greater] > here.c[greater])
         .order_by(*(behind.c[column.name] for column in kind))
         .limit(1)

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, naming, of_partition, to_partition
+from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, naming, partition_condition, to_partition
 from eventbridge.model.batch import Range, ReadRange
 from eventbridge.model.partition import ConsumerOffset, Partition
 
@@ -49,7 +49,7 @@ MOVE_OFFSET = (
     sa.update(consumer_offset)
     .where(
         consumer_offset.c.consumer_group == sa.bindparam("of_group"),
-        of_partition(consumer_offset),
+        partition_condition(consumer_offset),
         consumer_offset.c.offset == sa.bindparam("expected"),
     )
     .values(

@@ -40,9 +40,9 @@ class OperationalEvents(Aggregate):
         with self._writing() as connection:
             queue_events(connection, events)
 
-    def waiting(self, most: int) -> list[OperationalEvent]:
-        """Return at most `most` unpublished events, in the order in which they happened."""
-        return [_to_event(row) for row in self._rows(WAITING_EVENTS, {"most": most})]
+    def waiting(self, limit: int) -> list[OperationalEvent]:
+        """Return at most `limit` unpublished events, in the order in which they happened."""
+        return [_to_event(row) for row in self._rows(WAITING_EVENTS, {"most": limit})]
 
     def drop(self, event_ids: Sequence[str]) -> None:
         """Delete events that were published."""

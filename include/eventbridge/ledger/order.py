@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, microseconds
-from eventbridge.ledger.loose_index_scan import on, one_of_each
+from eventbridge.ledger.loose_index_scan import on_alias, one_of_each
 from eventbridge.ledger.pending import (
     AGE_STOOD_STILL,
     IN_THAT_SHARD,
@@ -59,7 +59,7 @@ OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == sa.bindparam("of_s
 SHARDS_TAKEN = sa.select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
 
 _one = one_of_each([pending.c.order_shard], OF_TARGET & UNTAKEN_IN_ORDER)
-_UNTAKEN_OF_THAT_SHARD = IN_THAT_SHARD & on(other, UNTAKEN_IN_ORDER)
+_UNTAKEN_OF_THAT_SHARD = IN_THAT_SHARD & on_alias(other, UNTAKEN_IN_ORDER)
 
 #: The shards of a target whose open rows are all on hold for one reason, and not taken.
 SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(

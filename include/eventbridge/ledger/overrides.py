@@ -59,7 +59,7 @@ class Overrides(Aggregate):
             for row in self._rows(OVERRIDES)
         ]
 
-    def in_effect(self) -> OperatorOverrides:
+    def get_effective(self) -> OperatorOverrides:
         """Return the effect of overrides and failed expectations; a failed one holds its rule until it is released."""
         rows = self._rows(WHAT_HOLDS)
         values = {(row.rule, row.target, row.kind): row.value for row in rows if row.kind != ON_HOLD}

@@ -29,7 +29,7 @@ from eventbridge.ledger.definitions import (
     word,
 )
 from eventbridge.ledger.files import prove_settled_by
-from eventbridge.ledger.loose_index_scan import on, one_of_each
+from eventbridge.ledger.loose_index_scan import on_alias, one_of_each
 from eventbridge.ledger.revision import TAKE_TURN
 from eventbridge.ledger.targets import target_status
 from eventbridge.model.batch import Batch
@@ -152,7 +152,7 @@ IN_THAT_SHARD = (
     & (other.c.order_shard == pending.c.order_shard)
 )
 
-TAKEN_OF_THAT_SHARD = sa.exists().where(IN_THAT_SHARD, on(other, TAKEN))
+TAKEN_OF_THAT_SHARD = sa.exists().where(IN_THAT_SHARD, on_alias(other, TAKEN))
 
 #: Whether a batch has taken rows of a shard that one of some rows belongs to.
 SHARD_TAKEN = sa.select(pending.c.pending_id).where(
@@ -286,7 +286,7 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
     same = pending.alias("same")
     newest = (
         sa.select(same.c.on_hold_since)
-        .where(*(same.c[column.name] == column for column in PENDING_KIND), on(same, UNTAKEN))
+        .where(*(same.c[column.name] == column for column in PENDING_KIND), on_alias(same, UNTAKEN))
         .order_by(same.c.on_hold_since.desc())  # all of a kind have one, or none has
         .limit(1)
         .correlate(pending)
@@ -385,7 +385,7 @@ class Pending(Aggregate):
                 connection.execute(TAKE_PENDING, {"of_batch": batch.batch_id, "ids": some})
             return True
 
-    def taken_targets(self) -> set[tuple[str, str]]:
+    def list_taken_targets(self) -> set[tuple[str, str]]:
         """Return the (rule, target) of the pending rows that uncommitted batches have taken."""
         return {(row.rule, row.target) for row in self._rows(TAKEN_TARGETS)}
 
@@ -393,11 +393,11 @@ class Pending(Aggregate):
         """Return the last of the newest `batches` retry batches that took each (rule, target); others are absent."""
         return {(row.rule, row.target): row.batch_id for row in self._rows(LAST_TAKEN, {"batches": batches})}
 
-    def taken_by(self, batch_id: str) -> list[PendingDeliveries]:
+    def list_taken_by(self, batch_id: str) -> list[PendingDeliveries]:
         """Return the pending rows that a batch took, including those it has closed."""
         return [to_pending(row) for row in self._rows(PENDING_TAKEN_BY, {"of_batch": batch_id})]
 
-    def of_batch(self, batch_id: str) -> list[PendingDeliveries]:
+    def list_for_batch(self, batch_id: str) -> list[PendingDeliveries]:
         """Return the rows that a batch left pending, in any state."""
         return [to_pending(row) for row in self._rows(PENDING_OF, {"of_batch": batch_id})]
 

@@ -12,7 +12,7 @@ from eventbridge.ledger.definitions import Message, UtcTime, insert_or_skip, met
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.quality import QualityCheck
 from eventbridge.model.rule_state import ExpectationHold
-from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
+from eventbridge.policy.operational_event import OperationalEvent, expectation_hold_event
 
 #: A rule whose deliveries are on hold until an operator releases it.
 expectation_hold = sa.Table(
@@ -88,4 +88,4 @@ def hold_by_expectation(connection: sa.Connection, failed: Mapping[str, str], fo
     for rule, detail in sorted(failed.items()):
         hold = ExpectationHold(rule, detail, found_in, now)
         if connection.execute(insert_or_skip(expectation_hold), vars(hold)).rowcount == 1:
-            queue_events(connection, [of_rule_on_hold_by_expectation(hold)])
+            queue_events(connection, [expectation_hold_event(hold)])

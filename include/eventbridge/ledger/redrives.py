@@ -143,7 +143,7 @@ class Redrives(Aggregate):
             return False
         return True
 
-    def taken(self) -> dict[str, list[Redriven]]:
+    def list_taken(self) -> dict[str, list[Redriven]]:
         """Return all rows that were taken so far, by dead letter file, in order of sequence."""
         found: dict[str, list[Redriven]] = {}
         with self._reading() as connection:
@@ -151,11 +151,11 @@ class Redrives(Aggregate):
                 found.setdefault(row.file, []).append(Redriven(**row._mapping))
         return found
 
-    def taken_from(self, file: str) -> list[Redriven]:
+    def list_taken_from(self, file: str) -> list[Redriven]:
         """Return all rows that were taken so far from a dead letter file, in order of sequence."""
         return [Redriven(**row._mapping) for row in self._rows(REDRIVEN_OF, {"of_file": file})]
 
-    def taken_by(self, batch_id: str) -> list[Redriven]:
+    def list_taken_by(self, batch_id: str) -> list[Redriven]:
         """Return the dead letters that a batch took."""
         return [Redriven(**row._mapping) for row in self._rows(REDRIVEN_BY, {"of_batch": batch_id})]
 

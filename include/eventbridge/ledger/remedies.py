@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from eventbridge.errors import LedgerError
 from eventbridge.files import full_disk_message
 from eventbridge.ledger.engines.protocol import LedgerEngine
-from eventbridge.ledger.engines.shown_url import shown_url
+from eventbridge.ledger.engines.shown_url import redact_url
 
 _NO_REMEDY = "Run this again; if the error persists, check the database"
 
@@ -49,7 +49,7 @@ def _explained(error: Exception, engine: LedgerEngine) -> str:
 
 def explain(cause: str, engine: LedgerEngine) -> str:
     """Return the error and its remedy in one line, without the password of a URL."""
-    shown = shown_url(engine.url)
+    shown = redact_url(engine.url)
     file = engine.url.database or ""
     if engine.is_full(cause):
         return f"Ledger {shown}: {full_disk_message(Path(file))}."

@@ -171,7 +171,7 @@ class Replays(Aggregate):
             raise NotFoundError(f"There is no replay {replay_id} in this ledger.")
         return _to_replay(row)
 
-    def of_run(self, run: str) -> Replay | None:
+    def find_for_run(self, run: str) -> Replay | None:
         """Return the replay that a run has begun; None if there is none."""
         row = self._first(REPLAY_OF_RUN, {"of_run": run})
         return None if row is None else _to_replay(row)
@@ -251,7 +251,7 @@ class Replays(Aggregate):
         of = {"of_replay": replay_id, "of_file": file}
         return [Replayed(**row._mapping) for row in self._rows(REPLAYED_OF, of)]
 
-    def taken_by(self, batch_id: str) -> list[Replayed]:
+    def list_taken_by(self, batch_id: str) -> list[Replayed]:
         """Return the rows that a batch took."""
         return [Replayed(**row._mapping) for row in self._rows(REPLAYED_BY, {"of_batch": batch_id})]
 

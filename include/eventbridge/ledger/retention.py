@@ -76,16 +76,16 @@ WAITS = (
 )
 
 
-def _kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
+def _is_kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
     """Return the condition that a batch is kept whole, as a lookup of its row: in a join SQLite would read all such."""
     return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
 #: The rows of a batch that were taken by a batch which is kept whole.
 WHOLE_TAKER = sa.union_all(
-    sa.select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
+    sa.select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _is_kept_whole(pending.c.taken_by)),
     sa.select(deferred_match.c.taken_by).where(
-        deferred_match.c.batch_id == _OF_BATCH, _kept_whole(deferred_match.c.taken_by)
+        deferred_match.c.batch_id == _OF_BATCH, _is_kept_whole(deferred_match.c.taken_by)
     ),
 ).limit(1)
 
@@ -95,7 +95,9 @@ _dead_letters = sa.select(batch_file.c.path).where(
 
 #: The dead letters of a batch that were taken by a batch which is kept whole.
 WHOLE_REDRIVE = (
-    sa.select(redriven.c.batch_id).where(redriven.c.file.in_(_dead_letters), _kept_whole(redriven.c.batch_id)).limit(1)
+    sa.select(redriven.c.batch_id)
+    .where(redriven.c.file.in_(_dead_letters), _is_kept_whole(redriven.c.batch_id))
+    .limit(1)
 )
 
 #: The rows of other batches that still name a batch which took them.
@@ -165,7 +167,7 @@ OLD_REPLAYS = (
     sa.select(replay.c.replay_id)
     .where(
         replay.c.ended_at < _TIME,
-        ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id, _kept_whole(replayed.c.batch_id)),
+        ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id, _is_kept_whole(replayed.c.batch_id)),
     )
     .limit(sa.bindparam("most"))
 )
@@ -379,7 +381,7 @@ class Retention(Aggregate):
             dropped += self._change(DROP_REPLAY, {"of_replay": replay_id})
         return dropped + self._change(DROP_REDRIVES, {"at": before})
 
-    def swept_through(self, name: SweepName) -> datetime | None:
+    def get_swept_through(self, name: SweepName) -> datetime | None:
         """Return the planning time up to which the files of batches were swept, None if none were."""
         with self._reading() as connection:
             return connection.execute(SWEPT, {"of_sweep": name}).scalar()

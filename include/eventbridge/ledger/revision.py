@@ -12,7 +12,7 @@ from sqlalchemy.sql.expression import column
 from eventbridge.errors import LedgerError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
-from eventbridge.ledger.engines.shown_url import shown_url
+from eventbridge.ledger.engines.shown_url import redact_url
 
 #: The one row with the id of this ledger; runners/<runner>.json in the store names it.
 ledger = sa.Table(
@@ -51,7 +51,7 @@ _STORED: sa.Select[Any] = sa.select(column("version_num")).select_from(sa.table(
 def bring_up_to_date(database: Database) -> None:
     """Create or migrate the tables if they are not current and the engine does that when a ledger is opened."""
     with database.reading() as connection:
-        stored = _stored_revision(connection)
+        stored = _read_revision(connection)
     if stored == HEAD:
         return
     if not database.engine.migrates_when_opened:
@@ -71,7 +71,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
     """Create or migrate the tables; return the revision before (None without tables) and after."""
     now = database.now()
     with database.writing() as connection, database.engine.migrating(connection):
-        stored = _stored_revision(connection)  # under the lock: another process may have been first
+        stored = _read_revision(connection)  # under the lock: another process may have been first
         if stored != HEAD:
             _refuse_foreign(database, connection, stored)
             _upgrade(connection)
@@ -86,13 +86,13 @@ def _refuse_older(database: Database, stored: str | None) -> None:
     if stored is not None and stored not in _known_revisions():
         with database.reading() as connection:
             _refuse_foreign(database, connection, stored)
-    shown = shown_url(database.engine.url)
+    shown = redact_url(database.engine.url)
     what = "has no tables yet" if stored is None else f"has revision {stored}, this version needs {HEAD}"
     raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
 
 
 def _refuse_foreign(database: Database, connection: sa.Connection, stored: str | None) -> None:
-    shown = shown_url(database.engine.url)
+    shown = redact_url(database.engine.url)
     if stored is not None and stored not in _known_revisions():
         raise LedgerError(
             f"Ledger {shown} has revision {stored}, but this version of eventbridge supports none after {HEAD}: "
@@ -106,7 +106,7 @@ def _refuse_foreign(database: Database, connection: sa.Connection, stored: str |
         )
 
 
-def _stored_revision(connection: sa.Connection) -> str | None:
+def _read_revision(connection: sa.Connection) -> str | None:
     """Return the revision on record, None for a database without one."""
     if not sa.inspect(connection).has_table(_REVISION_TABLE):
         return None

@@ -25,7 +25,7 @@ from eventbridge.ledger.definitions import (
     to_spans,
     word,
 )
-from eventbridge.ledger.loose_index_scan import on, one_of_each
+from eventbridge.ledger.loose_index_scan import on_alias, one_of_each
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch, PendingState
@@ -120,7 +120,7 @@ WITHOUT_SPANS = sa.select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _
 _taken = deferred_match.alias("taken")
 _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
-_of_rule = (_due.c.rule == deferred_match.c.rule, on(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
+_of_rule = (_due.c.rule == deferred_match.c.rule, on_alias(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
 
 #: One due deferred match of a rule, unless a batch has taken another one of the rule: such a rule must wait.
 ONE_DUE = (
@@ -128,7 +128,7 @@ ONE_DUE = (
     .where(
         deferred_match.c.deferred_match_id == _one.c.deferred_match_id,
         sa.exists().where(*_of_rule),
-        ~sa.exists().where(_taken.c.rule == deferred_match.c.rule, on(_taken, DEFERRED_MATCH_TAKEN)),
+        ~sa.exists().where(_taken.c.rule == deferred_match.c.rule, on_alias(_taken, DEFERRED_MATCH_TAKEN)),
     )
     .limit(1)
 )
@@ -224,11 +224,11 @@ class DeferredMatches(Aggregate):
         """Return all deferred matches, including closed ones, in the order they were made."""
         return [_to_deferred_match(row) for row in self._rows(DEFERRED_MATCHES)]
 
-    def of_batch(self, batch_id: str) -> list[DeferredMatch]:
+    def list_for_batch(self, batch_id: str) -> list[DeferredMatch]:
         """Return the deferred matches that a batch made, in any state."""
         return [_to_deferred_match(row) for row in self._rows(DEFERRED_MATCHES_OF, {"of_batch": batch_id})]
 
-    def taken_by(self, batch_id: str) -> list[DeferredMatch]:
+    def list_taken_by(self, batch_id: str) -> list[DeferredMatch]:
         """Return the deferred matches that a batch took, including those it has closed."""
         return [_to_deferred_match(row) for row in self._rows(DEFERRED_MATCHES_TAKEN_BY, {"of_batch": batch_id})]
 

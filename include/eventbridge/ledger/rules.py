@@ -21,7 +21,7 @@ from eventbridge.ledger.definitions import (
 )
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.rule_state import RuleChange, RuleOnHold, RulesInForce
-from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_in_version
+from eventbridge.policy.operational_event import OperationalEvent, version_on_hold_event
 
 #: The one row that names the rule set for new batches.
 rules_in_force = sa.Table(
@@ -124,7 +124,7 @@ CHANGE_RULE = (
 class Rules(Aggregate):
     """Rule sets, and rules that are on hold."""
 
-    def in_force(self) -> RulesInForce | None:
+    def get_in_force(self) -> RulesInForce | None:
         """Return the rule set that is in force; None before the first batch."""
         row = self._first(RULES_IN_FORCE)
         return (
@@ -197,7 +197,7 @@ class Rules(Aggregate):
         """Release a rule, so that it is routed again."""
         self._note_rule(rule, "enabled", "", "")
 
-    def on_hold(self) -> dict[str, RuleOnHold]:
+    def list_on_hold(self) -> dict[str, RuleOnHold]:
         """Return the rules that are on hold, by name."""
         return {row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since) for row in self._rows(RULES_ON_HOLD)}
 
@@ -208,6 +208,6 @@ class Rules(Aggregate):
         with self._writing() as connection:
             on_hold = {(row.rule, row.version) for row in connection.execute(RULES_ON_HOLD)}
             if state == "on_hold" and (rule, version) not in on_hold:
-                queue_events(connection, [of_rule_on_hold_in_version(rule, version, reason, now)])
+                queue_events(connection, [version_on_hold_event(rule, version, reason, now)])
             if connection.execute(insert_or_skip(rule_status), noted).rowcount == 0:
                 connection.execute(CHANGE_RULE, change)

@@ -80,7 +80,7 @@ class LearnedSchema(NamedTuple):
 class Schemas(Aggregate):
     """Schemas of event types."""
 
-    def of_types(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
+    def list_for_types(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
         """Return the schemas of some types of a bus, and how many of its types are known in all."""
         with self._reading() as connection:
             rows = connection.execute(SCHEMAS_OF, {"of_bus": bus, "types": list(types)}).all()
@@ -93,7 +93,7 @@ class Schemas(Aggregate):
         values = {} if behind is None else {"behind_bus": behind[0], "behind_type": behind[1]}
         return [_to_schema(row) for row in self._rows(query, values)]
 
-    def named(self, type_: str) -> list[EventSchema]:
+    def list_named(self, type_: str) -> list[EventSchema]:
         """Return the schemas of a type on every bus that has it."""
         return [_to_schema(row) for row in self._rows(SCHEMAS_NAMED, {"of_type": type_})]
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from eventbridge.ledger.batches import batch, batch_range
 from eventbridge.ledger.database import Aggregate
-from eventbridge.ledger.definitions import BY_KEY, UtcTime, in_period, insert_or_add, metadata, microseconds
+from eventbridge.ledger.definitions import BY_KEY, UtcTime, insert_or_add, metadata, microseconds, period_condition
 from eventbridge.model.stat import BOUNDS_MS, GRAIN_LENGTHS, Grain, Scope, Stat, StatAt, StatKey, StatsStep
 
 #: The latency buckets' columns, in the order of their bounds.
@@ -72,7 +72,7 @@ ROWS = sa.select(sa.func.count()).select_from(stat).where(_c.scope == sa.bindpar
 _DAY = 86_400_000_000
 
 #: Stats of targets, from `since` to before `until`.
-_OF_TARGETS = (_c.scope == sa.literal("target"), in_period(_c.at), _c.grain.in_(["minute", "hour", "day"]))
+_OF_TARGETS = (_c.scope == sa.literal("target"), period_condition(_c.at), _c.grain.in_(["minute", "hour", "day"]))
 
 #: The names of the first rules after one that have stats in a period.
 RULES_BEHIND = (
@@ -100,7 +100,7 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
     names = [_c[name] for name in by]
     found = sa.select(*names, *_SUMMED).where(_c.scope == sa.literal(scope))
     if ranged:
-        found = found.where(in_period(_c.at), _c.grain != sa.literal("ever"))
+        found = found.where(period_condition(_c.at), _c.grain != sa.literal("ever"))
     return found.group_by(*names).order_by(*names)
 
 
@@ -202,27 +202,27 @@ class Stats(Aggregate):
         with self._reading() as connection:
             return int(connection.execute(ROWS, {"of_scope": scope}).scalar_one())
 
-    def between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
+    def list_between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
         """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         rows = self._rows(select_summed(scope, by, ranged=True), {"since": since, "until": until})
         return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
 
-    def rules_with_stats(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
-        """Return at most `most` names, after `after`, of rules that have stats in a period."""
-        of = {"since": since, "until": until, "after": after, "most": most}
+    def rules_with_stats(self, since: datetime, until: datetime, after: str, limit: int) -> list[str]:
+        """Return at most `limit` names, after `after`, of rules that have stats in a period."""
+        of = {"since": since, "until": until, "after": after, "most": limit}
         with self._reading() as connection:
             return list(connection.scalars(RULES_BEHIND, of))
 
-    def by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
+    def list_by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
         """Return the stats of the rules from one name to another for each day, by outcome, over all their targets."""
         of = {"since": since, "until": until, "first": first, "last": last}
         return [
-            StatAt("day", _EPOCH + timedelta(days=row.day), _stat_of(_of_rule(row), row))
+            StatAt("day", _EPOCH + timedelta(days=row.day), _stat_of(_rule_key(row), row))
             for row in self._rows(BY_DAY, of)
         ]
 
-    def of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
+    def list_for_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
         """Return the stats of a rule's targets that begin at the given times: by minute, hour or day, as stored."""
         rows = self._rows(select_of_rule(times), {"of_bus": bus, "of_rule": rule})
         return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
@@ -247,7 +247,7 @@ class Stats(Aggregate):
         query = select_outcomes(times, sorted(buses), sorted(names))
         return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
 
-    def moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
+    def count_moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
         """Return how many events batches moved their offsets past since a time, and the stats of buses since then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         until = since + _LONG
@@ -287,14 +287,14 @@ def stats_ever(connection: sa.Connection, scope: Scope) -> list[Stat]:
     return [_stat(scope, row) for row in rows]
 
 
-def _row(each: Stat, at: int) -> tuple[str | int, ...]:
+def _row(entry: Stat, at: int) -> tuple[str | int, ...]:
     """Return a stat as the values of its table's columns, in their order."""
-    key = each.key
+    key = entry.key
     named = (key.scope, "minute", at, key.bus, key.rule, key.target, key.outcome)
-    return (*named, each.count, each.matched, each.size, each.cpu, each.latency, *each.buckets)
+    return (*named, entry.count, entry.matched, entry.size, entry.cpu, entry.latency, *entry.buckets)
 
 
-def _of_rule(row: sa.Row[Any]) -> StatKey:
+def _rule_key(row: sa.Row[Any]) -> StatKey:
     return StatKey("target", row.bus, row.rule, "", row.outcome)
 
 

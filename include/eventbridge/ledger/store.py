@@ -21,7 +21,7 @@ from eventbridge.ledger.definitions import (
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.batch import Batch
 from eventbridge.model.storage import AREAS, STEPS, Area, BatchSize, IngestionStop, StopCause, StoreCount, StoredBytes
-from eventbridge.policy.operational_event import of_ingestion_resumed, of_ingestion_stopped
+from eventbridge.policy.operational_event import ingestion_resumed_event, ingestion_stopped_event
 
 #: Total bytes. `counted_at`, for the area `other`: when all files of the store were measured.
 store_size = sa.Table(
@@ -68,7 +68,7 @@ SIZES = sa.select(
 DROP_BATCH_SIZE = sa.delete(batch_size).where(batch_size.c.batch_id == sa.bindparam("of_batch"))
 
 
-def _of_batch(area: Area) -> Any:
+def _batch_size(area: Area) -> Any:
     size = sa.select(batch_size.c[area]).where(batch_size.c.batch_id == sa.bindparam("of_batch")).scalar_subquery()
     return sa.func.coalesce(size, 0)
 
@@ -81,7 +81,7 @@ def update_sum(area: Area) -> sa.Update:
         store_size.c.bus == sa.bindparam("of_bus"),
         store_size.c.area == area,
     ]
-    return sa.update(store_size).where(*where).values(size=store_size.c.size - _of_batch(area))
+    return sa.update(store_size).where(*where).values(size=store_size.c.size - _batch_size(area))
 
 
 @cache
@@ -134,7 +134,7 @@ class Ingestion(Aggregate):
         with self._writing() as connection:
             if connection.execute(insert_or_skip(ingestion_stop), {"singleton": 1, **vars(stop)}).rowcount == 0:
                 return False
-            queue_events(connection, [of_ingestion_stopped(stop)])
+            queue_events(connection, [ingestion_stopped_event(stop)])
             return True
 
     def resume(self) -> bool:
@@ -144,7 +144,7 @@ class Ingestion(Aggregate):
             row = connection.execute(INGESTION_STOP).one_or_none()
             if row is None or connection.execute(sa.delete(ingestion_stop)).rowcount == 0:
                 return False
-            queue_events(connection, [of_ingestion_resumed(IngestionStop(**row._mapping), now)])
+            queue_events(connection, [ingestion_resumed_event(IngestionStop(**row._mapping), now)])
             return True
 
 

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from eventbridge.ledger.batches import BATCH_STATE, INSERT_RANGES, PLAN_BATCH, batch, batch_range, range_row, ranges_of
 from eventbridge.ledger.database import Aggregate, LostRaceError
-from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, naming, of_partition
+from eventbridge.ledger.definitions import NOW, UtcTime, insert_or_skip, metadata, naming, partition_condition
 from eventbridge.ledger.files import batch_file, record_file
 from eventbridge.ledger.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, Range
@@ -117,7 +117,7 @@ MOVE_END = (
     sa.update(batch_range)
     .where(
         batch_range.c.batch_id == sa.bindparam("of_batch"),
-        of_partition(batch_range),
+        partition_condition(batch_range),
         batch_range.c.end_offset <= sa.bindparam("to"),
     )
     .values(end_offset=sa.bindparam("to"))

@@ -12,8 +12,8 @@ from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import NOW, Message, UtcTime, insert_or_skip, metadata, one_of
 from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.rule_state import TargetState, TargetStatus
-from eventbridge.policy.breaker import Count, Tally, after, disabled, first_second, recovered
-from eventbridge.policy.operational_event import of_target
+from eventbridge.policy.breaker import Count, Tally, disabled, first_second, next_status, recovered
+from eventbridge.policy.operational_event import target_event
 from eventbridge.policy.rate_limit import Bucket, Lease, lease
 
 target_status = sa.Table(
@@ -195,7 +195,7 @@ def record_attempts(connection: sa.Connection, tallies: Sequence[Tally], now: da
         of = {"of_rule": tally.rule, "of_target": tally.target}
         old = _standing(connection, tally.rule, tally.target, now)
         sums = connection.execute(WINDOW, of | {"from_second": first}).one()
-        new = after(old, tally, Count(*(int(each or 0) for each in sums)), now)
+        new = next_status(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
             # attempts before a target recovered do not open its breaker again
@@ -240,5 +240,5 @@ def _change(connection: sa.Connection, old: TargetStatus, new: TargetStatus) -> 
         "paused_till": new.paused_until,
     }
     connection.execute(CHANGE_TARGET_STATUS, change)
-    event = of_target(old, new)
+    event = target_event(old, new)
     queue_events(connection, [event] if event is not None else [])

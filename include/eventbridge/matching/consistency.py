@@ -155,7 +155,7 @@ def can_leaves_be_met(demand: Demand) -> bool:
     This is an upper bound, and exact if no array contains an `exists: false`.
     """
     check_cancelled()
-    demand = without_lacks(demand)
+    demand = drop_excluded(demand)
     if demand in (MET, UNMET):
         return demand == MET
     return all(map(_wants_can_be_met, _components(_conjuncts(demand))))
@@ -171,7 +171,7 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
     """Decide an array that contains an excluded leaf: either no leaf is chosen from it, or one is, which excludes its
     other elements."""
     array = next(position[0][0] for part in parts for found in _lacks(part) for position in found.positions)
-    if can_be_met(every(_without(part, array) for part in parts)):
+    if can_be_met(every(_exclude(part, array) for part in parts)):
         return True
     if any(
         isinstance(part, LeafRequired) and all(_lies_in(position, array) for position in part.positions)
@@ -224,24 +224,24 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
     return {element: make(frozenset([*left, *outside])) for element, left in inside.items()}, make(frozenset(outside))
 
 
-def _without(demand: Demand, array: int) -> Demand:
+def _exclude(demand: Demand, array: int) -> Demand:
     """Return the remaining demand if no leaf is chosen from the array: an excluded leaf in it is not met."""
     if isinstance(demand, AllOf):
-        return every(_without(part, array) for part in demand.parts)
+        return every(_exclude(part, array) for part in demand.parts)
     if isinstance(demand, AnyOf):
-        return some(_without(part, array) for part in demand.parts)
+        return some(_exclude(part, array) for part in demand.parts)
     outside = frozenset(position for position in demand.positions if not _lies_in(position, array))
     if isinstance(demand, LeafExcluded):
         return demand if outside == demand.positions else UNMET
     return want(outside)
 
 
-def without_lacks(demand: Demand) -> Demand:
+def drop_excluded(demand: Demand) -> Demand:
     """Return the demand of the required leaves alone, simplified."""
     if isinstance(demand, AllOf):
-        return every(without_lacks(part) for part in demand.parts)
+        return every(drop_excluded(part) for part in demand.parts)
     if isinstance(demand, AnyOf):
-        return some_wanted(without_lacks(part) for part in demand.parts)
+        return some_wanted(drop_excluded(part) for part in demand.parts)
     return MET if isinstance(demand, LeafExcluded) or FREE in demand.positions else demand
 
 

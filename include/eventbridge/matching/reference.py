@@ -16,11 +16,11 @@ from eventbridge.matching.consistency import (
     Leaves,
     can_be_met,
     can_leaves_be_met,
+    drop_excluded,
     every,
     flatten,
     some,
     some_wanted,
-    without_lacks,
 )
 from eventbridge.matching.pattern.location import json_path
 from eventbridge.matching.pattern.nodes import And, Clause, Field, Path, Pattern
@@ -54,12 +54,12 @@ def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | byt
 def matches_leaves(pattern: Pattern, leaves: Leaves) -> bool:
     """Return whether a pattern matches the event with these `leaves`; it serves many patterns on one event."""
     compiled = compile_pattern(pattern)
-    if not _met(compiled.where, leaves):
+    if not _is_met(compiled.where, leaves):
         return False
-    return compiled.unless is None or not _met(compiled.unless, leaves)
+    return compiled.unless is None or not _is_met(compiled.unless, leaves)
 
 
-def _met(where: CompiledAnd, leaves: Leaves) -> bool:
+def _is_met(where: CompiledAnd, leaves: Leaves) -> bool:
     if not leaves.nested:
         return where.holds(leaves.by_path)
     return can_be_met(where.demand(leaves.by_path))
@@ -142,7 +142,7 @@ class _Event:
         return self._values[path]
 
     @cached_property
-    def above(self) -> frozenset[Path]:
+    def known_paths(self) -> frozenset[Path]:
         """The paths of the leaves, and of the objects that contain them."""
         paths = self.leaves.by_path
         return frozenset(path[:length] for path in paths for length in range(len(path) + 1))
@@ -169,7 +169,7 @@ class _JudgedAnd:
     wants: Demand
     possible: bool
 
-    def written(self, below: Path = ()) -> Document:
+    def to_document(self, below: Path = ()) -> Document:
         """Return it as a document; the lists of its clauses are used as they are, not copied."""
         return join_clauses(((each.clause, each.written) for each in self.clauses), below)
 
@@ -184,7 +184,7 @@ def _judged(clause: Clause, event: _Event) -> _JudgedClause:
     check_cancelled()
     if isinstance(clause, Field):
         demand = compile_clause(clause).demand(event.leaves.by_path)
-        wants = without_lacks(demand)
+        wants = drop_excluded(demand)
         return _JudgedClause(
             clause, demand, wants, can_leaves_be_met(wants), [write_condition(each) for each in clause.conditions]
         )
@@ -192,7 +192,7 @@ def _judged(clause: Clause, event: _Event) -> _JudgedClause:
     wants = some_wanted(each.wants for each in inner)
     demand = some(each.demand for each in inner)
     return _JudgedClause(
-        clause, demand, wants, can_leaves_be_met(wants), [each.written(clause.path) for each in inner], inner
+        clause, demand, wants, can_leaves_be_met(wants), [each.to_document(clause.path) for each in inner], inner
     )
 
 
@@ -214,7 +214,7 @@ def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     path, condition = judged.clause.path, write_document(judged.written)
     values = event.values(path)
     if values:
-        message = f"{_listed(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
+        message = f"{_list_values(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
     else:
         message = f"no value meets {condition}"
     return UnmetCondition(json_path(path), condition, values, message)
@@ -244,8 +244,8 @@ def _explain_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     path, condition = judged.clause.path, write_document(judged.written)
     values = event.values(path)
     if values:
-        message = f"{_listed(values)} {'does' if len(values) == 1 else 'do'} not meet {condition}"
-    elif path in event.above:
+        message = f"{_list_values(values)} {'does' if len(values) == 1 else 'do'} not meet {condition}"
+    elif path in event.known_paths:
         message = f"there is an object instead of a value; {condition} is required"
     else:
         message = f"there is no value; {condition} is required"
@@ -253,12 +253,12 @@ def _explain_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
 
 
 def _explain_conflict(where: _JudgedAnd) -> UnmetCondition:
-    condition = write_head(where.written(), MAX_CHARACTERS)
+    condition = write_head(where.to_document(), MAX_CHARACTERS)
     message = f"each condition can be met, but not all in the same elements of arrays: {condition}"
     return UnmetCondition("$", condition, (), message)
 
 
-def _listed(values: tuple[str, ...]) -> str:
+def _list_values(values: tuple[str, ...]) -> str:
     shown = [value if len(value) <= 80 else value[:77] + "..." for value in values[:5]]
     return ", ".join(shown) + (f" and {len(values) - 5} more" if len(values) > 5 else "")
 

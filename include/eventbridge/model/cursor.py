@@ -35,7 +35,7 @@ def write_name_cursor(*names: str) -> str:
 
 def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
     """Return the `count` names of a cursor; raises UserError if the text is not one."""
-    names = _decoded(text, tuple[str, ...])
+    names = _decode(text, tuple[str, ...])
     if len(names) != count or any("\x00" in name for name in names):
         raise _no_cursor(text)
     return names
@@ -66,13 +66,13 @@ def read_time_cursor(text: str) -> datetime:
 
 def read_cursor(text: str) -> Cursor:
     """Return the cursor that a text holds; raises UserError if it holds none."""
-    return _decoded(text, Cursor)
+    return _decode(text, Cursor)
 
 
 Content = TypeVar("Content")
 
 
-def _decoded(text: str, kind: type[Content]) -> Content:
+def _decode(text: str, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):

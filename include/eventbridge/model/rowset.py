@@ -44,7 +44,7 @@ def count(text: str) -> int:
     return sum(map(len, runs(text)))
 
 
-def joined_run(text: str, following: str) -> str | None:
+def join_runs(text: str, following: str) -> str | None:
     """Return the one run that the rows of both texts form, in this order; None if they do not form one."""
     if "," in text or "," in following:
         return None

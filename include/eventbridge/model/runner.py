@@ -49,7 +49,7 @@ class Deliverers(NamedTuple):
     offsets: tuple[ConsumerOffset, ...]
     open: Mapping[str, OpenBatch]
 
-    def left(self, rules: Collection[str]) -> list[LeftAt]:
+    def departures(self, rules: Collection[str]) -> list[LeftAt]:
         """Return where runners left the rules of these names, for rules whose new runners have taken no events yet."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]
 

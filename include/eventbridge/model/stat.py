@@ -94,7 +94,7 @@ class PendingSum:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class LedgerSnapshot:
     """The values that one transaction read. `stats` are all-time sums of buses and, if requested, of targets.
 
     `now` is the ledger's time, `host_now` the time of the reading host just after.

@@ -30,9 +30,9 @@ StopCause = Literal["disk", "quota"]
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 
-def is_kept(kept: Kept, what: Kept) -> bool:
-    """Return whether a batch with the records `kept` still has `what`, such as its `dead_letters`."""
-    return STEPS.index(kept) <= STEPS.index(what)
+def is_kept(kept: Kept, record_kind: Kept) -> bool:
+    """Return whether a batch with the records `kept` still has `record_kind`, such as its `dead_letters`."""
+    return STEPS.index(kept) <= STEPS.index(record_kind)
 
 
 @dataclass(frozen=True)

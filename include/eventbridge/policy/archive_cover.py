@@ -22,14 +22,14 @@ def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFi
     taken: dict[Partition, list[Span]] = defaultdict(list)
     found = []
     for file in sorted(files, key=lambda each: (each.runner != runner, each.planned_at, each.path)):
-        spans = _without((file.start, file.end), taken[file.partition])
+        spans = _subtract((file.start, file.end), taken[file.partition])
         if spans:
             found.append((file, tuple(spans)))
             taken[file.partition] += spans
     return sorted(found, key=lambda each: (each[0].partition, each[1][0], each[0].path))
 
 
-def _without(span: Span, taken: Sequence[Span]) -> list[Span]:
+def _subtract(span: Span, taken: Sequence[Span]) -> list[Span]:
     """Return the parts of a span that no taken span covers."""
     left = [span]
     for start, end in taken:

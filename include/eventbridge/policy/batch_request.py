@@ -86,7 +86,7 @@ def together(candidates: Iterable[Candidate], limits: Limits) -> int:
     return count
 
 
-def after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int) -> Limits:
+def limits_after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int) -> Limits:
     """Return the limits after a batch request of `count` deliveries and a body of `size_bytes` was refused with `code`.
 
     After 413, the next requests have at most half the bytes; after 431 (too many ids for a header), half the
@@ -99,7 +99,7 @@ def after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int)
     return limits
 
 
-def joined(payloads: Sequence[bytes]) -> bytes:
+def join_payloads(payloads: Sequence[bytes]) -> bytes:
     """Return one JSON array of JSON values, whose bytes are not changed."""
     return b"[" + b",".join(payloads) + b"]"
 
@@ -164,11 +164,11 @@ def read_response(response: Response, content: ResponseContent, ids: Sequence[st
         if RESULTS in members and INDEX in members:
             raise _Unclear(f"it has both {RESULTS} and {INDEX}")
         if RESULTS in members:
-            return Reading(_by_results(response, content, members[RESULTS], ids))
-        return Reading(_by_index(response, content, members[INDEX], count))
+            return Reading(_responses_by_result(response, content, members[RESULTS], ids))
+        return Reading(_responses_by_index(response, content, members[INDEX], count))
     except _Unclear as problem:
         why = f"the response (status {response.code}) cannot be read: {problem}"
-        return Reading((_refused(response, content, "UnclearResults", why),) * count)
+        return Reading((_refuse(response, content, "UnclearResults", why),) * count)
 
 
 def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any] | None:
@@ -188,24 +188,28 @@ def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any
     return None
 
 
-def _by_index(response: Response, content: ResponseContent, index: Any, count: int) -> tuple[Response | None, ...]:
+def _responses_by_index(
+    response: Response, content: ResponseContent, index: Any, count: int
+) -> tuple[Response | None, ...]:
     if type(index) is not int or not 0 <= index <= count:
         raise _Unclear(f"{INDEX} must be a whole number from 0 to {count}, the number of deliveries")
     if index == count:
         return (response,) * count
-    refused = _refused(response, content, "NotAcknowledged", f"the target acknowledged {index} of {count}")
+    refused = _refuse(response, content, "NotAcknowledged", f"the target acknowledged {index} of {count}")
     # Deliveries after the first refused one did not fail; a pause that the target asks for applies to all.
     behind = None if content.retry_after is None else refused
     return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 
 
-def _by_results(response: Response, content: ResponseContent, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
+def _responses_by_result(
+    response: Response, content: ResponseContent, results: Any, ids: Sequence[str]
+) -> tuple[Response, ...]:
     if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
         raise _Unclear(f"{RESULTS} must be a list of objects, one for each delivery")
     named = sum("id" in each for each in results)
     if named not in (0, len(results)):
         raise _Unclear(f"{named} of {len(results)} results have an id: all or none must have one")
-    responses = [_of_result(response, content, each) for each in results]
+    responses = [_item_response(response, content, each) for each in results]
     if not named:
         if len(responses) != len(ids):
             raise _Unclear(f"the number of results is {len(responses)}, the number of deliveries {len(ids)}")
@@ -215,11 +219,11 @@ def _by_results(response: Response, content: ResponseContent, results: Any, ids:
         raise _Unclear("a delivery has two results")
     if by_id.keys() - {each.lower() for each in ids}:
         raise _Unclear("a result has an id that no delivery of this request has")
-    missing = _refused(response, content, "NotAcknowledged", "the results do not include this delivery")
+    missing = _refuse(response, content, "NotAcknowledged", "the results do not include this delivery")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
 
-def _of_result(response: Response, content: ResponseContent, result: dict[str, Any]) -> Response:
+def _item_response(response: Response, content: ResponseContent, result: dict[str, Any]) -> Response:
     status, error, wait = result.get("status"), result.get("error"), result.get("retry_after")
     if type(status) is not int or not 200 <= status <= 599:
         raise _Unclear("each result must have a status, a whole number from 200 to 599")
@@ -232,7 +236,7 @@ def _of_result(response: Response, content: ResponseContent, result: dict[str, A
     )
 
 
-def _refused(response: Response, content: ResponseContent, error_class: str, error: str) -> Response:
+def _refuse(response: Response, content: ResponseContent, error_class: str, error: str) -> Response:
     return response._replace(
         accepted=False, code=None, error_class=error_class, error=error, retry_after=content.retry_after
     )

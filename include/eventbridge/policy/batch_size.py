@@ -145,7 +145,7 @@ class FanOut:
     chunks: Mapping[str, float]
 
     @classmethod
-    def of(cls, events: int, parts: Iterable[Part]) -> FanOut:
+    def from_parts(cls, events: int, parts: Iterable[Part]) -> FanOut:
         """Return the fan-out of `events` in total, in one batch or several."""
         chunks: dict[str, float] = defaultdict(float)
         deliveries = 0

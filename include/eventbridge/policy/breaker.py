@@ -133,7 +133,7 @@ def admits(status: TargetStatus | None, now: datetime) -> Admission:
     return "apart" if status.slow else "probes"
 
 
-def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> TargetStatus:
+def next_status(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> TargetStatus:
     """Return the status of a target after the report of a push; `window` holds the attempts of all pushes in 30 s.
 
     A disabled target stays disabled until an operator enables it.
@@ -141,8 +141,8 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
     if status.state == "disabled":
         return status
     was_ok = status.state == "ok"
-    status = _paused(_failing(status, tally.total, now), tally.paused_until)
-    if _failed_for(status, tally.disable_after_seconds, now):
+    status = _pause(_failing(status, tally.total, now), tally.paused_until)
+    if _has_failed_for(status, tally.disable_after_seconds, now):
         days = (now - (status.failing_since or now)) / timedelta(days=1)
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
     for good in tally.probes:
@@ -155,7 +155,7 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
         status = _degraded(status, slow, now, now, slow=True)
     if tally.ended is None:
         return status
-    return _ended(status, tally.ended, now) if tally.opens else _ended_in_turn(status, tally.ended, now)
+    return _apply_end(status, tally.ended, now) if tally.opens else _apply_ordered_end(status, tally.ended, now)
 
 
 def _why_slow(no_response: int, window: Count) -> str | None:
@@ -186,12 +186,12 @@ def pause_of(status: TargetStatus | None, now: datetime) -> datetime | None:
     return until if until is not None and until > now else None
 
 
-def shown_state(status: TargetStatus, now: datetime) -> ShownState:
+def display_state(status: TargetStatus, now: datetime) -> ShownState:
     """Return the state to show for a target: `paused` for one that is ok and asked for a pause that is not over."""
     return "paused" if status.state == "ok" and pause_of(status, now) is not None else status.state
 
 
-def _paused(status: TargetStatus, until: datetime | None) -> TargetStatus:
+def _pause(status: TargetStatus, until: datetime | None) -> TargetStatus:
     if until is None or (status.paused_until is not None and until <= status.paused_until):
         return status
     return replace(status, paused_until=until)
@@ -205,7 +205,7 @@ def _failing(status: TargetStatus, count: Count, now: datetime) -> TargetStatus:
     return status
 
 
-def _failed_for(status: TargetStatus, seconds: float | None, now: datetime) -> bool:
+def _has_failed_for(status: TargetStatus, seconds: float | None, now: datetime) -> bool:
     if seconds is None or status.failing_since is None:
         return False
     return (now - status.failing_since).total_seconds() >= seconds
@@ -229,7 +229,7 @@ def _degraded(status: TargetStatus, reason: str, now: datetime, until: datetime,
     return replace(status, state="degraded", reason=reason, since=since, until=until, good=0, slow=slow)
 
 
-def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
+def _apply_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     if not ended.contacted:
         return replace(status, until=now) if status.state == "half-open" else status  # the next push may probe
     reason = f"settled {ended.settled} of {ended.allowed} deliveries within the push budget"
@@ -244,7 +244,7 @@ def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     return status
 
 
-def _ended_in_turn(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
+def _apply_ordered_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     """Return the status of an ordered target after a push: it has no breaker, and unsettled deliveries wait by key."""
     heals = status.slow and status.state != "ok" and ended.apart and ended.contacted
     return _apart(status, ended, now) if heals else status

@@ -207,11 +207,11 @@ class _ChunkFill:
     def __init__(self) -> None:
         self._taken: dict[ChunkSize, tuple[int, int]] = {}
 
-    def take(self, most: ChunkSize, count: int, size: int) -> bool:
+    def take(self, chunk_size: ChunkSize, count: int, size: int) -> bool:
         """Add rows of a target if the used shares of all chunk limits stay at or below one; return whether they were
         added."""
-        deliveries, taken_bytes = self._taken.get(most, (0, 0))
-        taken = self._taken | {most: (deliveries + count, taken_bytes + size)}
+        deliveries, taken_bytes = self._taken.get(chunk_size, (0, 0))
+        taken = self._taken | {chunk_size: (deliveries + count, taken_bytes + size)}
         by_count = sum(count / of.deliveries for of, (count, _) in taken.items())
         by_size = sum(size / of.size for of, (_, size) in taken.items())
         fits = by_count <= 1 and by_size <= 1
@@ -220,20 +220,20 @@ class _ChunkFill:
         return fits
 
 
-def chunks_for(pool: PoolSlots | None, most: int) -> int:
-    """Return how many chunks a batch may hand out to a pool: twice its free slots if it is known, at most `most`.
+def chunks_for(pool: PoolSlots | None, limit: int) -> int:
+    """Return how many chunks a batch may hand out to a pool: twice its free slots if it is known, at most `limit`.
 
     That many are pushed before the deadline even if each takes its whole budget.
     """
-    return most if pool is None else min(most, 2 * pool.free)
+    return limit if pool is None else min(limit, 2 * pool.free)
 
 
-def joined(pieces: Iterable[PlannedPiece]) -> list[PlannedPiece]:
+def merge_pieces(pieces: Iterable[PlannedPiece]) -> list[PlannedPiece]:
     """Return a chunk's pieces, merging those whose rows form one run of a file: each piece costs one read."""
     whole: list[PlannedPiece] = []
     for piece in pieces:
         before = whole[-1] if whole else None
-        rows = rowset.joined_run(before.rows, piece.rows) if before and _is_beside(before, piece) else None
+        rows = rowset.join_runs(before.rows, piece.rows) if before and _is_beside(before, piece) else None
         if before and rows:
             whole[-1] = replace(before, rows=rows, count=before.count + piece.count, size=before.size + piece.size)
         else:

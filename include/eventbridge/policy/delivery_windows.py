@@ -135,7 +135,7 @@ def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
     return DeadLettered(DEADLINE_MISSED, f"its deadline was {_text(deadline_at)}")
 
 
-def in_time(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
+def dead_letter_if_late(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
     """Return the outcome, or the dead-lettering of a delivery whose next attempt would be too late.
 
     It is dead-lettered immediately, not at its deadline: it can no longer succeed, and its owner is notified earlier.

@@ -79,7 +79,7 @@ class OperationalEvent:
         return json.dumps(event).encode()
 
 
-def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
+def target_event(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
     """Return the event for a change of a target's status; None for a change that concerns only its breaker."""
     kind: OperationType | None = None
     if new.state == "disabled" and old.state != "disabled":
@@ -97,7 +97,7 @@ def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
     return OperationalEvent(event_id, kind, f"{new.rule}/{new.target}", new.since, data)
 
 
-def of_dead_letters(
+def dead_letters_event(
     batch_id: str, bus: str, rule: str | None, target: str | None, reason: str, names: Sequence[str], time: datetime
 ) -> OperationalEvent:
     """Return the event for the dead letters of a batch with one rule, target and reason.
@@ -119,7 +119,7 @@ def of_dead_letters(
     return OperationalEvent(event_id, "delivery.dead_lettered", subject, time, data)
 
 
-def of_running_late(
+def running_late_event(
     rule: str, target: str, within_seconds: float, late: RunningLate, time: datetime
 ) -> OperationalEvent:
     """Return the event for deliveries that are still pending when 80 % of their `deliver_within` has passed."""
@@ -135,7 +135,7 @@ def of_running_late(
     return OperationalEvent(event_id, "delivery.late", f"{rule}/{target}", time, data)
 
 
-def of_late_batch(batch: Batch, seconds: float) -> OperationalEvent:
+def late_batch_event(batch: Batch, seconds: float) -> OperationalEvent:
     """Return the event for a batch that is not committed `seconds` after it was planned."""
     data = {
         "batch_id": batch.batch_id,
@@ -149,20 +149,20 @@ def of_late_batch(batch: Batch, seconds: float) -> OperationalEvent:
     return OperationalEvent(_id("batch.late", batch.batch_id), "batch.late", batch.runner or batch.kind, time, data)
 
 
-def of_rule_on_hold_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
+def version_on_hold_event(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
     """Return the event for a rule version that is not routed; each new hold is another event."""
     data = {"rule": rule, "reason": reason, "on_hold_at": version}
     return OperationalEvent(_id("rule.on_hold", rule, version, time.isoformat()), "rule.on_hold", rule, time, data)
 
 
-def of_rule_on_hold_by_expectation(hold: ExpectationHold) -> OperationalEvent:
+def expectation_hold_event(hold: ExpectationHold) -> OperationalEvent:
     """Return the event for a rule whose matched events violated its expectation; each new hold is another event."""
     data = {"rule": hold.rule, "reason": hold.reason, "on_hold_at": hold.found_in}
     event_id = _id("rule.on_hold", hold.rule, EXPECTATION_HOLD, hold.found_in, hold.since.isoformat())
     return OperationalEvent(event_id, "rule.on_hold", hold.rule, hold.since, data)
 
 
-def of_quality_check(record: QualityRecord) -> OperationalEvent:
+def quality_check_event(record: QualityRecord) -> OperationalEvent:
     """Return the event for the check of an hour: `quality.failed` if any measure failed, else `quality.checked`.
 
     Its subject is the hour.
@@ -181,7 +181,7 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
     return OperationalEvent(_id("quality", hour), kind, hour, record.checked_at, data)
 
 
-def of_rule_on_hold_at_delivery(
+def delivery_hold_event(
     rule: str, target: str, delivery: str, position: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
     """Return the event for a rule that is blocked by a delivery that failed for good, as a batch found at `time`.
@@ -199,13 +199,13 @@ def of_rule_on_hold_at_delivery(
     return OperationalEvent(_id("rule.on_hold", rule, delivery, batch_id), "rule.on_hold", rule, time, data)
 
 
-def of_rule_errors(errors: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
+def rule_errors_event(errors: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
     """Return the event for rule files with `errors`; the rule set `rule_set` stays in force."""
     data = {"count": len(errors), "first": list(errors[:_IDS_NAMED]), "in_force": rule_set}
     return OperationalEvent(_id("rules.invalid", time.isoformat(), *errors), "rules.invalid", "rules", time, data)
 
 
-def of_ingestion_stopped(stop: IngestionStop) -> OperationalEvent:
+def ingestion_stopped_event(stop: IngestionStop) -> OperationalEvent:
     """Return the event for ingestion that stopped: no runner plans a batch; its subject is `ingestion`."""
     event_id = _id("ingestion.stopped", stop.since.isoformat())
     return OperationalEvent(
@@ -213,7 +213,7 @@ def of_ingestion_stopped(stop: IngestionStop) -> OperationalEvent:
     )
 
 
-def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEvent:
+def ingestion_resumed_event(stop: IngestionStop, time: datetime) -> OperationalEvent:
     """Return the event for ingestion that resumes after a stop."""
     data = {"reason": stop.reason, "cause": stop.cause, "since": stop.since.isoformat()}
     return OperationalEvent(
@@ -221,7 +221,7 @@ def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEven
     )
 
 
-def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
+def schema_event(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:
     """Return the event for a new event type, or for a field that is lost or has a new JSON type.
 
     `rules` are the rules that use the type or field; the event names the first ones. The subject of the event is the

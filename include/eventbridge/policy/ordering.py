@@ -136,9 +136,9 @@ class DeliveriesByKey(Generic[Each]):
         if not self._waiting[key]:
             del self._waiting[key]
 
-    def put_back(self, key: str, each: Each) -> None:
+    def put_back(self, key: str, delivery: Each) -> None:
         """Replace a key's next delivery with its state after an attempt: it stays the first of its key."""
-        self._waiting[key][0] = each
+        self._waiting[key][0] = delivery
 
     def close(self, key: str) -> list[Each]:
         """Remove the remaining deliveries of a key and return them in order."""

@@ -159,21 +159,23 @@ def measures_of(
     """Return the measures of an hour: for each bus, each (rule, target), each (rule, path)."""
     found: list[Measure] = []
     for bus, counts in sorted(buses.items()):
-        found += _of_bus(Subject("bus", bus), counts, history, limits)
+        found += _bus_measures(Subject("bus", bus), counts, history, limits)
     for (rule, target), sums in sorted(targets.items()):
-        found += _of_target(Subject("target", rule, target), sums, history, limits)
+        found += _target_measures(Subject("target", rule, target), sums, history, limits)
     for (rule, path), (expected, values) in sorted(fields.items(), key=lambda each: each[0]):
-        found += _of_field(Subject("field", rule, path), expected, values)
+        found += _field_measures(Subject("field", rule, path), expected, values)
     return found
 
 
-def _of_bus(bus: Subject, counts: BusCounts, history: History, limits: QualityLimits) -> Iterator[Measure]:
+def _bus_measures(bus: Subject, counts: BusCounts, history: History, limits: QualityLimits) -> Iterator[Measure]:
     yield _volume(bus, "events", counts.events, history, limits)
     yield Measure(bus, "malformed_rate", rate(counts.malformed, counts.events), at_most=limits.malformed_rate)
     yield Measure(bus, "duplicate_rate", rate(counts.duplicate, counts.events), at_most=limits.duplicate_rate)
 
 
-def _of_target(target: Subject, counts: TargetCounts, history: History, limits: QualityLimits) -> Iterator[Measure]:
+def _target_measures(
+    target: Subject, counts: TargetCounts, history: History, limits: QualityLimits
+) -> Iterator[Measure]:
     dead = sum(counts.dead_letters.values())
     settled = counts.delivered + dead
     yield _volume(target, "deliveries", counts.matched, history, limits)
@@ -182,7 +184,7 @@ def _of_target(target: Subject, counts: TargetCounts, history: History, limits: 
     yield Measure(target, "dead_letter_rate", rate(dead, settled), at_most=limits.dead_letter_rate)
 
 
-def _of_field(subject: Subject, expected: FieldExpectation, counts: FieldCounts) -> Iterator[Measure]:
+def _field_measures(subject: Subject, expected: FieldExpectation, counts: FieldCounts) -> Iterator[Measure]:
     if (nulls := expected.null_rate) is not None:
         yield Measure(subject, "null_rate", rate(counts.nulls, counts.events), nulls.at_least, nulls.at_most)
     if (value := expected.value) is not None:

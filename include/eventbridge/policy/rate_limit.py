@@ -35,7 +35,7 @@ class Lease:
     left: Bucket
 
 
-def per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
+def allowed_per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
     """Return how many deliveries per second a target may get now.
 
     This is its rate or, until `ramp_until`, the rate that rises after a recovery if that is lower; None means any
@@ -56,7 +56,7 @@ def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime
     tokens = None if rate is None else rate * seconds
     if ramp_until is None or ramp_until < now + timedelta(seconds=seconds):
         return tokens
-    begins, ends = (per_second(None, ramp_until, now + timedelta(seconds=after)) for after in (0.0, seconds))
+    begins, ends = (allowed_per_second(None, ramp_until, now + timedelta(seconds=after)) for after in (0.0, seconds))
     if begins is None or ends is None:
         return tokens
     ramped = (ends - begins) * _RAMP_DOUBLING_SECONDS / math.log(2)

@@ -24,7 +24,9 @@ class Retention:
     manifests: timedelta
 
     @classmethod
-    def of(cls, archive: timedelta, deliveries: timedelta, dead_letters: timedelta, manifests: timedelta) -> Retention:
+    def from_ages(
+        cls, archive: timedelta, deliveries: timedelta, dead_letters: timedelta, manifests: timedelta
+    ) -> Retention:
         """Return the retention of a bus: deliveries are removed no later than the archive, dead letters no earlier."""
         archive = max(archive, LEAST_AGE)
         dead_letters = max(dead_letters, archive)
@@ -86,12 +88,12 @@ def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collect
         why = f"replay {replay.replay_id} has not ended"
         if batch.kind == "normal" and batch.bus == replay.bus and replay.since <= batch.planned_at < replay.until:
             yield Need("archive", why)
-        if by_outcome(replay) and batch.bus in ("", replay.bus) and replay.since <= batch.planned_at:
+        if selects_by_outcome(replay) and batch.bus in ("", replay.bus) and replay.since <= batch.planned_at:
             yield Need("all", why)
     for redrive in redrives:
         yield Need("dead_letters", f"redrive {redrive} is running")
 
 
-def by_outcome(replay: Replay) -> bool:
+def selects_by_outcome(replay: Replay) -> bool:
     """Return whether a replay selects events by the outcomes of their deliveries."""
     return replay.skip_delivered or bool(replay.selection.get("sql"))

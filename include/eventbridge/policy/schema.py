@@ -53,11 +53,11 @@ def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at
     for path, before in known.fields.items():
         seen = sample.fields.get(path)
         if seen is None:
-            fields[path] = now = _without(before, sample.events)
+            fields[path] = now = _mark_missing(before, sample.events)
             if now.lost and not before.lost:
                 changes.append(SchemaChange("field_lost", bus, name, at, path, before.types))
             continue
-        fields[path] = now = _with(before, seen, sample.events)
+        fields[path] = now = _add_sample(before, seen, sample.events)
         if _is_changed(before.types, seen.types):
             changes.append(SchemaChange("field_changed", bus, name, at, path, before.types, now.types))
     for path, seen in sample.fields.items():
@@ -67,11 +67,11 @@ def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at
     return Learned(schema, _outermost(changes))
 
 
-def _first(found: FieldSample, events: int) -> KnownField:
-    return KnownField(found.seen, found.null, found.types, found.example, breaks=int(found.seen < events))
+def _first(sample: FieldSample, events: int) -> KnownField:
+    return KnownField(sample.seen, sample.null, sample.types, sample.example, breaks=int(sample.seen < events))
 
 
-def _with(field: KnownField, found: FieldSample, events: int) -> KnownField:
+def _add_sample(field: KnownField, found: FieldSample, events: int) -> KnownField:
     types = tuple(dict.fromkeys((*field.types, *found.types)))
     breaks = field.breaks + (found.seen < events or field.missing > 0)
     return KnownField(
@@ -79,7 +79,7 @@ def _with(field: KnownField, found: FieldSample, events: int) -> KnownField:
     )
 
 
-def _without(field: KnownField, events: int) -> KnownField:
+def _mark_missing(field: KnownField, events: int) -> KnownField:
     missing = field.missing + events
     was_there = field.breaks <= _BREAKS and field.seen >= LOST_AFTER
     lost = field.lost or (was_there and missing >= LOST_AFTER)
@@ -106,14 +106,14 @@ def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
     )
 
 
-def rows_to_sample(types: Sequence[str | None], most: int) -> list[int]:
-    """Return at most `most` rows: the first of each type, and others spread over the file; None is not an event."""
-    if most <= 0 or not types:
+def rows_to_sample(types: Sequence[str | None], limit: int) -> list[int]:
+    """Return at most `limit` rows: the first of each type, and others spread over the file; None is not an event."""
+    if limit <= 0 or not types:
         return []
     count = len(types)
     first = dict(zip(reversed(types), range(count - 1, -1, -1), strict=True))
-    rows = sorted(row for name, row in first.items() if name is not None)[:most]
-    left = most - len(rows)
+    rows = sorted(row for name, row in first.items() if name is not None)[:limit]
+    left = limit - len(rows)
     if left:
         step = max(1, -(-count // left))
         rows += [row for row in range(0, count, step) if types[row] is not None]
@@ -125,7 +125,7 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
     found: dict[str, _Tally] = {}
     for body in bodies:
         try:
-            event = _decoded(body)
+            event = _decode(body)
         except (ValueError, RecursionError):
             continue
         name = event.get("type") if isinstance(event, dict) else None
@@ -134,14 +134,14 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
     return {name: tally.sample() for name, tally in found.items()}
 
 
-def _decoded(body: bytes) -> Any:
+def _decode(body: bytes) -> Any:
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, msgspec does not
         return json.loads(body)
 
 
-def merged(one: TypeSample, other: TypeSample) -> TypeSample:
+def merge_samples(one: TypeSample, other: TypeSample) -> TypeSample:
     """Merge two samples of a type."""
     fields = dict(one.fields)
     for path, seen in other.fields.items():
@@ -161,10 +161,10 @@ def path_of(steps: Iterable[str | int]) -> str:
     The path is the same for a pattern and a transform; the transform's element numbers are left out.
     """
     names = [step for step in steps if isinstance(step, str)]
-    return ".".join(name if _is_plain(name) else _quoted(name) for name in names)
+    return ".".join(name if _is_plain(name) else _quote(name) for name in names)
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return json.dumps(name, ensure_ascii=not _is_text(name))
 
 
@@ -220,7 +220,7 @@ class _Tally:
                     if len(inner) <= LONGEST_NAME:
                         self._walk(below, inner, "", found, depth + 1)
         elif value not in _UNSHOWN and self.example_bytes and path not in self.examples and len(found) <= MAX_FIELDS:
-            self.examples[path] = _shown(value, self.example_bytes)
+            self.examples[path] = _format_example(value, self.example_bytes)
 
     def sample(self) -> TypeSample:
         fields = {
@@ -239,7 +239,7 @@ def type_of(value: Any) -> str:
     return {float: "number", str: "string", dict: "object"}[type(value)]
 
 
-def _shown(value: object, most: int) -> str:
+def _format_example(value: object, most: int) -> str:
     text = json.dumps(value if not isinstance(value, str) else value[:most], ensure_ascii=False)
     kept = text.encode("utf-8", "replace")[:most].decode("utf-8", "ignore")
     return kept.replace("\x00", "\ufffd")

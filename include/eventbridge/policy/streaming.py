@@ -49,24 +49,25 @@ def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False)
     return waits or events >= LITTLE * age or age >= max(usual, min(_BATCHES * usual, _MAX_BATCH_SECONDS))
 
 
-def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
+def segment_is_due(age: float, responses: int, usual: float, max_responses: int) -> bool:
     """Return whether to record the responses, `age` seconds after the last record was begun."""
     if not responses:
         return False
-    if responses >= most:
+    if responses >= max_responses:
         return True
     seconds = usual if responses >= LITTLE * age else _SEGMENTS * usual
     return age >= _WRITE_FROM * min(seconds, _MAX_SEGMENT_SECONDS)
 
 
-def poll_seconds(found: int, since: float) -> float:
+def poll_seconds(event_count: int, since: float) -> float:
     """Return how many seconds to wait before the next poll of the bus.
 
-    `found` is the number of events that the last poll returned, `since` the seconds since a poll last returned any.
+    `event_count` is the number of events that the last poll returned, `since` the seconds since a poll last returned
+    any.
     """
-    if found >= _MANY:
+    if event_count >= _MANY:
         return 0.0
-    if found >= _SOME:
+    if event_count >= _SOME:
         return _SOME_POLL_SECONDS
     return _POLL_SECONDS if since < _QUIET_SECONDS else _QUIET_POLL_SECONDS
 

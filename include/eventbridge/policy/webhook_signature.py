@@ -110,12 +110,14 @@ def _base64(digest: bytes) -> str:
     return binascii.b2a_base64(digest, newline=False).decode()
 
 
-def _among(given: Sequence[str], right: Iterable[str]) -> str:
+def _among(signatures: Sequence[str], right: Iterable[str]) -> str:
     """Return the error if no given signature is right, else ""; the time taken reveals nothing about the right ones."""
-    if not given:
+    if not signatures:
         return "it has no signature"
     pairs = [
-        hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode()) for other in right for one in given
+        hmac.compare_digest(one.encode("utf-8", "surrogatepass"), other.encode())
+        for other in right
+        for one in signatures
     ]
     return "" if any(pairs) else "no secret of the connection matches its signature"
 

@@ -17,7 +17,7 @@ from eventbridge.errors import StoreFileDamaged, UserError
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
-from eventbridge.policy.operational_event import of_quality_check
+from eventbridge.policy.operational_event import quality_check_event
 from eventbridge.policy.quality import (
     BusCounts,
     FieldCounts,
@@ -83,7 +83,7 @@ def _hour(at: datetime, now: datetime) -> datetime:
 
 
 def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
-    batches = runtime.ledger.batches.planned_between(hour, hour + HOUR)
+    batches = runtime.ledger.batches.list_planned_between(hour, hour + HOUR)
     committed = [batch for batch in batches if batch.state == "committed"]
     rules = runtime.rule_set()
     counts = _count_hour(runtime, committed)
@@ -106,7 +106,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     write_record(runtime, path, record)
     check = QualityCheck(hour, now, len(measures), len(failures), path)
     failed_expectations = {rule: detail for rule, detail in failed_rules(failures).items() if rule in rules.rules}
-    if runtime.ledger.quality.record_check(check, failed_expectations, of_quality_check(record)):
+    if runtime.ledger.quality.record_check(check, failed_expectations, quality_check_event(record)):
         _log_failures(failures, failed_expectations)
 
 
@@ -228,15 +228,15 @@ def _fields(rule: Rule) -> Mapping[str, FieldExpectation]:
     return rule.expect.fields if rule.expect is not None else {}
 
 
-def _count_values(runtime: Runtime, rule: Rule, manifest: Mapping[str, Any], found: Fields) -> None:
+def _count_values(runtime: Runtime, rule: Rule, manifest: Mapping[str, Any], value_counts: Fields) -> None:
     paths = {path: parse_path(path).steps for path in _fields(rule)}
-    for file, rows in _matched_events(runtime, rule.name, manifest["files"]["delivery"]):
+    for file, rows in _read_matched_events(runtime, rule.name, manifest["files"]["delivery"]):
         events = read_rows(runtime.store, file, rows, ["body"])
         for path, counts in count_fields(events, paths).items():
-            found[rule.name, path][1].add(counts)
+            value_counts[rule.name, path][1].add(counts)
 
 
-def _matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _read_matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield the rows of a rule's matched events, each once: archive file and row set."""
     rows_of: dict[str, set[int]] = {}
     for path in files:

@@ -59,12 +59,12 @@ def hour_of(at: datetime) -> datetime:
     return at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
 
-def checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
+def list_checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
     """Return the checked hours, latest first."""
     return runtime.ledger.quality.checks(limit)
 
 
-def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
+def list_checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
     """Return the checked hours after a cursor, and the cursor of the next page, or None.
 
     Raises UserError for an invalid cursor.
@@ -75,7 +75,7 @@ def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[
     return found[:limit], following
 
 
-def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
+def find_record(runtime: Runtime, text: str | None = None) -> QualityRecord:
     """Return the result of the check of the hour of a time, or of the latest checked hour; raises NotFoundError."""
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)

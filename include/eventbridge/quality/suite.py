@@ -43,7 +43,7 @@ def run_suite(measures: Sequence[Measure], name: str) -> tuple[list[Measure], by
         result_format={"result_format": "COMPLETE", "unexpected_index_column_names": ["subject"]},
     )
     page = DefaultJinjaPageView().render(ValidationResultsPageRenderer().render(result))  # type: ignore[no-untyped-call]
-    return _failed(measures, result), str(page).encode()
+    return _failed_measures(measures, result), str(page).encode()
 
 
 def _frame(measures: Sequence[Measure]) -> pd.DataFrame:
@@ -89,7 +89,7 @@ def _expectations(frame: pd.DataFrame) -> list[Any]:
     return found
 
 
-def _failed(measures: Sequence[Measure], result: Any) -> list[Measure]:
+def _failed_measures(measures: Sequence[Measure], result: Any) -> list[Measure]:
     """Return the measures that failed in a result; raises RuntimeError if an expectation could not be evaluated."""
     named = set()
     for each in result.results:

@@ -134,7 +134,7 @@ def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str
     if batch.kept != batch.cleared:  # retention is removing some of them
         return
     for kind in FILE_KINDS:
-        for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
             if file.path is not None and file.path not in reported and not runtime.store.exists(file.path):
                 yield f"{file.path} is missing"
 
@@ -142,7 +142,7 @@ def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str
 def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
     """Yield the unreadable files of a batch, without those that are `reported` or that retention removed."""
     for kind in FILE_KINDS:
-        for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
             if file.path is None or file.path in reported or not runtime.store.exists(file.path):
                 continue
             try:
@@ -269,7 +269,7 @@ def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconci
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        written = _written(runtime, path)
+        written = _read_manifest(runtime, path)
     except StoreError as error:
         yield str(error)
         return
@@ -284,7 +284,7 @@ def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconci
 def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
     """Return whether the manifest of a committed batch exists and can be read, whatever its content."""
     try:
-        _written(runtime, layout.manifest(batch.planned_at, batch.batch_id))
+        _read_manifest(runtime, layout.manifest(batch.planned_at, batch.batch_id))
     except (StoreFileMissing, StoreFileDamaged):
         return False
     return True
@@ -334,7 +334,7 @@ def write_manifest_again(runtime: Runtime, batch: Batch, reconciliation: Reconci
     )
 
 
-def _written(runtime: Runtime, path: str) -> dict[str, Any]:
+def _read_manifest(runtime: Runtime, path: str) -> dict[str, Any]:
     try:
         written = json.loads(runtime.store.get(path))
     except ValueError:

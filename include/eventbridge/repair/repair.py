@@ -25,7 +25,7 @@ from eventbridge.model.file_detail import LandedRange, RoutedSlice
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, commit
 from eventbridge.pipeline.ingest.checking import Checking, Limits, valid_identities, write_file
-from eventbridge.pipeline.ingest.open_batch import closed
+from eventbridge.pipeline.ingest.open_batch import wait_until_closed
 from eventbridge.pipeline.route.stage import job_of
 from eventbridge.pipeline.route.tries import result_file
 from eventbridge.pipeline.settle.dead_letters import dead_letters_again, write_dead_letters
@@ -37,7 +37,7 @@ from eventbridge.pipeline.settle.settlement import (
     settlement_key,
     settlements,
 )
-from eventbridge.pipeline.settle.statuses import settled_tables
+from eventbridge.pipeline.settle.statuses import read_settled_tables
 from eventbridge.policy.reconciliation import differences
 from eventbridge.repair.audit import is_manifest_readable, manifest_differences, write_manifest_again
 from eventbridge.replay import plan as of_events
@@ -84,7 +84,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
             f"batch {batch_id} is past its retention, and some of its files were removed, so it cannot be repaired. "
             f"`eventbridge audit --batch {batch_id}` checks its remaining files"
         )
-    batch = batch if dry_run else closed(runtime, batch)
+    batch = batch if dry_run else wait_until_closed(runtime, batch)
     old = first_settlement(runtime, batch)
     unreadable = {kind: list(_unreadable(runtime, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)
@@ -102,8 +102,8 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
         return known
     record = _rebuild(runtime, batch, [*rebuilt, *wrong], router, known) if known.rebuilt else ""
     if batch.state == "committed":
-        return _with_manifest(runtime, batch, replace(known, record=record), dry_run=dry_run)
-    found = _settled_again(runtime, batch, broken, old, known, dry_run=dry_run)
+        return _repair_manifest(runtime, batch, replace(known, record=record), dry_run=dry_run)
+    found = _settle_again(runtime, batch, broken, old, known, dry_run=dry_run)
     found = replace(found, record=found.record or record)
     if dry_run or not found.needed:
         return found
@@ -115,7 +115,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
 
 
 def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
-    for file in runtime.ledger.files.of_batch(batch.batch_id, kind):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
         if file.path is not None:
             try:
                 read_table(runtime.store, file.path)
@@ -154,7 +154,9 @@ def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router:
         if not some:
             continue
         made = (
-            _rebuild_inputs(runtime, batch, some) if first else [_routed(runtime, batch, file, router) for file in some]
+            _rebuild_inputs(runtime, batch, some)
+            if first
+            else [_route_again(runtime, batch, file, router) for file in some]
         )
         record = record or _write_record(runtime, batch, known)
         for file, path in zip(some, made, strict=True):
@@ -166,7 +168,7 @@ def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router:
     return record
 
 
-def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
+def _repair_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
     """Reconcile a committed batch, and rewrite its manifest if it is lost, damaged or wrong."""
     reconciliation = reconciliation_of(runtime, batch)
     if wrong := differences(reconciliation):
@@ -189,7 +191,9 @@ def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bo
 
 def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
     """Return the dead letter files whose rows do not follow from the batch's other files."""
-    files = [file for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter") if file.path is not None]
+    files = [
+        file for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter") if file.path is not None
+    ]
     try:
         again = dead_letters_again(runtime, batch, files)
         return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
@@ -212,7 +216,7 @@ def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchF
         ) from error
 
 
-def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
+def _route_again(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
     """Route a delivery file again, with the same events and rules, and return its path; raises ReconciliationError."""
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _refuse
@@ -240,7 +244,7 @@ def _other_rows(batch: Batch, file: BatchFile) -> ReconciliationError:
     )
 
 
-def _settled_again(
+def _settle_again(
     runtime: Runtime, batch: Batch, broken: Sequence[BatchFile], old: str, known: Repair, *, dry_run: bool
 ) -> Repair:
     lost = [file for file in broken if file.kind == "outcome"]
@@ -254,10 +258,10 @@ def _settled_again(
     settled: list[pa.Table] = []
     if batch.state == "settling":
         aside += [
-            *runtime.ledger.files.of_batch(batch.batch_id, "settlement"),
-            *runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"),
+            *runtime.ledger.files.list_for_batch(batch.batch_id, "settlement"),
+            *runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"),
         ]
-        settled = list(settled_tables(runtime, batch, without={file.key for file in lost}))
+        settled = list(read_settled_tables(runtime, batch, without={file.key for file in lost}))
     found = replace(
         known,
         surplus=surplus,
@@ -289,7 +293,7 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 
 
 def _write_settlement(runtime: Runtime, batch: Batch, settled: Sequence[pa.Table]) -> BatchFile:
-    known = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    known = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
     # the number may be in use: a repair may have died before recording it
     while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), settled):
@@ -299,8 +303,8 @@ def _write_settlement(runtime: Runtime, batch: Batch, settled: Sequence[pa.Table
     return BatchFile(batch.batch_id, "settlement", settlement_key(number), path, rows)
 
 
-def _write_record(runtime: Runtime, batch: Batch, found: Repair) -> str:
-    text = json.dumps(asdict(found) | {"at": runtime.clock().isoformat(), "state": batch.state}, indent=1).encode()
+def _write_record(runtime: Runtime, batch: Batch, repair: Repair) -> str:
+    text = json.dumps(asdict(repair) | {"at": runtime.clock().isoformat(), "state": batch.state}, indent=1).encode()
     number = 0
     while not runtime.store.create(layout.repair(batch.planned_at, batch.batch_id, number), text):
         number += 1
@@ -316,10 +320,10 @@ def _begins_batch(batch: Batch, file: BatchFile) -> bool:
 def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
     """Rebuild input files under other names and return their paths; raises ReconciliationError if it cannot."""
     landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
-    return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]
+    return [landed[file.key] if file.key in landed else _take_again(runtime, batch, file) for file in files]
 
 
-def _taken_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
+def _take_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
     if batch.kind == "replay":
         return str(of_events.rebuild(runtime, batch).path)
     return str(of_dead_letters.rebuild(runtime, batch, file).file.path)
@@ -334,7 +338,7 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
     while left := [file for file in files if file.key not in made]:
         before = len(made)
         for file in left:
-            if (path := _landed_again(runtime, batch, file, made)) is not None:
+            if (path := _land_again(runtime, batch, file, made)) is not None:
                 made[file.key] = path
         if len(made) == before:
             raise ReconciliationError(
@@ -344,7 +348,7 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
     return made
 
 
-def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
+def _land_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
     """Read the range of a file from the bus again; it must have the recorded rows in the same order.
 
     Only the time of landing may differ: it is taken from the file's deliveries or, without any, from the time when the
@@ -360,7 +364,7 @@ def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping
     with closing(runtime.open_source(bus)) as source:
         refuse_other_log(runtime, batch.runner, bus, source)
         checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
-        found = checking.next_file(had.partition, had.start, had.end, _seen(runtime, batch, file, made))
+        found = checking.next_file(had.partition, had.start, had.end, _other_identities(runtime, batch, file, made))
     # older versions did not record the last message
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
     if has != had:
@@ -368,10 +372,10 @@ def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping
     return write_file(runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
 
 
-def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
+def _other_identities(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
     """Return the identities of the valid events in the batch's other landed files."""
     seen: set[bytes] = set()
-    for other in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
+    for other in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"):
         if other.key != file.key and other.path is not None:
             try:
                 seen |= valid_identities(runtime.store, made.get(other.key, other.path))
@@ -381,7 +385,7 @@ def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, st
 
 
 def _arrived_at(runtime: Runtime, batch: Batch, file: BatchFile) -> datetime:
-    for routed in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+    for routed in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if routed.path is None:
             continue
         try:

@@ -72,7 +72,7 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
                 outcomes[status] += 1
                 open_ids.discard(name)
     outcomes.update(_later(runtime, batch_id, open_ids).values())
-    for deferred_match in runtime.ledger.deferred_matches.of_batch(batch_id):
+    for deferred_match in runtime.ledger.deferred_matches.list_for_batch(batch_id):
         if deferred_match.closed_by is None:
             outcomes[IN_PROGRESS] += deferred_match.count
         else:
@@ -85,7 +85,7 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
     if not open_ids:
         return found
     for other in sorted(
-        {row.closed_by for row in runtime.ledger.pending.of_batch(batch_id) if row.closed_by is not None}
+        {row.closed_by for row in runtime.ledger.pending.list_for_batch(batch_id) if row.closed_by is not None}
     ):
         still: set[bytes] = set()
         for _, table in settlements(runtime, other, ["delivery_id", "status"]):
@@ -140,7 +140,7 @@ class ReplayProgress:
     reached: datetime | None
 
 
-def seen_replays(runtime: Runtime) -> list[Replay]:
+def visible_replays(runtime: Runtime) -> list[Replay]:
     """Return the replays, newest first; callers who are limited to owners get those of rules that they may see."""
     visibility = visibility_of(runtime)
     return [each for each in runtime.ledger.replays.all() if visibility.all_rules(each.selection.get("rules", ()))]
@@ -148,7 +148,7 @@ def seen_replays(runtime: Runtime) -> list[Replay]:
 
 def find_replay(runtime: Runtime, name: str) -> Replay:
     """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in seen_replays(runtime) if name and each.replay_id.startswith(name.lower())]
+    found = [each for each in visible_replays(runtime) if name and each.replay_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} replays begin with" if found else "there is no replay"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists all replays.")

@@ -53,21 +53,21 @@ class Chooser:
         if replay.skip_delivered or self._sql is not None:
             self._past = Past(runtime, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
-    def events(self, found: FileToRead, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
+    def events(self, archived: FileToRead, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the events to take from a file, from row `first` on and in file order, and their row numbers."""
-        file, spans = found
+        file, spans = archived
         table = read_table(self._runtime.store, file.path).slice(first)
         chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
         if spans is not None:
-            chosen = chosen & _within(table["offset"].to_numpy(), spans)
+            chosen = chosen & _in_spans_mask(table["offset"].to_numpy(), spans)
         if self._matcher is not None:
-            chosen[chosen] = self._matched(table.filter(flag_column(chosen)))
+            chosen[chosen] = self._match(table.filter(flag_column(chosen)))
         if self._past is not None:
-            chosen[chosen] = self._by_outcome(table.filter(flag_column(chosen)), file.batch_id, self._past)
+            chosen[chosen] = self._choose_by_outcome(table.filter(flag_column(chosen)), file.batch_id, self._past)
         rows: npt.NDArray[np.int64] = np.flatnonzero(chosen).astype(np.int64)
         return table.filter(flag_column(chosen)), rows + first
 
-    def _matched(self, events: pa.Table) -> Mask:
+    def _match(self, events: pa.Table) -> Mask:
         mask = np.zeros(events.num_rows, np.bool_)
         if not events.num_rows or self._matcher is None or self._pattern is None:
             return mask
@@ -78,7 +78,7 @@ class Chooser:
             mask[number] = matches_leaves(self._pattern, flatten(event.document))
         return mask
 
-    def _by_outcome(self, events: pa.Table, batch_id: str, past: Past) -> Mask:
+    def _choose_by_outcome(self, events: pa.Table, batch_id: str, past: Past) -> Mask:
         """Return which events to take, given the outcomes of their deliveries to the part's target."""
         if not events.num_rows:
             return np.zeros(0, np.bool_)
@@ -91,10 +91,10 @@ class Chooser:
         if self._replay.skip_delivered:
             chosen &= [each is None or each.outcome != DELIVERED for each in found]
         if self._sql is not None:
-            chosen &= rows_where(self._as_asked(events, batch_id, found), self._sql)
+            chosen &= rows_where(self._condition_table(events, batch_id, found), self._sql)
         return chosen
 
-    def _as_asked(self, events: pa.Table, batch_id: str, found: Sequence[PastOutcome | None]) -> pa.Table:
+    def _condition_table(self, events: pa.Table, batch_id: str, found: Sequence[PastOutcome | None]) -> pa.Table:
         """Return the events as the table that the SQL condition reads, with the outcomes of their deliveries."""
         count = events.num_rows
         shared = {"rule": self._part.rule, "target": self._part.target, "bus": self._replay.bus, "batch_id": batch_id}
@@ -107,7 +107,7 @@ class Chooser:
         return pa.table([every[name] for name in COLUMNS.names], schema=COLUMNS)
 
 
-def _within(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) -> Mask:
+def _in_spans_mask(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int], ...]) -> Mask:
     mask = np.zeros(len(offsets), np.bool_)
     for start, end in spans:
         mask |= (offsets >= start) & (offsets < end)
@@ -151,7 +151,7 @@ class Past:
         found: dict[bytes, PastOutcome] = {}
         for each in self._generations(batch_id):  # in order of time: the last outcome counts, but `delivered` is final
             codes = self._codes_of(each) if self._codes else {}
-            for row in self._settled(each):
+            for row in self._settled_rows(each):
                 name, status = row["delivery_id"], row["status"]
                 if name not in found or found[name].outcome != DELIVERED:
                     found[name] = PastOutcome(
@@ -172,7 +172,7 @@ class Past:
             waiting = {later for each in waiting for later in self._later(each)} - seen
         return sorted(seen)
 
-    def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
+    def _settled_rows(self, batch_id: str) -> Iterator[dict[str, Any]]:
         if self._runtime.ledger.batches.get(batch_id).kept != "all":
             raise ReconciliationError(
                 f"the outcomes of batch {batch_id} are past their retention: a replay cannot filter by them. "
@@ -180,18 +180,18 @@ class Past:
             )
         columns = ["delivery_id", "rule", "target", "status", "reason", "attempts", "settled_at"]
         for _, table in settlements(self._runtime, batch_id, columns):
-            yield from self._of_target(table).to_pylist()
+            yield from self._target_rows(table).to_pylist()
 
     def _codes_of(self, batch_id: str) -> dict[bytes, int | None]:
         found: dict[bytes, int | None] = {}
         for file in segments(self._runtime, batch_id):
             if file.path is not None:
                 table = read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target", "sent", "code"])
-                rows = self._of_target(table).to_pylist()
+                rows = self._target_rows(table).to_pylist()
                 found |= {row["delivery_id"]: row["code"] for row in rows if row["sent"]}
         return found
 
-    def _of_target(self, table: pa.Table) -> pa.Table:
+    def _target_rows(self, table: pa.Table) -> pa.Table:
         for name, value in {"rule": self._rule, "target": self._target}.items():
             table = table.filter(pc.equal(table[name], value))
         return table
@@ -200,12 +200,16 @@ class Past:
         """Return the batches that took up the pending, deferred or dead-lettered deliveries of a batch."""
         ledger = self._runtime.ledger
         of_target = (
-            row for row in ledger.pending.of_batch(batch_id) if (row.rule, row.target) == (self._rule, self._target)
+            row
+            for row in ledger.pending.list_for_batch(batch_id)
+            if (row.rule, row.target) == (self._rule, self._target)
         )
         found = {row.closed_by for row in of_target}
-        found |= {row.closed_by for row in ledger.deferred_matches.of_batch(batch_id) if row.rule == self._rule}
-        dead_letters = [file.path for file in ledger.files.of_batch(batch_id, "dead_letter") if file.path is not None]
+        found |= {row.closed_by for row in ledger.deferred_matches.list_for_batch(batch_id) if row.rule == self._rule}
+        dead_letters = [
+            file.path for file in ledger.files.list_for_batch(batch_id, "dead_letter") if file.path is not None
+        ]
         if dead_letters:
-            redriven = ledger.redrives.taken()
+            redriven = ledger.redrives.list_taken()
             found |= {taken.batch_id for path in dead_letters for taken in redriven.get(path, [])}
         return {each for each in found if each is not None}

@@ -73,15 +73,15 @@ def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
     """Record a replay and return it; if `run` has one already, return that one and ignore the request.
 
     The current rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
-    batches in progress are delivered anyway. Raises UserError as `made_of` does.
+    batches in progress are delivered anyway. Raises UserError as `build_replay` does.
     """
-    begun = runtime.ledger.replays.of_run(run)
+    begun = runtime.ledger.replays.find_for_run(run)
     if begun is not None:
         return begun
-    return record_replay(runtime, request, made_of(runtime, request, run, runtime.ledger.now()))
+    return record_replay(runtime, request, build_replay(runtime, request, run, runtime.ledger.now()))
 
 
-def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
+def build_replay(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
     """Return the replay of a request, without recording it.
 
     Raises UserError if the replay has no rule, if part of its archive is past its retention, and if a caller who is
@@ -170,7 +170,7 @@ class _ReplayStep:
         if ended:
             self._position = ReplayPosition(part=self._replay.position.part + 1)
         batch = self._batch() if self._count else None
-        taken = [each if each.count else _without_batch(each) for each in self._taken]
+        taken = [each if each.count else _clear_batch(each) for each in self._taken]
         next_at = self._now
         if self._replay.rate is not None and self._count:
             next_at += timedelta(seconds=self._count / self._replay.rate)
@@ -279,7 +279,7 @@ def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: 
     return restricted(frozen_rules(runtime.store, rule_set), replay.bus, rules, targets)
 
 
-def _without_batch(searched: Replayed) -> Replayed:
+def _clear_batch(searched: Replayed) -> Replayed:
     return Replayed(**vars(searched) | {"batch_id": None})
 
 
@@ -334,10 +334,10 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
     the same replay. Raises UserError as begin_replay does.
     """
     name = asking(run, times)
-    begun = runtime.ledger.replays.of_run(name)
+    begun = runtime.ledger.replays.find_for_run(name)
     if begun is not None:
         return begun
-    before = _asked_before(runtime, run, times)
+    before = _find_earlier(runtime, run, times)
     if before is not None and before.ended_at is None:
         if _is_the_same(before, request) and runtime.ledger.replays.hand_over(before.replay_id, name):
             return runtime.ledger.replays.get(before.replay_id)
@@ -345,9 +345,9 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
     return begin_replay(runtime, request, name)
 
 
-def _asked_before(runtime: Runtime, run: str, times: int) -> Replay | None:
+def _find_earlier(runtime: Runtime, run: str, times: int) -> Replay | None:
     for earlier in reversed(range(times)):
-        found = runtime.ledger.replays.of_run(asking(run, earlier))
+        found = runtime.ledger.replays.find_for_run(asking(run, earlier))
         if found is not None:
             return found
     return None
@@ -372,13 +372,13 @@ def _refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
     refuse_pruned(runtime, request.bus, request.since, request.until, outcomes=request.by_target)
 
 
-def record_replay(runtime: Runtime, request: ReplayRequest, made: Replay) -> Replay:
+def record_replay(runtime: Runtime, request: ReplayRequest, replay: Replay) -> Replay:
     """Record a replay, or return the one that its run has begun already.
 
     Once it is recorded, retention keeps its archive. Raises UserError, and cancels the replay, if part of the archive
     was removed before.
     """
-    recorded = runtime.ledger.replays.begin(made)
+    recorded = runtime.ledger.replays.begin(replay)
     try:
         _refuse_pruned_request(runtime, request)
     except UserError:
@@ -407,7 +407,7 @@ def is_of_events(batch: Batch, file: BatchFile) -> bool:
 
 def rebuild(runtime: Runtime, batch: Batch) -> BatchFile:
     """Write the input of a replay batch again under another name: the same rows from the same archive files."""
-    taken = runtime.ledger.replays.taken_by(batch.batch_id)
+    taken = runtime.ledger.replays.list_taken_by(batch.batch_id)
     return write_events(
         runtime, batch, [read_rows(runtime.store, each.file, each.rows) for each in taken if each.count]
     )

@@ -12,7 +12,7 @@ from eventbridge.model.redelivery import Replay, ReplayPart, ReplayPosition
 from eventbridge.processes import check_cancelled
 from eventbridge.replay.archive import files_from
 from eventbridge.replay.choose import Chooser
-from eventbridge.replay.plan import made_of, rules_of_part
+from eventbridge.replay.plan import build_replay, rules_of_part
 from eventbridge.replay.request import ReplayRequest
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import route_program
@@ -44,7 +44,7 @@ def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = Non
 
     Only rule sets are written to the store. `max_files`: the maximum number of archive files to read.
     """
-    replay = made_of(runtime, request, "", runtime.ledger.now())
+    replay = build_replay(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()
     for number, part in enumerate(replay.parts):
         chooser = Chooser(runtime, replay, part)
@@ -70,7 +70,7 @@ def _count(
     rows = np.arange(events.num_rows, dtype=np.int32)
     matched, _ = match_rows(program, SliceEvents(lambda: events, rows, runtime.settings.event_max_size))
     for number, rule in enumerate(program.rules):
-        numbers = matched.of(number)
+        numbers = matched.rows_of(number)
         for target in rule.targets if len(numbers) else ():
             name = f"{rule.name}/{target}"
             found.deliveries[name] += len(numbers)

@@ -32,7 +32,7 @@ from eventbridge.store.rule_sets import frozen_rules
 from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
 
 #: The number of events to read and match at a time: they must fit the CPU cache.
-_AT_ONCE: Final = 4_000
+_EVENTS_PER_BLOCK: Final = 4_000
 #: The maximum number of distinct failure texts per target; all others are counted together.
 _TEXTS: Final = 20
 _MINUTE: Final = 60_000_000
@@ -65,10 +65,10 @@ def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: Backtes
             matched = [each.take(span.file, events) for each in candidates]
             for pair in pairs:
                 pair.take(span.file, events, *matched)
-    compared = {(pair.a, pair.b): pair.found() for pair in pairs}
+    compared = {(pair.a, pair.b): pair.counts() for pair in pairs}
     detail = backtested.BacktestedSlice(
         landed=tuple(sorted(landed.items())),
-        candidates=tuple(each.found() for each in candidates),
+        candidates=tuple(each.counts() for each in candidates),
         pairs=tuple(compared.get(names, backtested.PairCounts()) for names in task.pairs),
     )
     return SliceResult(task.slice_id, None, 0, detail)
@@ -78,7 +78,7 @@ def _events(store: Store, job: RouteJob, span: ArchiveSpan, *, named: bool) -> I
     columns = (
         ["arrived_at", "body", "status"] + ["offset"] * (span.offsets is not None) + ["source", "event_id"] * named
     )
-    for first, table in tables_of_span(store, span.file, span.first, span.last, columns, _AT_ONCE):
+    for first, table in tables_of_span(store, span.file, span.first, span.last, columns, _EVENTS_PER_BLOCK):
         rows = np.arange(first, first + table.num_rows, dtype=np.int32)
         if span.offsets is not None:
             offsets = table["offset"].to_numpy()
@@ -129,7 +129,7 @@ class _Candidate:
         self._count(events, matched)
         for number in np.flatnonzero(matched.counts).tolist():
             if number not in self._settled:
-                self._look_at(file, events, number, matched.of(number))
+                self._look_at(file, events, number, matched.rows_of(number))
         if self._parts.is_small and self._parts.routes:
             self._take_failures_by_parts(events, matched)
         return matched
@@ -188,11 +188,11 @@ class _Candidate:
             found = self._failures.setdefault(self.program.routes[route].name, _Failures(self._most))
             found.take(events, failed, why)
 
-    def found(self) -> backtested.CandidateCounts:
+    def counts(self) -> backtested.CandidateCounts:
         return backtested.CandidateCounts(
             matched={rule: tuple(sorted(counts.items())) for rule, counts in self._minutes.items()},
             samples={name: tuple(samples) for name, samples in self._samples.items()},
-            failures={name: each.found() for name, each in self._failures.items()},
+            failures={name: each.failures() for name, each in self._failures.items()},
             candidate_events={
                 rule: tuple((file, rowset.encode(rows)) for file, rows in files.items())
                 for rule, files in self._candidate_events.items()
@@ -213,9 +213,9 @@ class _Failures:
             known = text if text in self._counts or len(self._counts) < _TEXTS else ""
             self._counts[known] += 1
             if len(self._ids[known]) < self._most:
-                self._ids[known].append(events.parsed(number).id)
+                self._ids[known].append(events.parse(number).id)
 
-    def found(self) -> tuple[backtested.Failure, ...]:
+    def failures(self) -> tuple[backtested.Failure, ...]:
         return tuple(backtested.Failure(text, count, tuple(self._ids[text])) for text, count in self._counts.items())
 
 
@@ -257,7 +257,7 @@ class _Pair:
                 yield a.target.name, (route, other)
 
     def take(self, file: str, events: SliceEvents, one: MatchedRows, other: MatchedRows) -> None:
-        a, b = one.of(self._numbers[0]), other.of(self._numbers[1])
+        a, b = one.rows_of(self._numbers[0]), other.rows_of(self._numbers[1])
         both = np.intersect1d(a, b, assume_unique=True)
         gained, lost = np.setdiff1d(b, a, assume_unique=True), np.setdiff1d(a, b, assume_unique=True)
         self._both += len(both)
@@ -279,7 +279,7 @@ class _Pair:
             rows = [table.slice(index, 1).to_pylist()[0] for table in (a, b)]
             changes.samples.append(backtested.Change(of, output_of(rows[0]), output_of(rows[1])))
 
-    def found(self) -> backtested.PairCounts:
+    def counts(self) -> backtested.PairCounts:
         return backtested.PairCounts(
             both=self._both,
             gained=self._gained,

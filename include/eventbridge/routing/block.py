@@ -19,7 +19,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import JsonValue
 from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.headers import with_headers, with_replay_id
-from eventbridge.routing.pieces import AT_ONCE, order_keys, shards_of
+from eventbridge.routing.pieces import NO_WAIT, order_keys, shards_of
 from eventbridge.routing.program import Route, RouteProgram, WaitingTimes
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Scope
@@ -71,7 +71,7 @@ def block_of(
     arrays = [columns[field.name] for field in DELIVERY]
     schema = pa.schema([field.with_type(array.type) for field, array in zip(DELIVERY, arrays, strict=True)])
     sizes: npt.NDArray[np.int64] = pc.binary_length(columns["payload"]).fill_null(0).to_numpy().astype(np.int64)
-    shards, failed = shards_of(columns["order_key"]), made.failures.given
+    shards, failed = shards_of(columns["order_key"]), made.failures.is_set
     return Block(pa.Table.from_arrays(arrays, schema=schema), sizes, shards, failed, made.waits, made.handed_back)
 
 
@@ -139,7 +139,7 @@ class _RuleOutputs:
         self.handed_back = 0
         if payloads.status.any():
             self._finish(payloads.status)
-        self.waits = np.full(count, AT_ONCE, np.int64)
+        self.waits = np.full(count, NO_WAIT, np.int64)
         for start, length in zip(starts.tolist(), counts.tolist(), strict=True):
             waiting = program.routes[deliveries.targets[start]].waiting
             if waiting is not None:
@@ -149,7 +149,7 @@ class _RuleOutputs:
         """Return the columns that transforms decide."""
         replay_id = self._origin.replay_id
         self._pass_traces_on()
-        headers = self._headers.changed(partial(with_replay_id, replay_id=replay_id)) if replay_id else self._headers
+        headers = self._headers.map(partial(with_replay_id, replay_id=replay_id)) if replay_id else self._headers
         return {
             "payload": self._payload,
             "content_type": self._media_types.array(),
@@ -170,7 +170,7 @@ class _RuleOutputs:
     def _times(self) -> pa.Array:
         if not self.waits.any():
             return pa.nulls(len(self.waits), _NOT_BEFORE)
-        return pa.array(self.waits, pa.int64(), mask=self.waits == AT_ONCE).cast(_NOT_BEFORE)
+        return pa.array(self.waits, pa.int64(), mask=self.waits == NO_WAIT).cast(_NOT_BEFORE)
 
     def _wait(self, waiting: WaitingTimes, indices: range) -> None:
         """Set the waiting times of one target's deliveries; one with an invalid time fails like a transform."""
@@ -180,7 +180,7 @@ class _RuleOutputs:
             try:
                 first = waiting.not_before(self._arrived_at(number), partial(self._document, number))
             except TransformFailed as error:
-                if not self.failures.given[index]:
+                if not self.failures.is_set[index]:
                     self.failures.put(index, str(error))
                     failed.append(index)
                 continue
@@ -195,7 +195,7 @@ class _RuleOutputs:
         return _EPOCH + timedelta(microseconds=int(self._events.arrived_at[number]))
 
     def _document(self, number: int) -> JsonValue:
-        return self._events.parsed(number).document
+        return self._events.parse(number).document
 
     def _finish(self, status: npt.NDArray[np.int32]) -> None:
         for failure in np.unique(status[status > 0]).tolist():
@@ -205,15 +205,15 @@ class _RuleOutputs:
         also = [self._render(index) for index in handed_back.tolist()]
         indices = np.arange(len(status))
         indices[handed_back] = np.arange(len(also)) + len(status)
-        self._media_types.put(self.failures.given, None)
+        self._media_types.put(self.failures.is_set, None)
         both = pa.concat_arrays([self._payload, pa.array(also, pa.binary())])
-        self._payload = both.take(pa.array(indices, mask=self.failures.given))
+        self._payload = both.take(pa.array(indices, mask=self.failures.is_set))
 
     def _render(self, index: int) -> bytes | None:
         """Return the payload of one delivery by its renderer, None if the transform fails."""
         route = self._program.routes[self._deliveries.targets[index]]
         try:
-            payload, media_type, headers = self._rendered(route, index)
+            payload, media_type, headers = self._render_event(route, index)
         except TransformFailed as error:
             self.failures.put(index, str(error))
             return None
@@ -222,11 +222,11 @@ class _RuleOutputs:
             self._headers.put(index, json.dumps(dict(headers)))
         return payload
 
-    def _rendered(self, route: Route, index: int) -> Rendered:
+    def _render_event(self, route: Route, index: int) -> Rendered:
         number = int(self._deliveries.events[index])
         name = delivery_id_text(self._deliveries.ids[index].tobytes())
         scope = Scope(route.rule.name, self._origin.bus, route.target.name, name, self._arrived_at(number))
-        return route.renderer.render(self._events.parsed(number), scope)
+        return route.renderer.render(self._events.parse(number), scope)
 
 
 class _Texts:
@@ -241,12 +241,12 @@ class _Texts:
         self._codes[where] = -1 if text is None else self._texts.setdefault(text, len(self._texts))
 
     @property
-    def given(self) -> npt.NDArray[np.bool_]:
+    def is_set(self) -> npt.NDArray[np.bool_]:
         """Return which rows are not null."""
         given: npt.NDArray[np.bool_] = self._codes >= 0
         return given
 
-    def changed(self, change: Callable[[str | None], str | None]) -> _Texts:
+    def map(self, change: Callable[[str | None], str | None]) -> _Texts:
         """Return the column with every text, or null, changed."""
         made = _Texts(len(self._codes))
         for text, code in [(None, -1), *self._texts.items()]:
@@ -255,5 +255,5 @@ class _Texts:
 
     def array(self) -> pa.Array:
         """Return the column dictionary-encoded, even if all null: all blocks of a file must have the same types."""
-        codes = pa.array(self._codes, mask=~self.given)
+        codes = pa.array(self._codes, mask=~self.is_set)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._texts), pa.string()))

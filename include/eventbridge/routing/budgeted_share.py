@@ -23,7 +23,7 @@ from eventbridge.model import rowset
 from eventbridge.model.file_detail import RoutedPiece, RoutedShare
 from eventbridge.routing.headers import delivery_headers, with_headers, with_replay_id
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
-from eventbridge.routing.pieces import AT_ONCE, PieceLimits, by_shard, order_key, pieces_of
+from eventbridge.routing.pieces import NO_WAIT, PieceLimits, group_by_shard, order_key, pieces_of
 from eventbridge.routing.program import WaitingTimes
 from eventbridge.routing.share_budget import (
     BUDGET,
@@ -86,9 +86,9 @@ def route_share(
             result = results[event_row] if results is not None else SqlResult(kept=True)
             try:
                 if share.give_up:
-                    rendered = deliveries.failed(event_row, row, event, *reversed(share.give_up))
+                    rendered = deliveries.failed_rows(event_row, row, event, *reversed(share.give_up))
                 elif result.failure is not None:
-                    rendered = deliveries.failed(event_row, row, event, f"where: {result.failure}", ROUTE_FAILED)
+                    rendered = deliveries.failed_rows(event_row, row, event, f"where: {result.failure}", ROUTE_FAILED)
                 elif result.kept:
                     rendered = deliveries.render(event_row, row, event, renderers | result.renderers(rule), budget)
                 else:
@@ -98,7 +98,7 @@ def route_share(
                 if not (share.last_resort and not any(done.values())):
                     break
                 text = f"the event used up the CPU budget of its rule in a batch: {share.cpu_seconds:g} s"
-                rendered = deliveries.failed(event_row, row, event, text)
+                rendered = deliveries.failed_rows(event_row, row, event, text)
                 spent += 1
             deliveries.take(rendered)
             done[event_row[0]].append(event_row[1])
@@ -170,12 +170,12 @@ class _Deliveries:
             name = delivery_id_text(common["delivery_id"])
             scope = Scope(self.rule.name, self.job.bus, target, name, row["arrived_at"], budget.of_evaluations)
             with budget.running():
-                outcome = _rendered(renderers[target], event, scope, self.job.replay_id)
+                outcome = _render(renderers[target], event, scope, self.job.replay_id)
             rows.append(common | outcome | self._waiting(target, row["arrived_at"], event))
         return rows
 
     def _waiting(self, target: str, arrived_at: datetime, event: Event) -> dict[str, Any]:
-        waiting = WaitingTimes.of(self.rule.targets[target])
+        waiting = WaitingTimes.from_target(self.rule.targets[target])
         if waiting is None:
             return {}
         try:
@@ -183,7 +183,7 @@ class _Deliveries:
         except TransformFailed as error:
             return {"payload": None, "content_type": None, "headers": None, "failure": str(error)}
 
-    def failed(
+    def failed_rows(
         self, event_row: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
     ) -> list[dict[str, Any]]:
         """Return the delivery rows of an event that fails for all targets; without a `reason`, the transform failed."""
@@ -221,7 +221,7 @@ class _Deliveries:
         for target in sorted(self.rows):
             rows, name = self.rows[target], f"{self.rule.name}/{target}"
             of_target = [first + index for index, row in enumerate(rows) if row.get("failure") is not None]
-            matched[name] = Fingerprint.of(row["delivery_id"] for row in rows)
+            matched[name] = Fingerprint.from_ids(row["delivery_id"] for row in rows)
             if of_target:
                 failed[name] = len(of_target)
             failed_rows += of_target
@@ -243,7 +243,7 @@ class _Deliveries:
     def _pieces(self, target: str, ready: list[tuple[int, dict[str, Any]]]) -> Iterator[RoutedPiece]:
         limits = PieceLimits(self.job.piece_max_deliveries, self.job.piece_max_bytes)
         head = (self.rule.pool_name, self.rule.weight, self.rule.name, target)
-        for shard, of_shard in by_shard(ready).items():
+        for shard, of_shard in group_by_shard(ready).items():
             numbers = [(number, len(row["payload"]), _wait(row)) for number, row in of_shard]
             columns = np.array(numbers, np.int64).T
             yield from pieces_of(head, columns[0], columns[1], columns[2], limits, shard)
@@ -265,10 +265,10 @@ class _Deliveries:
 
 def _wait(row: dict[str, Any]) -> int:
     first: datetime | None = row.get("not_before")
-    return AT_ONCE if first is None else (first - _EPOCH) // timedelta(microseconds=1)
+    return NO_WAIT if first is None else (first - _EPOCH) // timedelta(microseconds=1)
 
 
-def _rendered(renderer: Renderer, event: Event, scope: Scope, replay_id: str) -> dict[str, Any]:
+def _render(renderer: Renderer, event: Event, scope: Scope, replay_id: str) -> dict[str, Any]:
     try:
         rendered: Rendered = renderer.render(event, scope)
     except TransformFailed as error:

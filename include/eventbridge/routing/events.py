@@ -108,7 +108,7 @@ class SliceEvents:
             self._only[name] = texts[0] if len(texts) == 1 else None
         return self._only[name]
 
-    def parsed(self, number: int) -> Event:
+    def parse(self, number: int) -> Event:
         """Return a parsed event, for work without compiled code. Parsing cannot fail: buffer parsed the same bytes."""
         event = self._parsed.get(number)
         if event is None:
@@ -125,7 +125,7 @@ class MatchedRows:
     starts: npt.NDArray[np.int64]
     events: npt.NDArray[np.int64]
 
-    def of(self, rule: int) -> npt.NDArray[np.int64]:
+    def rows_of(self, rule: int) -> npt.NDArray[np.int64]:
         """Return the events that a rule matches, by rule number."""
         return self.events[self.starts[rule] : self.starts[rule + 1]]
 
@@ -152,13 +152,13 @@ def match_rows(program: RouteProgram, events: SliceEvents) -> tuple[MatchedRows,
     rules = found.rules
     handed_back = found.handed_back
     if len(found.malformed):  # the strict parser accepted them, so they are not malformed
-        also = [(number, rule) for number in found.malformed for rule in _matching(program, events.parsed(int(number)))]
+        also = [(number, rule) for number in found.malformed for rule in _matching(program, events.parse(int(number)))]
         numbers = np.concatenate((numbers, np.array([number for number, _ in also], np.int64)))
         rules = np.concatenate((rules, np.array([rule for _, rule in also], np.int32)))
         by_number = np.argsort(numbers, kind="stable")
         numbers, rules = numbers[by_number], rules[by_number]
         handed_back += len(found.malformed)
-    return _by_rule(numbers, rules, len(program.rules)), handed_back
+    return _group_by_rule(numbers, rules, len(program.rules)), handed_back
 
 
 def _matching(program: RouteProgram, event: Event) -> list[int]:
@@ -166,7 +166,7 @@ def _matching(program: RouteProgram, event: Event) -> list[int]:
     return [rule for rule, pattern in enumerate(program.patterns) if matches_leaves(pattern, leaves)]
 
 
-def _by_rule(events: npt.NDArray[np.int64], rules: npt.NDArray[np.int32], rule_count: int) -> MatchedRows:
+def _group_by_rule(events: npt.NDArray[np.int64], rules: npt.NDArray[np.int32], rule_count: int) -> MatchedRows:
     # NumPy uses radix sort for 16-bit integers, which is six times as fast as for 32 bits.
     narrow = rules.astype(np.uint16) if rule_count <= 1 << 16 else rules
     starts = np.zeros(rule_count + 1, np.int64)

@@ -33,7 +33,7 @@ _DECODER = msgspec.json.Decoder(_TracedEvent)
 
 def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
     """Return the trace headers of events, by number; if no event has any, this is only one search over all texts."""
-    if not any(_named(chunk) for chunk in bodies.chunks):
+    if not any(_has_trace_header(chunk) for chunk in bodies.chunks):
         return {}
     return dict(_brought(bodies))
 
@@ -43,7 +43,7 @@ def has_traceparent(content: bytes | memoryview) -> bool:
     return _NAMED.search(content) is not None
 
 
-def _named(chunk: pa.Array) -> bool:
+def _has_trace_header(chunk: pa.Array) -> bool:
     content = chunk.buffers()[2]
     return content is not None and has_traceparent(memoryview(content))
 

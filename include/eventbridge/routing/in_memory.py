@@ -71,22 +71,22 @@ def route_in_memory(
     _add_columns(events, fresh, arrived_at)
     deferred = program.numbers_of(later)
     apart = program.budgeted | deferred
-    has_others = any(len(matched.of(rule)) for rule in apart.values())
+    has_others = any(len(matched.rows_of(rule)) for rule in apart.values())
     matched = matched.without(deferred.values())
     found: list[FreshDeliveries] = []
     origin = SliceOrigin(program.bus, "", "")
     for numbers, targets in deliveries_of(matched, program.rule_of_route):
-        made = Deliveries(numbers, targets, program.ids_of("").of(*events.names, numbers, targets))
+        made = Deliveries(numbers, targets, program.ids_of("").compute(*events.names, numbers, targets))
         rows: list[DeliveryRow] = []
         for payloads in program.renderers.render(Events(events.texts, events.arrived_at), made):
             span = slice(payloads.first, payloads.last)
             part = Deliveries(numbers[span], targets[span], made.ids[span])
             rows += _rows(program, events, part, payloads, origin, fresh, arrived_at)
-        found += _by_target(program, targets.tolist(), rows)
+        found += _group_by_target(program, targets.tolist(), rows)
     return FreshlyRouted(found, has_others)
 
 
-def _by_target(program: RouteProgram, targets: list[int], rows: list[DeliveryRow]) -> Iterator[FreshDeliveries]:
+def _group_by_target(program: RouteProgram, targets: list[int], rows: list[DeliveryRow]) -> Iterator[FreshDeliveries]:
     for target, of_target in groupby(zip(targets, rows, strict=True), key=itemgetter(0)):
         route = program.routes[target]
         yield FreshDeliveries(route.rule.name, route.target.name, [row for _, row in of_target])

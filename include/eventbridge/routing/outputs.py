@@ -33,16 +33,16 @@ def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt
     each = program.routes[route]
     ids = [
         delivery_id(program.bus, event.source, event.id, each.rule.name, each.target.name)
-        for event in map(events.parsed, numbers.tolist())
+        for event in map(events.parse, numbers.tolist())
     ]
     raw = np.frombuffer(b"".join(ids), np.uint8).reshape(len(ids), 16)
-    return _rendered(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), raw))
+    return _render(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), raw))
 
 
 def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
     """Return the same as `outputs`, faster for many events; the events' table must have `source` and `event_id`."""
-    ids = program.ids_of("").of(*events.names, numbers, np.full(len(numbers), route, np.int64))
-    return _rendered(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), ids))
+    ids = program.ids_of("").compute(*events.names, numbers, np.full(len(numbers), route, np.int64))
+    return _render(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), ids))
 
 
 def failures(
@@ -85,7 +85,7 @@ def differ(a: pa.Table, b: pa.Table) -> npt.NDArray[np.bool_]:
 
 def event_sample(events: SliceEvents, file: str, number: int) -> EventSample:
     """Return an event of a slice as a sample."""
-    event = events.parsed(number)
+    event = events.parse(number)
     row, arrived_at = int(events.rows[number]), int(events.arrived_at[number])
     return sample_of(file, row, event.id, event.source, arrived_at, events.table["body"][number].as_py())
 
@@ -109,7 +109,7 @@ def output_of(row: Mapping[str, Any]) -> Output:
     return Output(payload[:SAMPLE_BYTES].decode("utf-8", "ignore"), **rest)
 
 
-def _rendered(program: RouteProgram, events: SliceEvents, deliveries: Deliveries) -> pa.Table:
+def _render(program: RouteProgram, events: SliceEvents, deliveries: Deliveries) -> pa.Table:
     tables = []
     for payloads in program.renderers.render(Events(events.texts, events.arrived_at), deliveries):
         span = slice(payloads.first, payloads.last)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: The head of a piece: pool, weight, rule, target.
 Head = tuple[str, int, str, str]
 #: The value of `waits` for a row that need not wait.
-AT_ONCE: Final = 0
+NO_WAIT: Final = 0
 
 #: The shard of every delivery of a target that is not ordered.
 UNORDERED = -1
@@ -61,20 +61,20 @@ def pieces_of(
     waits if all its rows wait.
     """
     if shard is not None:
-        return list(_in_order(head, rows, sizes, waits, limits, shard))
-    later = waits != AT_ONCE
-    pieces = list(_cut(head, rows[~later], sizes[~later], limits))
+        return list(_ordered_pieces(head, rows, sizes, waits, limits, shard))
+    later = waits != NO_WAIT
+    pieces = list(_cut_pieces(head, rows[~later], sizes[~later], limits))
     if later.any():
         by_time = np.argsort(waits[later], kind="stable")  # rows that wait for the same time share pieces
         rows, sizes, waits = rows[later][by_time], sizes[later][by_time], waits[later][by_time]
         done = 0
-        for piece in _cut(head, rows, sizes, limits):
+        for piece in _cut_pieces(head, rows, sizes, limits):
             pieces.append(structs.replace(piece, not_before=int(waits[done])))
             done += piece.count
     return pieces
 
 
-def _in_order(
+def _ordered_pieces(
     head: Head,
     rows: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
@@ -83,14 +83,14 @@ def _in_order(
     shard: int,
 ) -> Iterator[RoutedPiece]:
     done = 0
-    for piece in _cut(head, rows, sizes, limits):
+    for piece in _cut_pieces(head, rows, sizes, limits):
         piece_waits = waits[done : done + piece.count]
         done += piece.count
-        wait = int(piece_waits.min()) if (piece_waits != AT_ONCE).all() else None
+        wait = int(piece_waits.min()) if (piece_waits != NO_WAIT).all() else None
         yield structs.replace(piece, shard=shard, not_before=wait)
 
 
-def _cut(
+def _cut_pieces(
     head: Head, rows: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64], limits: PieceLimits
 ) -> list[RoutedPiece]:
     ends = np.cumsum(sizes)
@@ -148,7 +148,7 @@ def shards_of(keys: pa.Array) -> npt.NDArray[np.int16]:
     return np.where(keys.is_null().to_numpy(zero_copy_only=False), UNORDERED, shards[codes]).astype(np.int16)
 
 
-def by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, list[tuple[int, dict[str, Any]]]]:
+def group_by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, list[tuple[int, dict[str, Any]]]]:
     """Group numbered delivery rows of a target by shard; the key is None if the target is not ordered."""
     shards: dict[int | None, list[tuple[int, dict[str, Any]]]] = {}
     for number, row in rows:
@@ -166,7 +166,7 @@ def _keys_of(target: Target, events: SliceEvents, numbers: npt.NDArray[np.int64]
         columns = events.columns.select(["topic", "broker", "partition_id"]).take(pa.array(numbers)).to_pylist()
         return pa.array([_partition_key(Partition(**row)) for row in columns], pa.string())
     path = target.ordering_key
-    found = (find_order_key(path, events.parsed(number).document) for number in numbers.tolist())
+    found = (find_order_key(path, events.parse(number).document) for number in numbers.tolist())
     return pa.array([key or SINGLE_KEY for key in found], pa.string())
 
 

@@ -61,7 +61,7 @@ class Route:
     @cached_property
     def waiting(self) -> WaitingTimes | None:
         """Return the waiting times of its deliveries; None if they never wait."""
-        return WaitingTimes.of(self.target)
+        return WaitingTimes.from_target(self.target)
 
     @cached_property
     def renderer(self) -> Renderer:
@@ -146,14 +146,14 @@ def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgr
     kept = list(_programs.items())  # other threads may be here too: each of these steps is atomic for them
     # Not the canary's program, which may have been the last one: another bus can use no part of it.
     previous = next((program for (_, of_bus), program in reversed(kept) if of_bus == bus), None)
-    program = _programs.pop(key, None) or _compiled(rule_set_hash, rule_set, bus, previous)
+    program = _programs.pop(key, None) or _compile(rule_set_hash, rule_set, bus, previous)
     _programs[key] = program
     for oldest, _ in kept[: max(0, len(_programs) - KEPT_PROGRAMS)]:
         _programs.pop(oldest, None)
     return program
 
 
-def _compiled(rule_set_hash: str, rule_set: RuleSet, bus: str, previous: RouteProgram | None) -> RouteProgram:
+def _compile(rule_set_hash: str, rule_set: RuleSet, bus: str, previous: RouteProgram | None) -> RouteProgram:
     began = time.process_time()
     program = RouteProgram(list(rule_set.enabled().values()), bus, previous)
     for listener in _listeners:
@@ -174,7 +174,7 @@ class WaitingTimes:
     window: DeliverBetween | None
 
     @classmethod
-    def of(cls, target: Target) -> WaitingTimes | None:
+    def from_target(cls, target: Target) -> WaitingTimes | None:
         """Return the waiting times of a target, None if its deliveries never wait."""
         asked, window = target.not_before, target.deliver_between
         if asked is None and window is None:

@@ -46,7 +46,7 @@ class TotalBudget:
         self._seconds += seconds
 
 
-def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
+def shuffle_shares(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
     """Return the shares in random order: different for every batch, the same at every attempt of it."""
     return sorted(shares, key=lambda share: blake2b(f"{batch_id} {share.rule}".encode()).digest())
 

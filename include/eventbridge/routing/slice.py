@@ -82,7 +82,7 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
 
 
 def _candidate_events(rules: Mapping[str, int], events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
-    found = {name: events.rows[matched.of(rule)].tolist() for name, rule in rules.items()}
+    found = {name: events.rows[matched.rows_of(rule)].tolist() for name, rule in rules.items()}
     return {name: rowset.encode(rows) for name, rows in found.items() if rows}
 
 
@@ -174,7 +174,7 @@ def delivery_tables(
     sources, event_ids = events.names
     texts, ids = Events(events.texts, events.arrived_at), program.ids_of(origin.replay_id)
     for numbers, targets in deliveries_of(matched, program.rule_of_route):
-        deliveries = Deliveries(numbers, targets, ids.of(sources, event_ids, numbers, targets))
+        deliveries = Deliveries(numbers, targets, ids.compute(sources, event_ids, numbers, targets))
         sizes, waits = np.zeros((2, len(numbers)), np.int64)
         failed = np.zeros(len(numbers), np.bool_)
         shards = np.full(len(numbers), UNORDERED, np.int16)

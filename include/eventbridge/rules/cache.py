@@ -88,7 +88,7 @@ class RuleCache:
     def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
         """Store `rules`, the parsed content of a file without errors, and return it."""
         name = _name(content)
-        self._asked[name] = kept = RuleSet.joined([rules])
+        self._asked[name] = kept = RuleSet.join([rules])
         self._kept = True
         self._write(name, kept.to_lines().encode())
         return kept

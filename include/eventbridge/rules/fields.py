@@ -42,11 +42,11 @@ class Fields:
         elif not node.spoilt:
             self.add(node, f"{what} is a mapping of fields, not {node.kind()}", "Write fields as name: value below it")
 
-    def below(self, name: str, what: str) -> Fields:
+    def nested(self, name: str, what: str) -> Fields:
         """Return the fields of the mapping in a given field."""
         return Fields(self._nodes[name], self._errors, what)
 
-    def given(self) -> Iterable[str]:
+    def given_names(self) -> Iterable[str]:
         """Return the names of the fields that are given."""
         return self._nodes
 
@@ -108,7 +108,7 @@ class Fields:
         names: list[str] = []
         for child in node.value:
             if not isinstance(child.value, str) or not NAME.fullmatch(child.value):
-                self.add(child, f"{_shown(child)} is not a valid name", NAME_REMEDY)
+                self.add(child, f"{_format_value(child)} is not a valid name", NAME_REMEDY)
             elif child.value in names:
                 self.add(child, f"{child.value!r} is named twice", "Remove one")
             else:
@@ -134,7 +134,7 @@ class Fields:
             return int(value.text)
         self.add(
             node,
-            f"{name} is a whole number from {low:,} to {high:,}, not {_shown(node)}",
+            f"{name} is a whole number from {low:,} to {high:,}, not {_format_value(node)}",
             f"Write {name}: {default or low}",
         )
         return default
@@ -145,9 +145,13 @@ class Fields:
         if node is None:
             return default
         value = node.value
-        if isinstance(value, Number) and Number.of(low) <= value <= Number.of(high):
+        if isinstance(value, Number) and Number.from_python(low) <= value <= Number.from_python(high):
             return float(value.text)
-        self.add(node, f"{name} is a number from {low:g} to {high:g}, not {_shown(node)}", f"Write {name}: {default:g}")
+        self.add(
+            node,
+            f"{name} is a number from {low:g} to {high:g}, not {_format_value(node)}",
+            f"Write {name}: {default:g}",
+        )
         return default
 
     def duration(self, name: str, default: Any, low: float, high: float) -> Any:
@@ -164,7 +168,7 @@ class Fields:
             return seconds
         example = write_duration(high if default is None else default)
         remedy = f"Write a number with its unit ms, s, m, h or d, such as {name}: {example}"
-        self.add(node, f"{name} is a duration from {bounds}, not {_shown(node)}", remedy)
+        self.add(node, f"{name} is a duration from {bounds}, not {_format_value(node)}", remedy)
         return default
 
     def size(self, name: str, default: int, low: int, high: int) -> int:
@@ -179,7 +183,7 @@ class Fields:
             size = -1
         if low <= size <= high:
             return size
-        message = f"{name} is a size from {write_size(low)} to {write_size(high)}, not {_shown(node)}"
+        message = f"{name} is a size from {write_size(low)} to {write_size(high)}, not {_format_value(node)}"
         self.add(node, message, f"Write a number with its unit KiB or MiB, such as {name}: {write_size(default)}")
         return default
 
@@ -191,7 +195,7 @@ class Fields:
         try:
             return parse_rate(node.value if isinstance(node.value, str) else "")
         except ValueError:
-            message = f"{name} is a number of {of} a second or a minute, not {_shown(node)}"
+            message = f"{name} is a number of {of} a second or a minute, not {_format_value(node)}"
             self.add(node, message, f"Write {name}: 200/s or {name}: 10/m")
             return None
 
@@ -209,7 +213,7 @@ class Fields:
             self.add(node, f"the {name} {node.value} is not in this version", f"Write {_either(allowed)}")
         else:
             remedy = nearest(str(node.value), allowed) or f"Write {_either(allowed)}"
-            self.add(node, f"unknown {name} {_shown(node)} of {self.what}", remedy)
+            self.add(node, f"unknown {name} {_format_value(node)} of {self.what}", remedy)
         return default
 
     def time(self, name: str, default: Any, words: Iterable[str]) -> Any:
@@ -223,7 +227,7 @@ class Fields:
             time = None
         if time is not None and time.tzinfo is not None:
             return time
-        what = f"{_shown(node)} has no time zone" if time is not None else f"{_shown(node)} is not a time"
+        what = f"{_format_value(node)} has no time zone" if time is not None else f"{_format_value(node)} is not a time"
         self.add(node, what, f"Write {_either([*words, 'a time such as 2013-01-01T00:00:00Z'])}")
         return default
 
@@ -277,7 +281,7 @@ def _either(words: Iterable[str]) -> str:
     return f"{', '.join(listed[:-1])} or {listed[-1]}" if len(listed) > 1 else listed[0]
 
 
-def _shown(node: Node) -> str:
+def _format_value(node: Node) -> str:
     match node.value:
         case bool():
             return str(node.value).lower()

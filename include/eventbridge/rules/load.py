@@ -57,7 +57,7 @@ def load_rules(
     as_they_are = (
         cache is not None and not checked and target_locations is None and tried_by is None and instead is None
     )
-    known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
+    known = _reuse_cached(folder, RuleCache(cache)) if cache is not None and as_they_are else None
     if known is not None:
         return known
     errors: list[RuleError] = [] if instead is None else BoundedErrors()
@@ -87,7 +87,7 @@ def load_rule_file(
     return _read_files(files, errors, checks)
 
 
-def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
+def _reuse_cached(folder: Path, cache: RuleCache) -> RuleSet | None:
     """Return the rule set, reading only files that are not in the cache; None on any error.
 
     To report the errors all files must be read again: cached content has no lines and columns.
@@ -104,7 +104,7 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     cache.forget_others()
     known = last_joined(parts)
     if known is None:
-        joined = RuleSet.joined(parts)
+        joined = RuleSet.join(parts)
         if _names(joined) < sum(map(_names, parts)):
             return None  # a name is defined twice
         rule_set = _together(joined)
@@ -128,7 +128,7 @@ def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
     top = _top(content, path, errors)
     if top is None:
         return RuleSet()
-    part = _read(_Definitions([top], errors), errors)
+    part = _read_file(_Definitions([top], errors), errors)
     return part if len(errors) > before else cache.keep(content, part)
 
 
@@ -158,14 +158,14 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
         for path, content in contents
     ]
     definitions = _Definitions([top for top in tops if top is not None], errors)
-    read = _read(definitions, errors)
+    read = _read_file(definitions, errors)
     rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is not YAML may define this bus
-        errors.extend(at(nodes[rule], field).error(*texts) for rule, field, *texts in _conflicts(rule_set))
+        errors.extend(field_or_rule(nodes[rule], field).error(*texts) for rule, field, *texts in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         errors.extend(
-            at(at(buses_at[bus], "webhooks"), name).error_at_key(
+            field_or_rule(field_or_rule(buses_at[bus], "webhooks"), name).error_at_key(
                 f"the bus {other!r} also has a webhook {name!r}", "Give it another name: its path is /hooks/<name>"
             )
             for bus, name, other in webhook_conflicts(rule_set.buses)
@@ -177,7 +177,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
         runners_at = {name: found[0] for name, found in definitions.runners.items()}
         errors.extend(unknown_runners(rule_set, runners_at))
     if checks.tried_by is not None and not errors:
-        errors.extend(_failed_tests(rule_set, nodes, checks.tried_by))
+        errors.extend(_run_tests(rule_set, nodes, checks.tried_by))
     if errors:
         raise RuleFileError(sorted(errors, key=lambda error: (error.file, error.line, error.column)))
     return rule_set
@@ -200,9 +200,9 @@ class _Definitions:
             fields.close()
 
 
-def _read(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
+def _read_file(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
     """Return the buses and rules of files, and record the errors in them and in their names."""
-    buses = _merged(definitions.buses, "bus", read_bus, errors)
+    buses = _merge(definitions.buses, "bus", read_bus, errors)
     own = buses.get(OPERATIONS_BUS.name)
     if own is not None:
         node = definitions.buses[own.name][0]
@@ -212,10 +212,10 @@ def _read(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
             errors.append(node.error_at_key(message, remedy))
         if own.webhooks:
             errors.append(node.error_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
-    modes = _merged(definitions.runners, "runner", read_runner, errors)
+    modes = _merge(definitions.runners, "runner", read_runner, errors)
     expressions = ExpressionSizes()
-    rules = _merged(definitions.rules, "rule", partial(read_rule, expressions=expressions), errors)
-    quotas = _merged(definitions.owners, "owner", read_owner, errors)
+    rules = _merge(definitions.rules, "rule", partial(read_rule, expressions=expressions), errors)
+    quotas = _merge(definitions.owners, "owner", read_owner, errors)
     return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions.of_each)
 
 
@@ -246,18 +246,18 @@ def _top(content: bytes, path: Path, errors: list[RuleError], *, bounded: bool =
     return top
 
 
-def _merged(
-    found: dict[str, list[Node]],
-    what: str,
+def _merge(
+    nodes: dict[str, list[Node]],
+    noun: str,
     read: Callable[[str, Node, list[RuleError]], Thing],
     errors: list[RuleError],
 ) -> dict[str, Thing]:
     """Return the first definition of each name, and record the errors in all of them."""
     merged: dict[str, Thing] = {}
-    for name, (first, *others) in found.items():
+    for name, (first, *others) in nodes.items():
         merged[name] = read(name, first, errors)
         for node in others:
-            message = f"the {what} {name!r} is already defined at {first.key}"
+            message = f"the {noun} {name!r} is already defined at {first.key}"
             errors.append(node.error_at_key(message, "Rename or remove one of the two"))
             read(name, node, errors)
     return merged
@@ -293,7 +293,7 @@ def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, s
         yield rule.name, "concurrency", message, "Give the pool the same concurrency everywhere, or set it once"
 
 
-def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[RuleError]:
+def _run_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[RuleError]:
     for name, node in nodes.items():
         rule = rule_set.rules[name]
         for test in tests_of(rule, Fields(node, [], "a rule"), []):
@@ -334,7 +334,7 @@ def read_runner(name: str, node: Node, errors: list[RuleError]) -> Runner:
 def _streaming(fields: Fields) -> StreamingTimes:
     if fields.get("streaming") is None:
         return StreamingTimes()
-    own, usual = fields.below("streaming", "streaming mode"), StreamingTimes()
+    own, usual = fields.nested("streaming", "streaming mode"), StreamingTimes()
     read = StreamingTimes(
         task_duration=own.duration("task_duration", usual.task_duration, 60.0, 86_400.0),
         batch_interval=own.duration("batch_interval", usual.batch_interval, 1.0, 60.0),
@@ -357,10 +357,12 @@ def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], target_locations: Ta
     """Yield the obstacles of targets on this machine; `target_locations` is where targets may write."""
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
-            node = at(at(nodes[rule.name], "targets"), target.name)
+            node = field_or_rule(field_or_rule(nodes[rule.name], "targets"), target.name)
             yield from _obstacle(target, node, target_locations)
             if target.dead_letter_queue is not None:
-                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"), target_locations)
+                yield from _obstacle(
+                    target.dead_letter_queue, field_or_rule(node, "dead_letter_queue"), target_locations
+                )
 
 
 def _obstacle(target: Target, node: Node, target_locations: TargetLocations) -> Iterator[RuleError]:
@@ -369,9 +371,9 @@ def _obstacle(target: Target, node: Node, target_locations: TargetLocations) -> 
         kind.obstacle(target, target_locations) if kind is not None else None
     )  # otherwise an error is recorded already
     if obstacle is not None:
-        yield at(node, obstacle.field).error(obstacle.message, obstacle.remedy)
+        yield field_or_rule(node, obstacle.field).error(obstacle.message, obstacle.remedy)
 
 
-def at(node: Node, field: str) -> Node:
+def field_or_rule(node: Node, field: str) -> Node:
     """Return a field of a rule, or the rule itself if the field is not given."""
     return node.value.get(field, node) if isinstance(node.value, dict) else node

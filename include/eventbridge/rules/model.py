@@ -187,12 +187,12 @@ class Source(FrozenModel):
         return False
 
 
-def as_source(given: Any) -> Any:
+def as_source(value: Any) -> Any:
     """Return a source's fields as the model of its type; a model is returned unchanged (for pydantic).
 
     Raises TypeUnusable for an unknown type.
     """
-    return SOURCE_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
+    return SOURCE_TYPES.get(str(value.get("type"))).fields.model_validate(value) if isinstance(value, dict) else value
 
 
 class Bus(FrozenModel):
@@ -258,7 +258,7 @@ class RetryPolicy(FrozenModel):
     maximum_event_age_seconds: float = DAY_SECONDS
 
     @classmethod
-    def named(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
+    def from_name(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
         """Return the policy of a name; `custom` starts from 3 retries, 1 s, doubling, ±20 %."""
         numbers: dict[PolicyName, tuple[int, float, float, float, float]] = {
             "BACKOFF_RETRY": (3, 15.0, 1.0, 15.0, 1 / 3),
@@ -277,12 +277,12 @@ class RetryPolicy(FrozenModel):
         )
 
 
-def as_target(given: Any) -> Any:
+def as_target(value: Any) -> Any:
     """Return a target's fields as the model of its type; a model is returned unchanged (for pydantic).
 
     Raises TypeUnusable for an unknown type.
     """
-    return TARGET_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
+    return TARGET_TYPES.get(str(value.get("type"))).fields.model_validate(value) if isinstance(value, dict) else value
 
 
 class Target(FrozenModel):

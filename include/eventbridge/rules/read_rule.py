@@ -31,7 +31,7 @@ from eventbridge.rules.read_target import (
 from eventbridge.rules.tests import RuleTest, read_tests
 from eventbridge.rules.types import SOURCE_TYPES
 from eventbridge.rules.vocabulary import FIELDS, PRIORITIES, SIGNATURES, SOURCE_TYPES_LATER
-from eventbridge.similar_names import listed, nearest
+from eventbridge.similar_names import list_names, nearest
 from eventbridge.transform.jsonpath import parse_path
 from eventbridge.transform.sql.parser import expression_problem
 
@@ -101,10 +101,10 @@ def tests_of(rule: Rule, fields: Fields, errors: list[RuleError]) -> list[RuleTe
     return read_tests(fields, list(rule.targets), errors)
 
 
-def check_name(name: str, what: str, node: Node, errors: list[RuleError]) -> None:
+def check_name(name: str, noun: str, node: Node, errors: list[RuleError]) -> None:
     """Record an error if the name of a bus, rule or target cannot be part of a DAG id or a path."""
     if not NAME.fullmatch(name):
-        errors.append(node.error_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a {noun}", NAME_REMEDY))
 
 
 def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[str, int]:
@@ -112,7 +112,9 @@ def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[st
     fields.refuse_empty("weights", "Write weights: {TOPIC: 2}, or remove it")
     for topic, node in fields.mapping("weights").items():
         if topic not in source.topics:
-            remedy = nearest(topic, source.topics, len(errors)) or f"Name one of its topics: {listed(source.topics)}"
+            remedy = (
+                nearest(topic, source.topics, len(errors)) or f"Name one of its topics: {list_names(source.topics)}"
+            )
             fields.add(node, f"the bus has no topic {topic!r}", remedy)
         elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
             fields.add(
@@ -216,7 +218,7 @@ def _webhook(name: str, node: Node, errors: list[RuleError]) -> Webhook:
 def _mapping(fields: Fields) -> dict[str, str]:
     if fields.get("mapping") is None:
         return {}
-    own = fields.below("mapping", "a webhook's mapping")
+    own = fields.nested("mapping", "a webhook's mapping")
     texts = {name: own.text(name) for name in FIELDS["a webhook's mapping"]}
     own.close()
     return {name: text for name, text in texts.items() if text}
@@ -260,22 +262,22 @@ def _field(path: str, node: Node, errors: list[RuleError]) -> FieldExpectation:
 def _counts(fields: Fields, name: str) -> Bounds | None:
     if fields.get(name) is None:
         return None
-    own = fields.below(name, "bounds")
+    own = fields.nested(name, "bounds")
     low, high = (own.whole(end, None, 0, _MAX_EVENTS) for end in ("at_least", "at_most"))
-    return _closed(fields, own, name, Bounds(at_least=low, at_most=high))
+    return _close_bounds(fields, own, name, Bounds(at_least=low, at_most=high))
 
 
 def _bounds(fields: Fields, name: str, lowest: float, highest: float) -> Bounds | None:
     if fields.get(name) is None:
         return None
-    own = fields.below(name, "bounds")
+    own = fields.nested(name, "bounds")
     low, high = (own.real(end, 0.0, lowest, highest) if own.has(end) else None for end in ("at_least", "at_most"))
-    return _closed(fields, own, name, Bounds(at_least=low, at_most=high))
+    return _close_bounds(fields, own, name, Bounds(at_least=low, at_most=high))
 
 
-def _closed(fields: Fields, own: Fields, name: str, found: Bounds) -> Bounds:
+def _close_bounds(fields: Fields, own: Fields, name: str, bounds: Bounds) -> Bounds:
     fields.refuse_empty(name, f"Write {name}: {{at_least: ...}}, {{at_most: ...}}, or both")
-    if found.at_least is not None and found.at_most is not None and found.at_least > found.at_most:
+    if bounds.at_least is not None and bounds.at_most is not None and bounds.at_least > bounds.at_most:
         own.add_to("at_least", "at_least is greater than at_most: nothing could meet both", "Exchange them")
     own.close()
-    return found
+    return bounds

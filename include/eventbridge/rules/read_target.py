@@ -74,7 +74,7 @@ def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
     if values["shadow_of"] is not None:
         message = "{} is not for a shadow: it is tried once, at once, and its failures have no consequences"
         fields.refuse(NOT_FOR_SHADOWS, message, "Remove it, or shadow_of")
-    return _of_type(fields, kind, transform, values)
+    return _build_target(fields, kind, transform, values)
 
 
 def _ordering_key(fields: Fields) -> str | None:
@@ -95,10 +95,12 @@ def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) 
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     # content_mode data: the dead letter itself is sent, not an event
     values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), errors)}
-    return _of_type(fields, kind, None, values)
+    return _build_target(fields, kind, None, values)
 
 
-def _of_type(fields: Fields, kind: TargetType | None, transform: Transform | None, values: dict[str, Any]) -> Target:
+def _build_target(
+    fields: Fields, kind: TargetType | None, transform: Transform | None, values: dict[str, Any]
+) -> Target:
     """Return the target with the fields of its type, and record unknown fields."""
     likely = kind or likely_type(fields, TARGET_TYPES)
     fields.complete = kind is not None
@@ -130,7 +132,7 @@ def _retry(node: Node | None, errors: list[RuleError]) -> RetryPolicy:
     policy = fields.choice("policy", "custom" if fields.has("policy") else POLICIES[0], (*POLICIES, *POLICY_ALIASES))
     policy = POLICY_ALIASES.get(policy, policy)
     age = fields.duration("maximum_event_age", DAY_SECONDS, 1.0, 30 * DAY_SECONDS)
-    named = RetryPolicy.named(policy, age)
+    named = RetryPolicy.from_name(policy, age)
     if policy != "custom":
         fields.refuse(CUSTOM_ONLY, f"{{}} is fixed by the policy {policy}", "Remove it, or write policy: custom")
         return named
@@ -164,7 +166,7 @@ def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> 
 def likely_type(fields: Fields, types: Registry[Type]) -> Type:
     """Return the built-in type with the most given fields, so that errors in them can be reported anyway."""
     built_in = [types.get(name) for name in types.built_in]
-    return max(built_in, key=lambda each: len(set(each.own_words) & set(fields.given())))
+    return max(built_in, key=lambda each: len(set(each.own_words) & set(fields.given_names())))
 
 
 def close_fields(
@@ -172,7 +174,7 @@ def close_fields(
 ) -> None:
     """Record every unknown field of a target or source (the `noun`); its type's own fields are `own`."""
     foreign: list[str] = [
-        word for word in fields.given() if kind and word not in own and word in fields_of(fields.what)
+        word for word in fields.given_names() if kind and word not in own and word in fields_of(fields.what)
     ]
     message = f"{_article(likely.name)} {likely.name} {noun} has no {{}}"
     fields.refuse([word for word in foreign if word not in FIELDS[fields.what]], message, "Remove it")

@@ -36,7 +36,7 @@ class RuleLines(Mapping[str, Rule]):
         self._read = read
 
     @classmethod
-    def of_text(cls, lines: Iterable[str], before: Mapping[str, Rule] | None = None) -> RuleLines:
+    def from_text(cls, lines: Iterable[str], before: Mapping[str, Rule] | None = None) -> RuleLines:
         """Return the rules of frozen lines; rules parsed in `before` are reused if their lines are equal."""
         by_name = {_read_first(line)[0]: line for line in lines}
         if not isinstance(before, RuleLines):
@@ -45,17 +45,17 @@ class RuleLines(Mapping[str, Rule]):
         return cls(by_name, same)
 
     @classmethod
-    def of_rules(cls, rules: Mapping[str, Rule]) -> RuleLines:
+    def from_rules(cls, rules: Mapping[str, Rule]) -> RuleLines:
         """Return rules with their frozen lines, in the given order."""
         if isinstance(rules, RuleLines):
             return rules
         return cls({name: _line(rule) for name, rule in rules.items()}, dict(rules))
 
     @classmethod
-    def joined(cls, parts: Iterable[Mapping[str, Rule]]) -> RuleLines:
+    def join(cls, parts: Iterable[Mapping[str, Rule]]) -> RuleLines:
         """Return the rules of all parts; of two with one name the last one."""
         found = cls({}, {})
-        for part in map(cls.of_rules, parts):
+        for part in map(cls.from_rules, parts):
             found._lines.update(part._lines)
             found._read.update(part._read)
         return found
@@ -151,7 +151,7 @@ class RuleSet(FrozenModel):
 
     def to_json(self) -> str:
         """Return its frozen form: strict JSON with one rule a line, so that a reader recognises known rules."""
-        lines = RuleLines.of_rules(self.rules).sorted_lines()
+        lines = RuleLines.from_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
         # without runners and owners the frozen form and hash are the same as in older versions
         owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
@@ -167,10 +167,10 @@ class RuleSet(FrozenModel):
         """
         head, *lines = text.removesuffix(_TAIL).split("\n")
         if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a version without lines
-            return cls.model_validate(_of_known_format(text, text))
-        first = _of_known_format(head.removesuffix(_HEAD) + "}", text)
+            return cls.model_validate(_read_head(text, text))
+        first = _read_head(head.removesuffix(_HEAD) + "}", text)
         known = None if before is None else before.rules
-        rules = RuleLines.of_text((line.removesuffix(",") for line in lines if line), known)
+        rules = RuleLines.from_text((line.removesuffix(",") for line in lines if line), known)
         named = {"modes": first.get("runners", {}), "quotas": first.get("owners", {})}
         return cls(buses=first["buses"], rules=rules, **named)
 
@@ -179,13 +179,13 @@ class RuleSet(FrozenModel):
         buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
         expressions = json.dumps(self.expressions)
         named = [buses, _text(self.modes), _text(self.quotas), expressions]
-        return "\n".join([*named, *RuleLines.of_rules(self.rules).lines()])
+        return "\n".join([*named, *RuleLines.from_rules(self.rules).lines()])
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
         """Read all lines that `to_lines` wrote."""
         buses, modes, quotas, expressions, *lines = text.split("\n")
-        rules = RuleLines.of_text(lines)
+        rules = RuleLines.from_text(lines)
         rules.read_all()
         return cls(
             buses=plain(parse_document(buses)),
@@ -196,14 +196,14 @@ class RuleSet(FrozenModel):
         )
 
     @classmethod
-    def joined(cls, parts: Iterable[RuleSet]) -> RuleSet:
+    def join(cls, parts: Iterable[RuleSet]) -> RuleSet:
         """Return the buses and rules of all parts; of two with one name the last one."""
         every = list(parts)
         buses = {name: bus for part in every for name, bus in part.buses.items()}
         modes = {name: mode for part in every for name, mode in part.modes.items()}
         quotas = {name: quota for part in every for name, quota in part.quotas.items()}
         expressions = {text: size for part in every for text, size in part.expressions.items()}
-        rules = RuleLines.joined(part.rules for part in every)
+        rules = RuleLines.join(part.rules for part in every)
         return cls(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions)
 
     def mode_of(self, runner: str) -> Runner:
@@ -221,13 +221,13 @@ class RuleSet(FrozenModel):
 
     def for_runner(self, name: str) -> RuleSet:
         """Return the rules of one runner, including disabled ones, its configuration and its bus."""
-        own = self.only([rule.name for rule in RuleLines.of_rules(self.rules).values() if rule.runner == name])
+        own = self.only([rule.name for rule in RuleLines.from_rules(self.rules).values() if rule.runner == name])
         modes = {name: self.modes[name]} if name in self.modes else {}
         return RuleSet(buses=own.buses, rules=own.rules, modes=modes, quotas=own.quotas)
 
     def only(self, names: Collection[str]) -> RuleSet:
         """Return some of its rules, with their buses and their owners' quotas, without runners."""
-        rules = RuleLines.of_rules(self.rules).only(list(names))
+        rules = RuleLines.from_rules(self.rules).only(list(names))
         owners = {self.owner_of(rule) for rule in rules.values()}
         quotas = {owner: quota for owner, quota in self.quotas.items() if owner in owners}
         return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
@@ -239,7 +239,7 @@ class RuleSet(FrozenModel):
 
     def of_owners(self, owners: Collection[str]) -> RuleSet:
         """Return the rules of some owners, and the buses that they own or that these rules use."""
-        found = RuleLines.of_rules(self.rules)
+        found = RuleLines.from_rules(self.rules)
         own = {name for name, bus in self.buses.items() if bus.owner in owners}
         texts = ['"owner":"', *(f'"bus":{write_document(name)}' for name in sorted(own))]
         likely = {rule.name: rule for text in texts for rule in found.holding(text)}
@@ -262,14 +262,14 @@ class RuleSet(FrozenModel):
         """Return the same set without some of its rules; its buses stay."""
         if not names:
             return self
-        found = RuleLines.of_rules(self.rules)
+        found = RuleLines.from_rules(self.rules)
         rules = found.only([name for name in found if name not in names])
         return RuleSet(buses=self.buses, rules=rules, modes=self.modes, quotas=self.quotas)
 
     def disabling(self, names: Iterable[str]) -> RuleSet:
         """Return the same set with some of its rules disabled; their versions stay."""
         rules = {name: self.rules[name].model_copy(update={"enabled": False}) for name in names if name in self.rules}
-        return RuleSet.joined([self, RuleSet(rules=rules)]) if rules else self
+        return RuleSet.join([self, RuleSet(rules=rules)]) if rules else self
 
     def with_field(self, name: str, begins: str = "{") -> list[Rule]:
         """Return at least the rules in which the rule or a target has a field; the others are not parsed.
@@ -301,7 +301,7 @@ def _text(named: Mapping[str, FrozenModel]) -> str:
     return write_document({name: content_of(named[name]) for name in sorted(named)})
 
 
-def _of_known_format(document: str, text: str) -> dict[str, Any]:
+def _read_head(document: str, text: str) -> dict[str, Any]:
     """Return the head of a frozen rule set, without its format."""
     values: dict[str, Any] = plain(parse_document(document))
     found = values.pop("format", _FORMAT)

@@ -19,7 +19,7 @@ from eventbridge.matching.reference import explain, matches
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Rule, Target
 from eventbridge.rules.node import Node
-from eventbridge.similar_names import listed, nearest
+from eventbridge.similar_names import list_names, nearest
 from eventbridge.transform import Rendered, Scope, compile_transform
 
 #: Default attributes of a test's event.
@@ -68,7 +68,7 @@ def _test(node: Node, targets: Collection[str], errors: list[RuleError]) -> Iter
     outputs = fields.mapping("outputs")
     for name, child in outputs.items():
         if name not in targets:
-            remedy = nearest(name, targets, len(errors)) or f"Its targets are {listed(list(targets))}"
+            remedy = nearest(name, targets, len(errors)) or f"Its targets are {list_names(list(targets))}"
             errors.append(child.error_at_key(f"the rule has no target {name!r}", remedy))
     if outputs and not matches:
         fields.add_to("outputs", "a rule that does not match has no outputs", "Remove it")
@@ -105,13 +105,15 @@ def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
             yield node.error("only Spark evaluates the form SQL", "Remove this output; `rules backtest` shows it")
             continue
         try:
-            rendered = _rendered(rule, target, document)
+            rendered = _render(rule, target, document)
         except EventBridgeError as error:
-            yield node.error(f"the transform of {name} fails: {_cut(str(error))}", "Correct the transform or event")
+            yield node.error(
+                f"the transform of {name} fails: {_truncate(str(error))}", "Correct the transform or event"
+            )
             continue
         if not _same(rendered, wanted):
             got = rendered.payload.decode("utf-8", "replace")
-            message = f"{name} gets {_cut(got)}, and not {_cut(write_document(wanted))}"
+            message = f"{name} gets {_truncate(got)}, and not {_truncate(write_document(wanted))}"
             yield node.error(message, "Correct the transform, or what the test expects")
 
 
@@ -120,11 +122,11 @@ def _match_failure(rule: Rule, test: RuleTest, document: dict[str, JsonValue]) -
     if not test.matches:
         return node.error("the pattern matches this event", "Correct the pattern, or write matches: true")
     why = "; ".join(str(finding) for finding in explain(parse_pattern(rule.pattern), document))
-    message = f"the pattern does not match this event: {_cut(why)}"
+    message = f"the pattern does not match this event: {_truncate(why)}"
     return node.error(message, "Correct the pattern, or write matches: false")
 
 
-def _rendered(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Rendered:
+def _render(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Rendered:
     body = write_document(document).encode()
     renderer = compile_transform(target.transform, content_mode=target.content_mode)
     scope = Scope(rule.name, rule.bus, target.name, DELIVERY_ID, ARRIVED_AT)
@@ -139,5 +141,5 @@ def _same(rendered: Rendered, wanted: JsonValue) -> bool:
         return isinstance(wanted, str) and rendered.payload == wanted.encode()
 
 
-def _cut(text: str) -> str:
+def _truncate(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -63,7 +63,7 @@ class ChunkSizes:
     deliveries: int | None = None
     size: int | None = None
 
-    def of(self, target: Target | None) -> ChunkSize:
+    def size_of(self, target: Target | None) -> ChunkSize:
         """Return the chunk size of a target; `target` is None if no rule names it any more."""
         return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
 
@@ -229,7 +229,7 @@ def load_opener(group: str, name: str, path: str) -> Any:
     try:
         return load(path)
     except (ImportError, AttributeError) as error:
-        missing = PackageMissing.of(error) if isinstance(error, ModuleNotFoundError) else None
+        missing = PackageMissing.from_import_error(error) if isinstance(error, ModuleNotFoundError) else None
         if missing is not None:
             raise missing from None
         what = f"the opener {path} of the type {name!r} of the group {group} cannot be loaded: {error}"

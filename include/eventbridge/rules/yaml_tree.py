@@ -167,7 +167,7 @@ class _Tree:
     _events: Iterator[Event] = field(init=False)
 
     def document(self, events: Iterator[Event]) -> Node | None:
-        self._events = self._counted(events) if self.bounded else events
+        self._events = self._count_events(events) if self.bounded else events
         events = self._events
         top: Node | None = None
         documents = 0
@@ -191,7 +191,7 @@ class _Tree:
                 top = self._node(event, "$", location, 0)
         return top
 
-    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+    def _count_events(self, events: Iterator[Event]) -> Iterator[Event]:
         count = 0
         for event in events:
             count += isinstance(event, NodeEvent)

@@ -40,7 +40,7 @@ Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable
 
 def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePosition]:
     """Yield the recorded files of a kind of all batches that still have `what`, those of the newest batch first."""
-    yield from _behind(runtime, kind, what, None, None, None)
+    yield from _files_behind(runtime, kind, what, None, None, None)
 
 
 def files_from(
@@ -62,10 +62,10 @@ def files_from(
         behind = FilePosition(_EPOCH + cursor.planned_at * _MICROSECOND, cursor.batch_id, cursor.key, "")
         here = _batch(runtime, cursor.batch_id)
         if here is not None and bus in (None, here.bus) and batch_kind in (None, here.kind):
-            for each in runtime.ledger.files.of_batch(cursor.batch_id, kind):
+            for each in runtime.ledger.files.list_for_batch(cursor.batch_id, kind):
                 if each.key == cursor.key and each.path is not None:
                     yield FilePosition(here.planned_at, each.batch_id, each.key, each.path)
-    yield from _behind(runtime, kind, what, bus, batch_kind, behind)
+    yield from _files_behind(runtime, kind, what, bus, batch_kind, behind)
 
 
 def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
@@ -85,7 +85,7 @@ def rows_after(cursor: Cursor | None, file: FilePosition) -> int:
     return cursor.row if cursor is not None and (cursor.batch_id, cursor.key) == (file.batch_id, file.key) else -1
 
 
-def _behind(
+def _files_behind(
     runtime: Runtime,
     kind: FileKind,
     what: Kept,
@@ -158,23 +158,23 @@ def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
         damaged[file] = error
 
 
-def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
+def read_taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<target>`, of the redriven deliveries of a batch, each counted once."""
     ids: dict[str, set[bytes]] = {}
-    for each in runtime.ledger.redrives.taken_by(batch.batch_id):
+    for each in runtime.ledger.redrives.list_taken_by(batch.batch_id):
         table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])
         for row in table.to_pylist():
             ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
-    return {key: Fingerprint.of(found) for key, found in ids.items()}
+    return {key: Fingerprint.from_ids(found) for key, found in ids.items()}
 
 
 @contextmanager
-def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
+def naming_the_repair(batch_id: str, action: str) -> Iterator[None]:
     """Turn the error of a missing or damaged file into ReconciliationError, which says how to repair the batch."""
     try:
         yield
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise ReconciliationError(
-            f"batch {batch_id} cannot be {what}: {str(error).rstrip('.')}. "
+            f"batch {batch_id} cannot be {action}: {str(error).rstrip('.')}. "
             f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be recreated"
         ) from error

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eventbridge.config.connection import Connection
-from eventbridge.config.setting_types import in_bucket
+from eventbridge.config.setting_types import is_bucket_prefix
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.rules import RuleSet
 from eventbridge.rules.files import SUFFIXES
@@ -26,7 +26,7 @@ def load_rule_files(
     `rule_folder`.
     """
     with rule_folder(folder, connections) as found:
-        return load_rules(found, cache=None if in_bucket(folder) else cache)
+        return load_rules(found, cache=None if is_bucket_prefix(folder) else cache)
 
 
 @contextmanager
@@ -37,7 +37,7 @@ def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) ->
     files are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket cannot be read: an
     unreadable file never removes a rule.
     """
-    if not in_bucket(folder):
+    if not is_bucket_prefix(folder):
         yield Path(folder)
         return
     store = open_store(str(folder), connections)  # it lists no hidden files

@@ -144,7 +144,9 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
         if not _is_valid_on(row, identity, end):
             found[row.partition] = _error_message(row, source, identity, end)
     nameless = [row for row in asked if row.partition not in found and row.partition.topic not in identities]
-    return found | {row.partition: _message_by_last_message(row, source) for row in _of_other_logs(source, nameless)}
+    return found | {
+        row.partition: _message_by_last_message(row, source) for row in _rows_of_other_logs(source, nameless)
+    }
 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
@@ -177,7 +179,7 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
     return same and row.offset <= end
 
 
-def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
+def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
     """Return the rows of topics that, on a broker, have another message where the last message taken was.
 
     One such partition decides for the whole topic on its broker, because the partitions of a topic are created

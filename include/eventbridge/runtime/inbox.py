@@ -164,16 +164,16 @@ class Inbox:
             found += [path for path in paths if path not in named]
         return found
 
-    def take_in(self, most: int) -> int:
-        """Take up to `most` messages over from the queues, in equal shares, and return how many were new.
+    def take_in(self, limit: int) -> int:
+        """Take up to `limit` messages over from the queues, in equal shares, and return how many were new.
 
         Raises BusError if a queue does not respond; recorded messages are kept.
         """
         began, taken = time.monotonic(), 0
-        share = -(-most // len(self._sources))
+        share = -(-limit // len(self._sources))
         for topic, source in sorted(self._sources.items()):
-            left = min(share, most - taken)
-            known = self._known(topic, source) if left > 0 else _Known(0)
+            left = min(share, limit - taken)
+            known = self._known_ids(topic, source) if left > 0 else _Known(0)
             while left > 0 and time.monotonic() - began < _TAKING_SECONDS:
                 fresh, any_came = self._take_in(topic, source, min(left, _FILE_EVENTS), known)
                 if not any_came:
@@ -249,7 +249,7 @@ class Inbox:
                 self._learn(other, known)
         return None
 
-    def _known(self, topic: str, source: QueueSource) -> _Known:
+    def _known_ids(self, topic: str, source: QueueSource) -> _Known:
         """Return the ids of messages in the inbox that the queue may hand out again.
 
         These are in files that are not known to be acknowledged, and in recent ones: an acknowledgement may have come

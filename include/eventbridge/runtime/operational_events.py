@@ -18,7 +18,7 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
-from eventbridge.policy.operational_event import OperationalEvent, of_dead_letters
+from eventbridge.policy.operational_event import OperationalEvent, dead_letters_event
 from eventbridge.rules import Bus
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.runtime import Runtime
@@ -81,7 +81,7 @@ def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partitio
         counts = row.bus_identity in ("", identities.get(row.partition.topic))
         if row.bus == OPERATIONS_BUS.name and row.group in runners and counts:
             kept[row.partition] = min(row.offset, kept.get(row.partition, row.offset))
-    for left in known.left(rules):
+    for left in known.departures(rules):
         if left.partition in kept and left.bus_identity in ("", identities.get(left.partition.topic)):
             kept[left.partition] = min(left.offset, kept[left.partition])
     return kept
@@ -123,6 +123,6 @@ class DeadLetterNews:
         time of the batch.
         """
         return [
-            of_dead_letters(self._batch.batch_id, *kind, names, self._responded_at[kind])
+            dead_letters_event(self._batch.batch_id, *kind, names, self._responded_at[kind])
             for kind, names in self._names.items()
         ]

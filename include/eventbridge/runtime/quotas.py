@@ -51,7 +51,7 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
             quota.published_per_second,
             pending.get(name, 0),
             quota.pending_max,
-            _stored_of(runtime, rules, name) if quota.stored_bytes is not None else 0,
+            _stored_bytes_of(runtime, rules, name) if quota.stored_bytes is not None else 0,
             quota.stored_bytes,
         )
         for name, quota in sorted(rules.quotas.items())
@@ -70,7 +70,7 @@ def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
     return {name for name, most in quotas.items() if pending.get(name, 0) >= most}
 
 
-def _stored_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
+def _stored_bytes_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
     """Return the bytes in the store from the measured batches of an owner's buses."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
@@ -83,7 +83,7 @@ def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""
-    used = _stored_of(runtime, rules, bus.owner)
+    used = _stored_bytes_of(runtime, rules, bus.owner)
     if used < quota.stored_bytes:
         return ""
     return f"the buses of {bus.owner} have {used:,} bytes in the store, and the owner's quota is {quota.stored_bytes:,}"

@@ -63,7 +63,7 @@ class Runtime:
         ledger = Ledger.open(self.settings.ledger_url, clock=self.clock)
         return replace(self, ledger=ledger)
 
-    def seen_by(self, owners: Collection[str] | None) -> Runtime:
+    def restrict_to_owners(self, owners: Collection[str] | None) -> Runtime:
         """Return a copy for a user who is limited to `owners`, or not limited if that is None."""
         return replace(self, owners=None if owners is None else frozenset(owners))
 
@@ -73,7 +73,7 @@ class Runtime:
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return the current rules or, if the files have errors, the last valid ones; see `in_force`.
+        """Return the current rules or, if the files have errors, the last valid ones; see `without_disabled`.
 
         Where rules are published (EVENTBRIDGE_RULES_FROM), it returns the published ones, whatever files this host has,
         and raises NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. A
@@ -84,14 +84,14 @@ class Runtime:
 
     def _rules_of_all_owners(self) -> RuleSet:
         if self.settings.rules_from == "published":
-            return self.in_force(self._published_rules())
+            return self.without_disabled(self._published_rules())
         try:
-            return self.in_force(self.rule_files())
+            return self.without_disabled(self.rule_files())
         except RuleFileError:
-            known = self.ledger.rules.in_force()
+            known = self.ledger.rules.get_in_force()
             if known is None:
                 raise
-            return self.in_force(frozen_rules(self.store, known.rule_set))
+            return self.without_disabled(frozen_rules(self.store, known.rule_set))
 
     def operations_bus(self) -> Bus:
         """Return the bus `eventbridge`: from the rules in force, else the embedded one of that name.
@@ -106,14 +106,14 @@ class Runtime:
 
     def _last_rules(self) -> RuleSet:
         """Return the rules in force, as they were frozen; the current ones if there are none or they cannot be read."""
-        known = self.ledger.rules.in_force()
+        known = self.ledger.rules.get_in_force()
         if known is not None:
             with suppress(StoreError):
                 return frozen_rules(self.store, known.rule_set)
         return self._rules_of_all_owners()
 
     def _published_rules(self) -> RuleSet:
-        known = self.ledger.rules.in_force()
+        known = self.ledger.rules.get_in_force()
         if known is None:
             raise NotFoundError(
                 "No rules are published yet. Run `eventbridge rules publish` on the host that has the rule files."
@@ -129,9 +129,9 @@ class Runtime:
         """Return the rules in the current files; raises RuleFileError with every error in them."""
         return self.openers.rule_files(self)
 
-    def in_force(self, rules: RuleSet) -> RuleSet:
+    def without_disabled(self, rules: RuleSet) -> RuleSet:
         """Return rules as batches use them: with the rules disabled that operators have disabled."""
-        return rules.disabling(self.ledger.overrides.in_effect().disabled_rules())
+        return rules.disabling(self.ledger.overrides.get_effective().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set that a batch is pinned to.

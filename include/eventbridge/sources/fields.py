@@ -25,7 +25,7 @@ def read_mapping(fields: Fields) -> EventMapping | None:
     """Return the field `mapping` of a source; errors are noted in `fields`."""
     if fields.get("mapping") is None:
         return None
-    own = fields.below("mapping", "a mapping")
+    own = fields.nested("mapping", "a mapping")
     texts = {name: own.text(name, required=name in ("type", "source")) for name in FIELDS["a mapping"]}
     own.close()
     required = {"type": texts.pop("type"), "source": texts.pop("source")}

@@ -19,7 +19,7 @@ AnySource = TypeVar("AnySource", bound=Source, covariant=True)
 
 
 @dataclass(frozen=True)
-class Opening(Generic[AnySource]):
+class SourceSetup(Generic[AnySource]):
     """The source of a bus, to be opened; `connections` finds a connection by its name, `clock` gives aware times."""
 
     bus: str
@@ -28,9 +28,9 @@ class Opening(Generic[AnySource]):
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
 
-    def error(self, what: str, remedy: str) -> UserError:
+    def error(self, problem: str, remedy: str) -> UserError:
         """Return the error to raise for a source that the rule file makes unusable."""
-        return UserError(f"The source of the bus {self.bus!r} {what}. {remedy}.")
+        return UserError(f"The source of the bus {self.bus!r} {problem}. {remedy}.")
 
 
 def open_source(
@@ -40,7 +40,7 @@ def open_source(
 
     Raises UserError if the rule file makes the source unusable (ConnectionUnusable if its connection does).
     """
-    return _opener(bus.source.type)(Opening(bus.name, bus.source, settings, connections, clock))
+    return _opener(bus.source.type)(SourceSetup(bus.name, bus.source, settings, connections, clock))
 
 
 def open_log(
@@ -84,7 +84,7 @@ def open_publisher(
 
 
 @cache
-def _opener(name: str) -> Callable[[Opening[Source]], LogSource | QueueSource]:
+def _opener(name: str) -> Callable[[SourceSetup[Source]], LogSource | QueueSource]:
     path = SOURCE_TYPES.get(name).opener
-    found: Callable[[Opening[Source]], LogSource | QueueSource] = load_opener(SOURCE_TYPES.group, name, path)
+    found: Callable[[SourceSetup[Source]], LogSource | QueueSource] = load_opener(SOURCE_TYPES.group, name, path)
     return found

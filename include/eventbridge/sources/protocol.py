@@ -151,8 +151,8 @@ class PagedLog(Protocol):
 class InboxLog(Protocol):
     """A log that its reader fills with messages received from queues."""
 
-    def take_in(self, most: int) -> int:
-        """Receive up to `most` messages from the queues, store and acknowledge them, and return their number."""
+    def take_in(self, limit: int) -> int:
+        """Receive up to `limit` messages from the queues, store and acknowledge them, and return their number."""
 
     def lost_files(self, before: datetime) -> Sequence[str]:
         """Return files that `take_in` wrote to the store before a time and that no ledger row names."""

@@ -23,8 +23,8 @@ from eventbridge.routing.job import RouteJob, RuleShare, Task
 from eventbridge.routing.sql_results import EventRow, SqlResult, Value, write_sql_results
 from eventbridge.rules import Rule
 from eventbridge.spark.failure import first_error
-from eventbridge.spark.frame import beside
-from eventbridge.spark.sql_frame import CONFS, HALF, asked_frame, collected, events_frame, is_json, text_columns
+from eventbridge.spark.frame import path_beside
+from eventbridge.spark.sql_frame import CONFS, HALF, collect, events_frame, is_json, query_frame, text_columns
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 from eventbridge.transform.sql.lexer import SqlError
@@ -41,7 +41,7 @@ _MOST, _GROWTH = 2_000, 8
 #: then had several times its expected duration.
 _PART = 1 / 8
 #: The time limit, in seconds, for a job without expressions, and for ending an interrupted job.
-_PATIENCE_SECONDS = 60.0
+_RESULT_TIMEOUT_SECONDS = 60.0
 _GRACE_SECONDS = 15.0
 
 
@@ -53,7 +53,7 @@ class _JobFailed(Exception):
     """The job failed; the text is Spark's."""
 
 
-def in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule]:
+def rules_in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule]:
     """Return the rules, by slice id, of the tasks that need Spark SQL first."""
     shares = [task for task in tasks if isinstance(task, RuleShare) and not task.give_up]
     if not shares:
@@ -76,7 +76,7 @@ def with_sql_results(
     asking = _ShareQueries(spark, job, rule, share)
     asking.ask()
     part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
-    path = beside(job, f"sql/{part}.parquet")
+    path = path_beside(job, f"sql/{part}.parquet")
     write_sql_results(store, path, asking.results)
     return structs.replace(share, results=path, hold=asking.hold)
 
@@ -90,15 +90,15 @@ def delete_sql_results(store: Store, share: RuleShare) -> None:
         store.delete(share.results)
 
 
-def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
+def _rewrite_for_spark(rule: Rule) -> tuple[str | None, dict[str, str]]:
     """Return `where` and each SQL target's value, checked and rewritten for Spark.
 
     They are checked again: the rule set may have been frozen by an older version, or by another program. Raises
     SqlError.
     """
-    where = None if rule.where is None else parse_sql(rule.where).written()
+    where = None if rule.where is None else parse_sql(rule.where).to_sql()
     targets = [target for target in rule.targets.values() if target.transform.form == "SQL"]
-    return where, {target.name: parse_sql(str(target.transform.value)).written() for target in targets}
+    return where, {target.name: parse_sql(str(target.transform.value)).to_sql() for target in targets}
 
 
 class _ShareQueries:
@@ -112,7 +112,7 @@ class _ShareQueries:
         self._where: str | None = None
         self._values: dict[str, str] = {}
         try:
-            self._where, self._values = _written(rule)
+            self._where, self._values = _rewrite_for_spark(rule)
         except SqlError as error:
             self.hold = f"Its SQL is not sent to Spark: {error}"
         self._event_rows = [(file, row) for file, rows in share.files for row in rowset.decode(rows)]
@@ -155,7 +155,7 @@ class _ShareQueries:
         events = events_frame(self._spark, self._job, self._event_rows[:1])
         try:
             # a session without a server analyses immediately, one with a server when types are requested
-            asked = asked_frame(events, self._where, self._named(self._values))
+            asked = query_frame(events, self._where, self._name_columns(self._values))
             self._columns = dict(zip(self._values, text_columns(asked), strict=True))
         except AnalysisException as error:  # syntax errors are of this class too
             self.hold = f"Spark rejects its SQL: {first_error(str(error))}"
@@ -199,7 +199,7 @@ class _ShareQueries:
                 values[name] = Value(None, failure=str(error))
         self.results[event_row] = SqlResult(kept=True, values=values)
 
-    def _named(self, values: dict[str, str]) -> dict[str, str]:
+    def _name_columns(self, values: dict[str, str]) -> dict[str, str]:
         return {self._names[target]: value for target, value in values.items()}
 
     def _value(self, target: str, text: str | None) -> Value:
@@ -219,8 +219,8 @@ class _ShareQueries:
         self, group: Sequence[EventRow], where: str | None, values: dict[str, str], seconds: float
     ) -> list[list[Any]]:
         """Return Spark's rows; raises _JobFailed, or _BudgetExceeded with a text after an interruption."""
-        asked = asked_frame(events_frame(self._spark, self._job, group), where, self._named(values))
-        found = _interrupted_after(self._spark, seconds, lambda: collected(asked, [self._columns[n] for n in values]))
+        asked = query_frame(events_frame(self._spark, self._job, group), where, self._name_columns(values))
+        found = _interrupted_after(self._spark, seconds, lambda: collect(asked, [self._columns[n] for n in values]))
         if found is None:
             raise _BudgetExceeded(f"its SQL did not end within {seconds:.0f} s (events in the job: {len(group)})")
         if isinstance(found, str):
@@ -232,7 +232,7 @@ class _ShareQueries:
     def _require_spark(self, event_rows: Sequence[EventRow]) -> None:
         """Raise SparkError unless Spark returns these events without expressions."""
         try:
-            self._rows(event_rows, None, {}, _PATIENCE_SECONDS)
+            self._rows(event_rows, None, {}, _RESULT_TIMEOUT_SECONDS)
         except (_BudgetExceeded, _JobFailed) as error:
             raise SparkError(f"Spark fails even without an expression: {error}") from error
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 #: How long the command may take to end after SIGTERM, before it is killed.
-_PATIENCE_SECONDS = 10.0
+_START_TIMEOUT_SECONDS = 10.0
 #: How often the guard checks whether the command still runs; it notices the end of the parent immediately.
 _POLL_SECONDS = 1.0
 
@@ -61,7 +61,7 @@ def _guard(command: int) -> None:
         if os.getppid() != command:
             return
     os.killpg(0, signal.SIGTERM)
-    until = time.monotonic() + _PATIENCE_SECONDS
+    until = time.monotonic() + _START_TIMEOUT_SECONDS
     while os.getppid() == command and time.monotonic() < until:
         time.sleep(_POLL_SECONDS)
     os.killpg(0, signal.SIGKILL)

@@ -40,7 +40,7 @@ def require_java() -> None:
     if java is None or not Path(java).exists():
         where = f"JAVA_HOME is {home}, where there is none" if home else "there is none on PATH"
         raise SparkError(f"Spark needs Java {LEAST_JAVA} or later and {where}: {_INSTALL}")
-    command, environ = [java, "-version"], without_secrets(os.environ)
+    command, environ = [java, "-version"], drop_secrets(os.environ)
     output = subprocess.run(command, capture_output=True, text=True, check=False, env=environ).stderr
     found = re.search(r'version "(?:1\.)?(\d+)', output)
     version = int(found[1]) if found else 0
@@ -52,13 +52,13 @@ def spark_home() -> Path:
     """Return the folder of the installed pyspark package, without importing it; raises PackageMissing."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise PackageMissing.named("pyspark")
+        raise PackageMissing.from_package("pyspark")
     return Path(found.origin).parent
 
 
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a Spark process on this machine: no secrets, this Python for its workers, loopback."""
-    return without_secrets(environ) | {
+    return drop_secrets(environ) | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -111,7 +111,7 @@ _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
 _SECRET: Final = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
 
 
-def without_secrets(environ: Mapping[str, str]) -> dict[str, str]:
+def drop_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables for a Spark process: allowed names, and proxies without a password."""
     return {
         name: value

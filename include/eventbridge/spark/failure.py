@@ -23,7 +23,7 @@ _LONGEST = 500
 
 
 @contextmanager
-def spark_errors(what: str) -> Iterator[None]:
+def spark_errors(action: str) -> Iterator[None]:
     """Convert any error of PySpark or gRPC to a SparkError with the failed action and the cause."""
     import grpc  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
@@ -34,7 +34,7 @@ def spark_errors(what: str) -> Iterator[None]:
         message = first_error(str(error))
         if "authentication token" in message:
             message += " Append ;token=T to the address; in Airflow, the token is the connection's password."
-        raise SparkError(f"{what}: {message}") from error
+        raise SparkError(f"{action}: {message}") from error
 
 
 def first_error(text: str) -> str:

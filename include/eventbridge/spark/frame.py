@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 RESPONSE = "result string"
 
 
-def routed_frame(
+def route_frame(
     spark: SparkSession | ConnectSession,
     job: RouteJob,
     tasks: Sequence[Task],
@@ -129,9 +129,9 @@ def keep_response(store: Store, job: RouteJob, number: int, result: SliceResult)
 
 def response_path(job: RouteJob, number: int) -> str:
     """Return the path of the response to the task of this number."""
-    return beside(job, f"responses/{number:06d}.json")
+    return path_beside(job, f"responses/{number:06d}.json")
 
 
-def beside(job: RouteJob, name: str) -> str:
+def path_beside(job: RouteJob, name: str) -> str:
     """Return the path of a file beside the delivery files of one attempt of a job."""
     return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"

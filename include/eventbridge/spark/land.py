@@ -16,7 +16,7 @@ from eventbridge.pipeline.ingest.sharing import LandedFiles, LandingResult, Land
 from eventbridge.sources.open import open_log
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import worker_connection
-from eventbridge.spark.session import forget, retried, rows_of, shown_address
+from eventbridge.spark.session import forget, redact_address, retry_results, rows_of
 from eventbridge.store.open import open_store
 from eventbridge.store.rule_sets import frozen_rules
 
@@ -43,8 +43,8 @@ class ConnectLander:
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
         """Land the parts as one Spark job; yields finished parts in order. Raises SparkError."""
         try:
-            with spark_errors(f"Spark at {shown_address(self._url)} did not land batch {job.batch_id}"):
-                yield from retried(self._url, job, lambda spark: _responses(spark, job, parts))
+            with spark_errors(f"Spark at {redact_address(self._url)} did not land batch {job.batch_id}"):
+                yield from retry_results(self._url, job, lambda spark: _responses(spark, job, parts))
         except SparkError:
             forget(self._url, job.runner, old=job.old)
             raise

@@ -54,7 +54,7 @@ def match_frame(
 
 def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Add the two columns to every batch; runs in Spark's Python workers. `rules`: pattern texts by name, as JSON."""
-    matcher, names = _compiled(rules)
+    matcher, names = _compile(rules)
     for batch in batches:
         found = matcher.match(batch.column(column))
         malformed = [False] * batch.num_rows
@@ -67,7 +67,7 @@ def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) ->
 
 
 @lru_cache(maxsize=8)  # workers run for a long time, and every change of a rule creates another set
-def _compiled(rules: str) -> tuple[Matcher, pa.Array]:
+def _compile(rules: str) -> tuple[Matcher, pa.Array]:
     patterns = json.loads(rules)  # as text: parsed values would turn numbers into doubles
     matcher = compile_rules([parse_pattern(pattern) for pattern in patterns.values()])
     # Spark's worker collects garbage after every task; permanent objects need not be scanned each time.

@@ -15,10 +15,10 @@ from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult,
 from eventbridge.routing.share_budget import CROWDED, TotalBudget, deferred
 from eventbridge.routing.task import route_task
 from eventbridge.rules import Rule
-from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
+from eventbridge.spark.ask_sql import delete_sql_results, rules_in_sql, with_sql_results
 from eventbridge.spark.failure import spark_errors
-from eventbridge.spark.frame import routed_frame, worker_connection
-from eventbridge.spark.session import forget, retried, rows_of, shown_address
+from eventbridge.spark.frame import route_frame, worker_connection
+from eventbridge.spark.session import forget, redact_address, retry_results, rows_of
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -52,19 +52,19 @@ class ConnectRouter:
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route the tasks as one Spark job; yields finished results in the order of the tasks. Raises SparkError."""
         try:
-            with spark_errors(f"Spark at {shown_address(self._url)} did not route batch {job.batch_id}"):
-                results = self._routed(job, tasks)
-                yield from results if self._is_stopped is None else _until_stopped(results, self._is_stopped)
+            with spark_errors(f"Spark at {redact_address(self._url)} did not route batch {job.batch_id}"):
+                results = self._route_tasks(job, tasks)
+                yield from results if self._is_stopped is None else _iterate_until_stopped(results, self._is_stopped)
         except SparkError:
             forget(self._url, job.runner, old=job.old)
             raise
 
-    def _routed(self, job: RouteJob, tasks: Sequence[Task]) -> Generator[SliceResult, None, None]:
+    def _route_tasks(self, job: RouteJob, tasks: Sequence[Task]) -> Generator[SliceResult, None, None]:
         store = self._store or open_store(job.store_uri, worker_connection)
-        rules = in_sql(store, job, tasks)
+        rules = rules_in_sql(store, job, tasks)
         plain = [task for task in tasks if task.slice_id not in rules]
         if plain:
-            yield from retried(self._url, job, lambda spark: self._results(spark, job, plain))
+            yield from retry_results(self._url, job, lambda spark: self._results(spark, job, plain))
         total = TotalBudget()
         for task in tasks:
             if isinstance(task, RuleShare) and task.slice_id in rules:
@@ -73,10 +73,10 @@ class ConnectRouter:
                     yield deferred(task, CROWDED)
                     continue
                 began = time.monotonic()
-                yield from retried(self._url, job, partial(self._asked, store, job, rules[task.slice_id], task))
+                yield from retry_results(self._url, job, partial(self._query, store, job, rules[task.slice_id], task))
                 total.charge(job, (time.monotonic() - began) / 2)  # its budget in wall time is twice the CPU time
 
-    def _asked(
+    def _query(
         self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession
     ) -> Iterator[SliceResult]:
         asked = with_sql_results(spark, store, job, rule, share)
@@ -84,12 +84,12 @@ class ConnectRouter:
         delete_sql_results(store, asked)
 
     def _results(self, spark: SparkSession, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        with closing(rows_of(routed_frame(spark, job, tasks, route=self._route))) as rows:
+        with closing(rows_of(route_frame(spark, job, tasks, route=self._route))) as rows:
             for row in rows:
                 yield SliceResult.from_json(row["result"].encode())
 
 
-def _until_stopped(
+def _iterate_until_stopped(
     results: Generator[SliceResult, None, None], is_stopped: Callable[[], bool]
 ) -> Generator[SliceResult, None, None]:
     """Yield results that another thread collects; once `is_stopped`, raise SparkError and abandon that thread.

@@ -29,14 +29,14 @@ from eventbridge.spark.environment import (
     write_secrets,
 )
 from eventbridge.spark.failure import first_error_of_log, spark_errors
-from eventbridge.spark.session import connect, forget, shown_address
+from eventbridge.spark.session import connect, forget, redact_address
 
 #: The file, in the server's folder, with the secrets of its workers.
 _SECRETS = "worker-secrets.json"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 #: How long a server may take to start: on two busy cores, a cold start and its first job take about 30 s.
-_PATIENCE_SECONDS = 180.0
+_START_TIMEOUT_SECONDS = 180.0
 _STOP_SECONDS = 10.0
 #: How long a killed process may take to end: seconds on a busy machine.
 _KILL_SECONDS = 60.0
@@ -168,14 +168,14 @@ class SparkConnectServer:
             )
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
-        until = time.monotonic() + _PATIENCE_SECONDS
+        until = time.monotonic() + _START_TIMEOUT_SECONDS
         while not _listens(self.port):
             if process.poll() is not None:
                 reason = first_error_of_log(self.log.read_text(errors="replace"))
                 raise SparkError(f"The Spark Connect server ended at once: {reason}. Its log: {self.log}")
             if time.monotonic() > until:
                 raise SparkError(
-                    f"The Spark Connect server is not listening after {_PATIENCE_SECONDS:g} s. Its log: {self.log}"
+                    f"The Spark Connect server is not listening after {_START_TIMEOUT_SECONDS:g} s. Its log: {self.log}"
                 )
             time.sleep(0.1)
         warm_up(self.url)
@@ -187,7 +187,7 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
     forget(url, runner)  # this process may have a session with an earlier server at this address
-    with spark_errors(f"Spark at {shown_address(url)} does not respond"):
+    with spark_errors(f"Spark at {redact_address(url)} does not respond"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 
 

@@ -131,7 +131,7 @@ class RunnerJob(Protocol):
         """Return whether it is old work."""
 
 
-def retried(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
+def retry_results(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
     """Yield the results of `results` for a session with the server at `url`.
 
     The server may have been restarted since the last call: if its first result is that the session is closed, the next
@@ -161,7 +161,7 @@ def rows_of(frame: DataFrame) -> Any:
 _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
-def shown_address(url: str) -> str:
+def redact_address(url: str) -> str:
     """Return the scheme, host and port of a Connect URL: all other parts may hold a secret."""
     scheme, _, rest = url.partition("://")
     host = re.split("[/?#]", rest.partition(";")[0].rpartition("@")[2])[0]
@@ -184,7 +184,7 @@ def is_cleartext(url: str) -> bool:
     parameters = _parameters(url)
     use_ssl = parameters.get("use_ssl", "").lower()
     if use_ssl not in ("", "true", "false"):
-        raise UserError(f"use_ssl of {shown_address(url)} is {use_ssl!r}. Write true or false.")
+        raise UserError(f"use_ssl of {redact_address(url)} is {use_ssl!r}. Write true or false.")
     if use_ssl:
         return use_ssl == "false"
     return "token" not in parameters or _is_this_machine(urlsplit(url).hostname or "")
@@ -226,13 +226,13 @@ def _refuse_malformed(url: str) -> None:
     scheme, _, rest = head.partition("://")
     if scheme == "sc" and "@" in rest:
         raise UserError(
-            f"The address {shown_address(url)} of Spark Connect has a login, which Spark does not take. Remove it; "
+            f"The address {redact_address(url)} of Spark Connect has a login, which Spark does not take. Remove it; "
             "a token follows as /;token=T, or in Airflow is the connection's password."
         )
     pairs = [part for part in parameters.split(";") if part]
     if scheme != "sc" or not _HOST_AND_PORT.fullmatch(rest.removesuffix("/")) or any("=" not in part for part in pairs):
         raise UserError(
-            f"{shown_address(url)} is not the address of a Spark Connect server. Write sc://host:port, parameters as "
+            f"{redact_address(url)} is not the address of a Spark Connect server. Write sc://host:port, parameters as "
             "sc://host:port/;name=value"
         )
 

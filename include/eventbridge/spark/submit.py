@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from eventbridge.errors import SparkError, StoreFileMissing
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult, Task
 from eventbridge.routing.share_budget import CROWDED, TotalBudget, deferred
-from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
+from eventbridge.spark.ask_sql import delete_sql_results, rules_in_sql, with_sql_results
 from eventbridge.spark.failure import first_error
-from eventbridge.spark.frame import beside, keep_response, response_path, routed_frame, worker_connection
+from eventbridge.spark.frame import keep_response, path_beside, response_path, route_frame, worker_connection
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -37,7 +37,7 @@ class SubmitRouter:
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Run the job to its end, then yield the finished slices; raises SparkError afterwards if the job failed."""
-        path = beside(job, "job.json")
+        path = path_beside(job, "job.json")
         self._store.create(path, JobTasks(job, tuple(tasks)).to_json())
         failure = self._run(path)
         for number in range(len(tasks)):  # by name: listing a bucket is expensive
@@ -63,10 +63,10 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
     store = open_store(store_uri, worker_connection)
     content = JobTasks.from_json(store.get(path))
     job, tasks = content.job, content.tasks
-    rules = in_sql(store, job, tasks)
+    rules = rules_in_sql(store, job, tasks)
     plain = [task for task in tasks if task.slice_id not in rules]
     if plain:
-        routed_frame(spark, job, plain, responses_from=0).collect()
+        route_frame(spark, job, plain, responses_from=0).collect()
     total = TotalBudget()
     for number, share in enumerate((task for task in tasks if task.slice_id in rules), len(plain)):
         assert isinstance(share, RuleShare)
@@ -75,7 +75,7 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
             continue
         began = time.monotonic()
         asked = with_sql_results(spark, store, job, rules[share.slice_id], share)
-        routed_frame(spark, job, [asked], responses_from=number).collect()
+        route_frame(spark, job, [asked], responses_from=number).collect()
         delete_sql_results(store, asked)
         total.charge(job, (time.monotonic() - began) / 2)  # its budget in wall time is twice the CPU time
     return len(tasks)

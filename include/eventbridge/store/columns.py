@@ -83,7 +83,7 @@ def same(value: str | None, count: int) -> pa.DictionaryArray:
     return texts(np.full(count, NO_CODE if value is None else 0), [value or ""])
 
 
-def listed(values: Sequence[str | None]) -> pa.DictionaryArray:
+def coded_column(values: Sequence[str | None]) -> pa.DictionaryArray:
     """Return texts with few distinct values as a column of the type CODED."""
     known: dict[str | None, int] = {}
     codes = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
@@ -196,30 +196,30 @@ def plain_rows(table: pa.Table) -> list[dict[str, Any]]:
 
     `Table.to_pylist` imports pandas at the first time value with a zone, which costs half a CPU-second.
     """
-    schema = pa.schema([_without_zone(field) for field in table.schema])
+    schema = pa.schema([_drop_zone(field) for field in table.schema])
     timed = [field.name for field, plain in zip(table.schema, schema, strict=True) if field.type != plain.type]
     rows: list[dict[str, Any]] = table.cast(schema).to_pylist()
     for row in rows:
-        row.update((name, _in_utc(row[name])) for name in timed)
+        row.update((name, _to_utc(row[name])) for name in timed)
     return rows
 
 
-def _without_zone(field: pa.Field) -> pa.Field:
+def _drop_zone(field: pa.Field) -> pa.Field:
     kind = field.type
     if pa.types.is_timestamp(kind):
         return field.with_type(pa.timestamp(kind.unit))
     if pa.types.is_list(kind):
-        return field.with_type(pa.list_(_without_zone(kind.value_field)))
+        return field.with_type(pa.list_(_drop_zone(kind.value_field)))
     if pa.types.is_struct(kind):
-        return field.with_type(pa.struct([_without_zone(inner) for inner in kind]))
+        return field.with_type(pa.struct([_drop_zone(inner) for inner in kind]))
     return field
 
 
-def _in_utc(value: Any) -> Any:
+def _to_utc(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=UTC)
     if isinstance(value, list):
-        return [_in_utc(item) for item in value]
+        return [_to_utc(item) for item in value]
     if isinstance(value, dict):
-        return {name: _in_utc(item) for name, item in value.items()}
+        return {name: _to_utc(item) for name, item in value.items()}
     return value

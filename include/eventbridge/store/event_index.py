@@ -55,16 +55,16 @@ def index_of(store: Store, files: Iterable[tuple[IndexedFile, bool]]) -> Index:
         hashes.append(np.array([event_id_hash(each) for each in ids], np.int64))
         names.append(file)
     numbers = np.repeat(np.arange(len(names)), [len(each) for each in hashes])
-    return _sorted(np.concatenate([np.empty(0, np.int64), *hashes]), numbers, names)
+    return _sort(np.concatenate([np.empty(0, np.int64), *hashes]), numbers, names)
 
 
-def merged(indexes: Sequence[Index]) -> Index:
+def merge_indexes(indexes: Sequence[Index]) -> Index:
     """Return one index with the entries of several."""
     starts = np.cumsum([0, *(each.files.num_rows for each in indexes)])
     numbers = [each.rows["file"].to_numpy() + start for each, start in zip(indexes, starts, strict=False)]
     hashes = [each.rows["hash"].to_numpy() for each in indexes]
     names = [IndexedFile(**row) for each in indexes for row in each.files.to_pylist()]
-    return _sorted(np.concatenate(hashes), np.concatenate(numbers), names)
+    return _sort(np.concatenate(hashes), np.concatenate(numbers), names)
 
 
 def write_index(store: Store, path: str, index: Index) -> None:
@@ -87,7 +87,7 @@ def look_up(store: Store, path: str, event_id: str) -> list[IndexedFile]:
     return [IndexedFile(**row) for row in found.to_pylist()]
 
 
-def _sorted(hashes: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], names: Sequence[IndexedFile]) -> Index:
+def _sort(hashes: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64], names: Sequence[IndexedFile]) -> Index:
     order = np.argsort(hashes, kind="stable")
     rows = pa.table(
         [column_of(hashes[order], pa.int64()), column_of(numbers[order].astype(np.int32), pa.int32())],

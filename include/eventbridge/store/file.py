@@ -19,7 +19,7 @@ import pyarrow as pa
 from eventbridge.errors import StoreError, StoreFileUnreadable
 from eventbridge.fault_points import reach
 from eventbridge.files import make_private_folder, open_private
-from eventbridge.store.protocol import checked_path, checked_prefix, gone, missing
+from eventbridge.store.protocol import check_path, check_prefix, missing, store_gone
 
 #: The folder of drafts; no path of the store can begin with a dot, so drafts are invisible.
 INCOMING = ".incoming"
@@ -68,7 +68,7 @@ class FileStore:
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         """Write a file; an existing one is replaced."""
-        with self._written(path, data, "store.put") as (written, final):
+        with self._write_private(path, data, "store.put") as (written, final):
             written.replace(final)
             reach("store.put.named")
             _sync_folder(final.parent)
@@ -76,7 +76,7 @@ class FileStore:
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
         """Write a file unless it exists; return only when the file is durable, even if another writer created it."""
-        with self._written(path, data, "store.create") as (written, final):
+        with self._write_private(path, data, "store.create") as (written, final):
             try:
                 os.link(written, final)
                 won = True
@@ -115,7 +115,7 @@ class FileStore:
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
         """Return, sorted, the paths of all files that begin with `prefix` and sort after `after`."""
-        checked_prefix(prefix)
+        check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         with _disk_errors("list", prefix):
             reach("store.list")
@@ -124,7 +124,7 @@ class FileStore:
 
     def size(self, prefix: str) -> int:
         """Return the total bytes of all files whose paths begin with `prefix`."""
-        checked_prefix(prefix)
+        check_prefix(prefix)
         folder = prefix.rpartition("/")[0]
         with _disk_errors("measure", prefix):
             reach("store.size")
@@ -163,7 +163,7 @@ class FileStore:
             return shutil.disk_usage(existing).free
 
     def _locate(self, path: str) -> Path:
-        return self.root / checked_path(path)
+        return self.root / check_path(path)
 
     def _unlink(self, path: str) -> Path:
         final = self._locate(path)
@@ -182,7 +182,7 @@ class FileStore:
             folder = folder.parent
 
     @contextmanager
-    def _written(self, path: str, data: bytes | pa.Buffer, point: str) -> Iterator[tuple[Path, Path]]:
+    def _write_private(self, path: str, data: bytes | pa.Buffer, point: str) -> Iterator[tuple[Path, Path]]:
         """Yield the private name of the durable bytes, and the final name, whose folder exists."""
         final = self._locate(path)
         with _disk_errors("write", path):
@@ -203,7 +203,7 @@ class FileStore:
             if folder in self._durable and folder.is_dir():
                 return
             if (incoming := self.root / INCOMING) in self._durable and not incoming.exists():
-                raise gone(self.uri)
+                raise store_gone(self.uri)
             missing = [upper for upper in (folder, *folder.parents) if not upper.exists()]
             self._durable.difference_update(missing)
             make_private_folder(folder)

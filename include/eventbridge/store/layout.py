@@ -159,16 +159,16 @@ def event_indexes() -> str:
     return "index/"
 
 
-def require_known_format(path: str, found: object) -> None:
-    """Check that a file's format can be read; `found` is a number, or its text, or None if the file names none.
+def require_known_format(path: str, file_format: object) -> None:
+    """Check that a file's format can be read; `file_format` is a number, or its text, or None if the file names none.
 
     Raises NewerFormatError for a newer format, StoreFileDamaged for a value that is not a number.
     """
-    if found is None:
+    if file_format is None:
         return
     try:
-        number = int(str(found))
+        number = int(str(file_format))
     except ValueError as error:
-        raise StoreFileDamaged(f"{path!r} names {found!r} as its format, which is not a number.") from error
+        raise StoreFileDamaged(f"{path!r} names {file_format!r} as its format, which is not a number.") from error
     if number > FORMAT:
         raise NewerFormatError(path, number, FORMAT)

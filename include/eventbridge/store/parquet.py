@@ -39,7 +39,7 @@ def write_table(
     Raises ValueError if the table does not have exactly the columns of `schema`, by default that of the path's folder
     (`schemas.of`), or has a null where the schema allows none: such a file would mislead every later stage.
     """
-    _check(table, schema if schema is not None else schemas.of(path), path)
+    _check(table, schema if schema is not None else schemas.schema_of(path), path)
     sink = pa.BufferOutputStream()
     with _writer(sink, table.schema, **_options(table.schema)) as writer:
         writer.write_table(table, row_group_size=row_group_rows)
@@ -59,7 +59,7 @@ class TableWriter:
     def __init__(self, store: Store, path: str, row_group_rows: int, schema: pa.Schema | None = None) -> None:
         self._store = store
         self._path = path
-        self._schema = schema if schema is not None else schemas.of(path)
+        self._schema = schema if schema is not None else schemas.schema_of(path)
         self._row_group_rows = row_group_rows
         self._sink = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
@@ -99,8 +99,8 @@ class TableWriter:
 
 def read_table(store: Store, path: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()) -> pa.Table:
     """Return all rows of the named columns in that order, or of all columns; texts `coded` come as dictionaries."""
-    with _opened(store, path, coded) as file:
-        return _selected(file.read(_listed(columns), use_threads=False), columns)
+    with _open(store, path, coded) as file:
+        return _select_columns(file.read(_column_list(columns), use_threads=False), columns)
 
 
 def read_rows(
@@ -112,7 +112,7 @@ def read_rows(
     Raises StoreFileDamaged if the file has fewer rows than the set names.
     """
     wanted = row_vectors.decode(rows)
-    with _opened(store, path, coded) as file:
+    with _open(store, path, coded) as file:
         metadata = file.metadata
         if len(wanted) and wanted[-1] >= metadata.num_rows:
             raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {wanted[-1]} was requested.")
@@ -122,20 +122,20 @@ def read_rows(
         groups = np.unique(group_of_row)
         if not coded and sum(_size_of(file, int(each), columns) for each in groups) > _WHOLE_BYTES:
             return pa.concat_tables([table for _, table in _parts_of(file, wanted, columns)])
-        table = file.read_row_groups(groups.tolist(), columns=_listed(columns), use_threads=False)
+        table = file.read_row_groups(groups.tolist(), columns=_column_list(columns), use_threads=False)
         first_in_table = np.zeros(len(starts), dtype=np.int64)
         first_in_table[groups] = np.concatenate(([0], np.cumsum(sizes[groups])))[: len(groups)]
         indices = wanted - starts[group_of_row] + first_in_table[group_of_row]
         if len(indices) and indices[-1] - indices[0] + 1 == len(indices):  # contiguous, as most are: not copied
-            return _selected(table.slice(indices[0], len(indices)), columns)
+            return _select_columns(table.slice(indices[0], len(indices)), columns)
         # not `pa.array`, nor the array itself, which calls it: the first call imports pandas, half a CPU-second
         numbers = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
-        return _selected(table.take(numbers), columns)
+        return _select_columns(table.take(numbers), columns)
 
 
 def read_equal(store: Store, path: str, column: str, value: int, columns: Sequence[str]) -> pa.Table:
     """Return the rows with the number `value` in a column; read only the row groups whose statistics allow it."""
-    with _opened(store, path) as file:
+    with _open(store, path) as file:
         index = file.schema_arrow.get_field_index(column)
         groups = []
         for number in range(file.metadata.num_row_groups):
@@ -154,7 +154,7 @@ def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[
 
     Raises StoreFileDamaged if the file has fewer rows.
     """
-    with _opened(store, path) as file:
+    with _open(store, path) as file:
         metadata = file.metadata
         if last > metadata.num_rows:
             raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was requested.")
@@ -177,7 +177,7 @@ def tables_of_span(
 
     The file is opened once. Raises StoreFileDamaged if it has fewer rows.
     """
-    with _opened(store, path) as file:
+    with _open(store, path) as file:
         metadata = file.metadata
         if last > metadata.num_rows:
             raise StoreFileDamaged(f"{path!r} has {metadata.num_rows} rows; row {last - 1} was requested.")
@@ -206,7 +206,7 @@ def parts_of(
     in ascending order; only the row groups that hold them are read. The file is opened once. Raises the exceptions of
     `check_cancelled`, also between two tables.
     """
-    with _opened(store, path) as file:
+    with _open(store, path) as file:
         yield from _parts_of(file, rows, columns)
 
 
@@ -232,12 +232,12 @@ def _parts_of_group(
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
     """Yield the wanted rows of a row group, whose first row is `start`, from a bounded number of its rows at once."""
     end = start
-    for batch in file.iter_batches(at_once, row_groups=[number], columns=_listed(columns), use_threads=False):
+    for batch in file.iter_batches(at_once, row_groups=[number], columns=_column_list(columns), use_threads=False):
         check_cancelled()
         start, end = end, end + batch.num_rows
         here = wanted[slice(*np.searchsorted(wanted, (start, end)))]
         if len(here):
-            table = _selected(pa.Table.from_batches([batch]), columns)
+            table = _select_columns(pa.Table.from_batches([batch]), columns)
             yield here, table if len(here) == len(table) else table.take(column_of(here - start, pa.int64()))
         if wanted[-1] < end:
             return
@@ -256,12 +256,12 @@ def _size_of(file: pq.ParquetFile, number: int, columns: Sequence[str] | None) -
 
 def count_rows(store: Store, path: str) -> int:
     """Return the number of rows without reading them."""
-    with _opened(store, path) as file:
+    with _open(store, path) as file:
         return int(file.metadata.num_rows)
 
 
 @contextmanager
-def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+def _open(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     check_cancelled()
     with store.open(path) as source:
         try:
@@ -285,7 +285,7 @@ def _require_columns(path: str, file: pq.ParquetFile) -> None:
 
     Pages have checksums; the footer that names the columns has none.
     """
-    expected = schemas.of_folder(path)
+    expected = schemas.find_schema(path)
     schema = file.schema_arrow
     if expected is None or schema.equals(expected):
         return
@@ -299,9 +299,9 @@ def _require_columns(path: str, file: pq.ParquetFile) -> None:
         raise _damaged(path, f"it lacks {', '.join(differing)}, or has another type of value there")
 
 
-def _damaged(path: str, why: str) -> StoreFileDamaged:
+def _damaged(path: str, reason: str) -> StoreFileDamaged:
     return StoreFileDamaged(
-        f"{path!r} is not the Parquet file that was written: {why.strip().rstrip('.')}. "
+        f"{path!r} is not the Parquet file that was written: {reason.strip().rstrip('.')}. "
         "Restore it from a copy of the store."
     )
 
@@ -355,9 +355,9 @@ def _columns_of(schema: pa.Schema, is_type: Callable[[pa.DataType], bool]) -> li
     return [field.name for field in schema if is_type(field.type)]
 
 
-def _listed(columns: Sequence[str] | None) -> list[str] | None:
+def _column_list(columns: Sequence[str] | None) -> list[str] | None:
     return None if columns is None else list(columns)
 
 
-def _selected(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
+def _select_columns(table: pa.Table, columns: Sequence[str] | None) -> pa.Table:
     return table if columns is None else table.select(list(columns))

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eventbridge.errors import StoreError, StoreFileDamaged, StoreFileMissing
 
-__all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "checked_path", "checked_prefix", "missing"]
+__all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "check_path", "check_prefix", "missing"]
 
 
 class Store(Protocol):
@@ -72,7 +72,7 @@ def missing(path: str, uri: str) -> StoreFileMissing:
     )
 
 
-def gone(uri: str) -> StoreError:
+def store_gone(uri: str) -> StoreError:
     """Return the error for a store that disappeared while a process used it, such as an unmounted volume."""
     return StoreError(
         f"The store {uri} no longer exists, or is not the one that this process wrote to. Restore or mount it: "
@@ -80,7 +80,7 @@ def gone(uri: str) -> StoreError:
     )
 
 
-def checked_path(path: str) -> str:
+def check_path(path: str) -> str:
     """Return `path` if it names a file inside a store; raise StoreError otherwise.
 
     No part may be empty or begin with a dot: `..` cannot leave the store, and a writer's private files stay invisible.
@@ -94,7 +94,7 @@ def checked_path(path: str) -> str:
     return path
 
 
-def checked_prefix(prefix: str) -> str:
+def check_prefix(prefix: str) -> str:
     """Return `prefix` if it can begin a path; raise StoreError otherwise."""
-    checked_path(prefix + "x")
+    check_path(prefix + "x")
     return prefix

@@ -73,10 +73,10 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     condition, fails on an event, or takes too long or too much memory.
     """
     try:
-        met = _met_by(events, condition)
+        met = _evaluate(events, condition)
     except SqlRefused:
-        _refuse_without_data(lambda: _met_by(COLUMNS.empty_table(), condition), condition, "archived events", _REMEDY)
-        raise UserError(_failed_on_data(condition, "an event")) from None
+        _refuse_without_data(lambda: _evaluate(COLUMNS.empty_table(), condition), condition, "archived events", _REMEDY)
+        raise UserError(_data_failure(condition, "an event")) from None
     except SqlLimited as error:
         raise UserError(f"{condition!r} {error}. Write a simpler condition.") from None
     if len(met) != events.num_rows:
@@ -86,7 +86,7 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     return np.array([each is True for each in met], np.bool_)
 
 
-def _met_by(events: pa.Table, condition: str) -> list[bool | None]:
+def _evaluate(events: pa.Table, condition: str) -> list[bool | None]:
     # on its own line: a comment at the end of the condition must not hide the bracket
     query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
     filling = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
@@ -106,11 +106,11 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     too long or too much memory; passes on the exceptions of `read`.
     """
     try:
-        table = _chosen(read, paths, condition)
+        table = _choose(read, paths, condition)
     except SqlRefused:
         remedy = "The columns are those of `eventbridge dead-letters show --json`."
-        _refuse_without_data(lambda: _chosen(read, (), condition), condition, "dead letters", remedy)
-        raise UserError(_failed_on_data(condition, "a dead letter")) from None
+        _refuse_without_data(lambda: _choose(read, (), condition), condition, "dead letters", remedy)
+        raise UserError(_data_failure(condition, "a dead letter")) from None
     except SqlLimited as error:
         raise UserError(
             f"{condition!r} {error}. Write a simpler condition, or one that names fewer of the long columns: event, "
@@ -119,7 +119,7 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     return set(zip(*(table[name].to_pylist() for name in KEY), strict=True))
 
 
-def _chosen(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
+def _choose(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
     columns = ", ".join(f'"{name}"' for name in KEY)
     # on its own line: a comment at the end of the condition must not hide the bracket
     query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
@@ -133,7 +133,7 @@ def _chosen(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
 def _fill(opened: Database, read: Read, paths: Sequence[str], columns: list[str]) -> None:
     for number, path in enumerate([None, *paths]):
         wanted = schemas.DEAD_LETTER.names if path is None else columns
-        shown = ", ".join(f'{_AS_TEXT.get(name, _quoted(name))} AS "{name}"' for name in wanted)
+        shown = ", ".join(f'{_AS_TEXT.get(name, _quote(name))} AS "{name}"' for name in wanted)
         select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS dead_lettered_at FROM part"
         table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
         if table is not None:
@@ -148,7 +148,7 @@ def _columns_in(condition: str) -> list[str]:
     return [name for name in schemas.DEAD_LETTER.names if everything or name in _NEEDED or name in words]
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"'
 
 
@@ -190,7 +190,7 @@ def _refuse_without_data(ask: Callable[[], object], condition: str, of: str, rem
         raise UserError(f"{condition!r} is not an SQL condition on {of}: {error}. {remedy}") from None
 
 
-def _failed_on_data(condition: str, one: str) -> str:
+def _data_failure(condition: str, one: str) -> str:
     """Return the message for a valid condition that fails on the content of an event or a dead letter."""
     return (
         f"{condition!r} fails on {one}: it casts a value that cannot be cast, or a function rejects a value. "

@@ -19,7 +19,7 @@ from eventbridge.clients.s3.errors import CUT_SHORT, is_passing, s3_errors
 from eventbridge.clients.s3.upload import upload
 from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
-from eventbridge.store.protocol import checked_path, checked_prefix, missing
+from eventbridge.store.protocol import check_path, check_prefix, missing
 
 #: The maximum size of a file that pyarrow writes: for a larger one it may complete an upload of which a part failed,
 #: which leaves a truncated file.
@@ -115,7 +115,7 @@ class S3Store:
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
         """Return the paths of all files that begin with `prefix` and sort after `after`; one request per 1,000."""
-        checked_prefix(prefix)
+        check_prefix(prefix)
         with self._errors("list", prefix) as clients:
             reach("store.list")
             keys = [path for path, _ in self._entries(clients, prefix, after)]
@@ -123,7 +123,7 @@ class S3Store:
 
     def size(self, prefix: str) -> int:
         """Return the total bytes of all files that begin with `prefix`; one request per 1,000."""
-        checked_prefix(prefix)
+        check_prefix(prefix)
         with self._errors("measure", prefix) as clients:
             reach("store.size")
             return sum(size for path, size in self._entries(clients, prefix) if _is_path(path))
@@ -165,7 +165,7 @@ class S3Store:
                 yield entry["Key"].removeprefix(self._base), entry["Size"]
 
     def _key(self, path: str) -> str:
-        return self._base + checked_path(path)
+        return self._base + check_path(path)
 
     @contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[S3Clients]:
@@ -187,13 +187,13 @@ class S3Store:
 
     def _file(self, clients: S3Clients, path: str, key: str) -> _S3File:
         try:
-            opened = again(lambda: self._opened(clients, key), self._attempts)
+            opened = again(lambda: self._open_stream(clients, key), self._attempts)
             return _S3File(opened, lambda: self._errors("read", path), self._attempts)
         except FileNotFoundError as error:
             self._require_bucket(clients)
             raise missing(path, self.uri) from error
 
-    def _opened(self, clients: S3Clients, key: str) -> Any:
+    def _open_stream(self, clients: S3Clients, key: str) -> Any:
         """Return pyarrow's file; an empty one only if the server states length 0, as a truncated response does not."""
         file = clients.files().open_input_file(f"{self._bucket}/{key}")
         if file.size() == 0 and (self._head(clients, key) or {}).get("ContentLength") != 0:
@@ -263,7 +263,7 @@ def _status(error: Any) -> int:
 
 def _is_path(path: str) -> bool:
     try:
-        return bool(checked_path(path))
+        return bool(check_path(path))
     except StoreError:
         return False
 

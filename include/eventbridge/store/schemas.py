@@ -163,15 +163,15 @@ _OF_FOLDER = {
 }
 
 
-def of(path: str) -> pa.Schema:
+def schema_of(path: str) -> pa.Schema:
     """Return the schema of the files in a path's topmost folder; raises ValueError for a folder without tables."""
-    schema = of_folder(path)
+    schema = find_schema(path)
     if schema is None:
         raise ValueError(f"{path}: tables belong below {', '.join(_OF_FOLDER)}; pass a schema for any other")
     return schema
 
 
-def of_folder(path: str) -> pa.Schema | None:
+def find_schema(path: str) -> pa.Schema | None:
     """Return the schema of the files in a path's topmost folder; None if each file has its own.
 
     The folder `sql` beside deliveries holds the results of Spark SQL for them.

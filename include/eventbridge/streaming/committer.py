@@ -39,7 +39,7 @@ Pools = Mapping[str, PoolSlots] | None
 #: process, which takes half a minute on a busy machine. After a timeout there is a pause before the next try, because a
 #: start takes as long as reconciling three batches. A streaming task that must stop waits less: its own process is idle
 #: then, and its caller is waiting.
-_PATIENCE_SECONDS: Final = 120.0
+_RESPONSE_TIMEOUT_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.1
@@ -137,7 +137,7 @@ class Committer:
 
     def _wait_for(self, response: IO[bytes]) -> None:
         began = time.monotonic()
-        end = began + _PATIENCE_SECONDS
+        end = began + _RESPONSE_TIMEOUT_SECONDS
         while not select.select([response], [], [], _POLL_SECONDS)[0]:
             now = time.monotonic()
             if self._stop.is_set():
@@ -170,7 +170,7 @@ def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     return process
 
 
-def send(pipe: IO[bytes], what: Any) -> None:
+def send(pipe: IO[bytes], message: Any) -> None:
     """Write an object to a pipe and flush it."""
-    pickle.dump(what, pipe)
+    pickle.dump(message, pipe)
     pipe.flush()

@@ -137,10 +137,10 @@ class LeaseKeeper:
         end = time.monotonic() + self.bounds.patience_seconds
         stands = self.bounds.is_standby
         registered_at: float | None = None
-        while not self._taken():
+        while not self._try_take():
             now = time.monotonic()
             if stands and (registered_at is None or now - registered_at >= _RENEW_SECONDS):
-                if not self._register_standby() and not self._taken():
+                if not self._register_standby() and not self._try_take():
                     raise self._refusal()
                 registered_at = now
             if now >= end or self.stop.wait(_STANDING_SECONDS if stands else _POLL_SECONDS):
@@ -166,7 +166,7 @@ class LeaseKeeper:
             self._runner, self.holder, self._runtime.ledger.now() + _LEASE
         )
 
-    def _taken(self) -> bool:
+    def _try_take(self) -> bool:
         """Take the lease if it is free, has run out, or was handed over to this process; return whether it is taken.
 
         While another streaming task has the lease, this only reads the ledger.
@@ -235,7 +235,7 @@ def anything_waits(runtime: Runtime, runner: str) -> bool:
     return runtime.ledger.batches.unfinished(runner) is not None or waiting_events(runtime, runner) != 0
 
 
-def in_stages(runtime: Runtime, runner: str) -> bool:
+def is_delivered_in_stages(runtime: Runtime, runner: str) -> bool:
     """Return whether the stages, or a former streaming task that handed over its lease, must finish a batch."""
     batch = runtime.ledger.batches.unfinished(runner)
     return (

@@ -85,7 +85,7 @@ class StreamingBatch:
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
-        turns = PoolTurns(rules, self.pools, self.runtime.ledger.overrides.in_effect())
+        turns = PoolTurns(rules, self.pools, self.runtime.ledger.overrides.get_effective())
         routing = self._routing = StreamingRouting(self.runtime, self.batch, rules, turns.on_hold)
         self._ends = {span.partition: span.end for span in self.runtime.ledger.batches.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]

@@ -40,7 +40,7 @@ class StreamingRouting:
         self._program = route_program(batch.rule_set, rules, batch.bus)
         self._job = job_of(runtime, batch)
         self._known_at = time.monotonic()
-        self._left = left_to_close(rules)
+        self._left = targets_sent_at_close(rules)
         self.has_left = False
 
     def pieces(self, fresh: Sequence[FreshEvent]) -> Iterator[ReadPiece]:
@@ -66,10 +66,10 @@ class StreamingRouting:
                 yield _piece(each)
 
 
-def _piece(found: FreshDeliveries) -> ReadPiece:
-    rows, count = found.rows, len(found.rows)
+def _piece(fresh: FreshDeliveries) -> ReadPiece:
+    rows, count = fresh.rows, len(fresh.rows)
     size = sum(len(row.payload or b"") for row in rows)
-    piece = Piece("", rowset.run(0, count - 1), count, size, found.rule, found.target)
+    piece = Piece("", rowset.run(0, count - 1), count, size, fresh.rule, fresh.target)
     return ReadPiece(piece, count, 0, partial(_table, rows), lambda: rows)
 
 
@@ -78,7 +78,7 @@ def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
     return pa.table({name: pa.array(values, DELIVERY.field(name).type) for name, values in columns})
 
 
-def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
+def targets_sent_at_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
     """Return the targets, as (rule, target), to which only the close of a batch sends: ordered ones and those of spans.
 
     The close does not send matches of budgeted rules either: it makes them deferred matches, which Spark routes later.

@@ -34,9 +34,9 @@ from eventbridge.runtime.stop import Stop
 from eventbridge.streaming.bus import StreamingBus
 from eventbridge.streaming.committer import STOPPED, Committer, reconcile
 from eventbridge.streaming.handover import make_ready, wait_until_closed
-from eventbridge.streaming.lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper, in_stages, waiting_events
+from eventbridge.streaming.lease import UNBOUNDED, Bounds, Handoff, LeaseKeeper, is_delivered_in_stages, waiting_events
 from eventbridge.streaming.open_batch import BatchClose, StreamingBatch
-from eventbridge.streaming.routing import left_to_close, refuse_unfit
+from eventbridge.streaming.routing import refuse_unfit, targets_sent_at_close
 from eventbridge.streaming.target_queues import Key, http_loop
 
 log = logging.getLogger(__name__)
@@ -159,7 +159,7 @@ class _StreamingLoop:
         if self._lease.has_standby:
             self._hand_over_lease(open_batch)
         if open_batch.events and not self._lease.is_over:
-            self._following = self._opened_behind(open_batch.batch, open_batch.ends)
+            self._following = self._open_behind(open_batch.batch, open_batch.ends)
         if self._following is None:
             self._end(open_batch)
         else:
@@ -185,7 +185,7 @@ class _StreamingLoop:
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
         if batch.state != "open":  # left by another process, or planned while rules are transferred: the stages send it
-            if in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
+            if is_delivered_in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
             self._close(self._runtime, batch.batch_id, self._lease.stop)
@@ -214,7 +214,7 @@ class _StreamingLoop:
             return None
         batch = self._runtime.ledger.batches.get(left.batch_id)
         ends = {span.partition: span.end for span in self._runtime.ledger.batches.ranges(left.batch_id)}
-        self._following = self._opened_behind(batch, ends)
+        self._following = self._open_behind(batch, ends)
         close = BatchClose(None, partial(self._await_former, left))
         if self._following is not None:
             return close
@@ -228,7 +228,7 @@ class _StreamingLoop:
         if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
-    def _opened_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
+    def _open_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
         """Open the next batch while the former is being closed; return None to await the close and then listen."""
         if self._is_behind:
             return None
@@ -251,7 +251,7 @@ class _StreamingLoop:
         """Reconcile a batch, and for some seconds send the deliveries that were left to its close; all others become
         pending and are due now."""
         batch = open_batch.batch
-        left = left_to_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
+        left = targets_sent_at_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
         if left:
             self._close(self._short_runtime, batch.batch_id, self._lease.stop, left)
         elif (

@@ -20,7 +20,7 @@ AnyTarget = TypeVar("AnyTarget", bound=rules.Target, covariant=True)
 
 
 @dataclass(frozen=True)
-class Opening(Generic[AnyTarget]):
+class TargetSetup(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
     `connections` returns the current connection of a name. A target that opens connections itself connects only to
@@ -35,9 +35,9 @@ class Opening(Generic[AnyTarget]):
     allow_addresses: Sequence[Network] = ()
     locations: TargetLocations = NOWHERE
 
-    def error(self, what: str, remedy: str) -> UserError:
+    def error(self, problem: str, remedy: str) -> UserError:
         """Return the error to raise for a target that the rule file makes unusable."""
-        return UserError(f"Target {self.target.name!r} of rule {self.rule!r} {what}. {remedy}.")
+        return UserError(f"Target {self.target.name!r} of rule {self.rule!r} {problem}. {remedy}.")
 
 
 def open_target(
@@ -48,16 +48,16 @@ def open_target(
     allow_addresses: Sequence[Network] = (),
     locations: TargetLocations = NOWHERE,
 ) -> Target:
-    """Return a target ready to deliver; `Opening` describes the arguments.
+    """Return a target ready to deliver; `TargetSetup` describes the arguments.
 
     Raises UserError for a target that the rule file makes unusable (ConnectionUnusable for its connection); whether the
     target is reachable, only delivering shows.
     """
-    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, locations))
+    return _opener(target.type)(TargetSetup(rule, target, connections, clock, allow_addresses, locations))
 
 
 @cache
-def _opener(name: str) -> Callable[[Opening[rules.Target]], Target]:
+def _opener(name: str) -> Callable[[TargetSetup[rules.Target]], Target]:
     path = TARGET_TYPES.get(name).opener
-    found: Callable[[Opening[rules.Target]], Target] = load_opener(TARGET_TYPES.group, name, path)
+    found: Callable[[TargetSetup[rules.Target]], Target] = load_opener(TARGET_TYPES.group, name, path)
     return found

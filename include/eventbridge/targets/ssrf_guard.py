@@ -57,7 +57,7 @@ class SsrfGuard:
         An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) is checked as the IPv4 address too.
         """
         address = ip_address(text.partition("%")[0])
-        inner = _carried(address)
+        inner = _embedded_ipv4(address)
         if any(each in block for block in self._allowed for each in {address, inner} if each.version == block.version):
             return None
         kind = _kind(inner)
@@ -66,7 +66,7 @@ class SsrfGuard:
         return f"{text} is {kind}" if inner == address else f"{text} carries {inner}, {kind}"
 
 
-def _carried(address: Address) -> Address:
+def _embedded_ipv4(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 address carries, else the address itself."""
     if isinstance(address, IPv4Address) or address in _OF_IPV6_ITSELF:
         return address

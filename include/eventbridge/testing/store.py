@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge.fault_points import reach
-from eventbridge.store.protocol import Store, checked_path, checked_prefix, missing
+from eventbridge.store.protocol import Store, check_path, check_prefix, missing
 
 
 class InMemoryStore:
@@ -25,7 +25,7 @@ class InMemoryStore:
 
     def put(self, path: str, data: bytes | pa.Buffer) -> None:
         """Write a file, replacing an existing one."""
-        checked_path(path)
+        check_path(path)
         reach("store.put")
         with self._lock:
             self._files[path] = bytes(data)
@@ -33,7 +33,7 @@ class InMemoryStore:
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
         """Write a file unless there is one."""
-        checked_path(path)
+        check_path(path)
         reach("store.create")
         with self._lock:
             won = path not in self._files
@@ -55,25 +55,25 @@ class InMemoryStore:
     def exists(self, path: str) -> bool:
         """Return whether a file of this name exists."""
         reach("store.exists")
-        return checked_path(path) in self._files
+        return check_path(path) in self._files
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
         """Return the paths of all files that begin with `prefix` and sort after `after`, sorted."""
-        checked_prefix(prefix)
+        check_prefix(prefix)
         reach("store.list")
         with self._lock:
             return sorted(path for path in self._files if path.startswith(prefix) and path > after)
 
     def size(self, prefix: str) -> int:
         """Return the bytes of all files that begin with `prefix`."""
-        checked_prefix(prefix)
+        check_prefix(prefix)
         reach("store.size")
         with self._lock:
             return sum(len(data) for path, data in self._files.items() if path.startswith(prefix))
 
     def delete(self, path: str) -> None:
         """Remove a file; harmless if there is none."""
-        checked_path(path)
+        check_path(path)
         reach("store.delete")
         with self._lock:
             self._files.pop(path, None)
@@ -84,7 +84,7 @@ class InMemoryStore:
         reach("store.delete")
         with self._lock:
             for path in paths:
-                self._files.pop(checked_path(path), None)
+                self._files.pop(check_path(path), None)
         reach("store.delete.done")
 
     def free_bytes(self) -> int | None:
@@ -93,7 +93,7 @@ class InMemoryStore:
 
     def _read(self, path: str) -> bytes:
         try:
-            return self._files[checked_path(path)]
+            return self._files[check_path(path)]
         except KeyError:
             raise missing(path, self.uri) from None
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import write_document
 from eventbridge.similar_names import similar
-from eventbridge.transform.error import either, error_at, member, nearest, shown
+from eventbridge.transform.error import either, error_at, format_value, member, nearest
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED, constant_size
 from eventbridge.transform.jsonata.expression import expression_error
@@ -38,7 +38,7 @@ def transform_errors(definition: object) -> list[TransformError]:
     errors = [_unknown_field(name) for name in definition if name not in FIELDS]
     words = ("skip", "error") if definition.get("form") == "FIELDS" else ("null", "error")
     if definition.get("missing") not in (None, *words):
-        message = f"missing is {shown(definition['missing'])}, and can be {either(words)}"
+        message = f"missing is {format_value(definition['missing'])}, and can be {either(words)}"
         errors.append(error_at("$.missing", message, definition["missing"], "Write missing: error, or remove it"))
     form = definition.get("form")
     check = _CHECKS.get(form if isinstance(form, str) else _implied(definition))
@@ -165,7 +165,7 @@ def _unknown_form(form: object) -> TransformError:
     if form is None:
         return error_at("$", "the transform has no form", form, f"Write form: and one of {forms}")
     remedy = nearest(str(form).upper(), FORMS, f"Use {forms}")
-    return error_at("$.form", f"there is no form {shown(form)}", form, remedy)
+    return error_at("$.form", f"there is no form {format_value(form)}", form, remedy)
 
 
 def _implied(definition: Mapping[Any, Any]) -> str:
@@ -213,19 +213,19 @@ def unused_names(names: Iterable[str], text: str, template: Template) -> Iterato
 def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
     """Return whether a template is right once `${name}` replaces what other languages write for these names."""
     for name in names:
-        text = _of_others(name).sub(f"${{{name}}}", text)
+        text = _foreign_placeholder(name).sub(f"${{{name}}}", text)
     return not parse_template(text)[1]
 
 
 def _unused(name: str, text: str) -> TransformError:
-    if found := _of_others(name).search(text):
+    if found := _foreign_placeholder(name).search(text):
         message = f"{found[0]} at {line_and_column(text, found.start())} is plain text, and inserts no value"
         return error_at("$.template", message, text, f"Write ${{{name}}} instead of {found[0]}")
     remedy = f"Write ${{{name}}} where its value belongs, or remove the name"
     return error_at(member("$.value", name), f"the template inserts no ${{{name}}}", name, remedy)
 
 
-def _of_others(name: str) -> re.Pattern[str]:
+def _foreign_placeholder(name: str) -> re.Pattern[str]:
     exact = re.escape(name)
     return re.compile(
         rf"<\s*{exact}\s*>|\{{\{{\s*{exact}\s*\}}\}}|\$\$\{{{exact}\}}|\$\({exact}\)|%{exact}%|(?<!\$)\{{{exact}\}}"

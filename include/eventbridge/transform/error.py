@@ -26,7 +26,7 @@ def member(path: str, name: object) -> str:
     return f"{path}.{name}" if plain else f"{path}[{json.dumps(str(name), ensure_ascii=False)}]"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value as messages show it: text in quotes."""
     return repr(value) if isinstance(value, str) else str(value)
 

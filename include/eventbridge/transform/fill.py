@@ -150,7 +150,7 @@ def _as_value(value: Any) -> str:
     return _quote(value) if type(value) is str else value.text if type(value) is Number else write_document(value)
 
 
-def _in_string(value: Any) -> str:
+def _as_string_content(value: Any) -> str:
     return _quote(_as_text(value))[1:-1]
 
 
@@ -166,7 +166,7 @@ def arrival_text(arrived_at: datetime) -> str:
 #: Writes a value that is not null, by context.
 WRITERS: Final[dict[PlaceholderContext, Callable[[Any], str]]] = {
     "value": _as_value,
-    "string": _in_string,
+    "string": _as_string_content,
     "text": _as_text,
 }
 _PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {

@@ -53,10 +53,10 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         raise error
     if transform.form == "ORIGINAL" or not transform.form:
         return _ORIGINALS[content_mode]()
-    return SizeLimitedRenderer(_compiled(transform, content_mode))
+    return SizeLimitedRenderer(_compile(transform, content_mode))
 
 
-def _compiled(transform: _Definition, content_mode: str) -> Renderer:
+def _compile(transform: _Definition, content_mode: str) -> Renderer:
     missing_is_error = transform.missing == "error"
     match transform.form:
         case "CONSTANT":

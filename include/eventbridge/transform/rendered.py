@@ -12,9 +12,9 @@ from eventbridge.event.cloudevent import Event
 MAXIMUM_BYTES: Final = 8 << 20
 
 
-def too_large(least: int) -> TransformFailed:
+def too_large(min_bytes: int) -> TransformFailed:
     """Return the failure of a payload of at least this size; it need not have been built."""
-    return TransformFailed(f"the payload has {least:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}")
+    return TransformFailed(f"the payload has {min_bytes:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}")
 
 
 class Scope(NamedTuple):

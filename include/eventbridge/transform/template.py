@@ -85,7 +85,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     if lone := _SURROGATE.search(text):
         message = f"the template holds half of a surrogate pair at {line_and_column(text, lone.start())}"
         errors.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
-    parts = tuple(part if isinstance(part, str) else _in_context(part, is_json=not problem) for part in raw)
+    parts = tuple(part if isinstance(part, str) else _resolve_context(part, is_json=not problem) for part in raw)
     return Template(parts, is_json=not problem), errors
 
 
@@ -132,7 +132,7 @@ def _unreadable(text: str, position: int, found: re.Match[str] | None, where: st
     return TransformError(message, path=where, value=text, remedy=f"{remedy}; for the text ${{ itself write $${{.")
 
 
-def _in_context(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
+def _resolve_context(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
     context: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
     default = raw.default
     if default is not None and context == "string":

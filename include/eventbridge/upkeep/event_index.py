@@ -19,7 +19,7 @@ from eventbridge.model.storage import IndexFile
 from eventbridge.policy.retention import LEAST_AGE
 from eventbridge.runtime.time_range import day_of
 from eventbridge.store import layout
-from eventbridge.store.event_index import Index, index_of, merged, read_index, write_index
+from eventbridge.store.event_index import Index, index_of, merge_indexes, read_index, write_index
 from eventbridge.upkeep.run import RetentionRun
 
 log = logging.getLogger(__name__)
@@ -51,17 +51,17 @@ def _forget_lost(run: RetentionRun) -> None:
         recorded |= both
         if not both <= there:
             _forget(run, file, "is missing")
-    stray = [path for path in sorted(there - recorded) if _made_at(path) < run.now - LEAST_AGE]
+    stray = [path for path in sorted(there - recorded) if _creation_time(path) < run.now - LEAST_AGE]
     run.remove(stray)
     run.done.lost_files += len(stray)
 
 
-def _forget(run: RetentionRun, file: IndexFile, why: str) -> None:
-    log.warning("%s of the index of event ids %s: that day will be indexed again", file.path, why)
+def _forget(run: RetentionRun, file: IndexFile, reason: str) -> None:
+    log.warning("%s of the index of event ids %s: that day will be indexed again", file.path, reason)
     run.runtime.ledger.event_index.forget_day(file.day)
 
 
-def _made_at(path: str) -> datetime:
+def _creation_time(path: str) -> datetime:
     return batch_time(path.rpartition("/")[2].removesuffix(".parquet").removesuffix("-files"))
 
 
@@ -121,7 +121,7 @@ def _join(run: RetentionRun) -> None:
             except (StoreFileMissing, StoreFileDamaged):
                 _forget(run, file, "cannot be read")
                 break
-        if len(indexes) == len(files) and _publish(run, day, merged(indexes), (), files):
+        if len(indexes) == len(files) and _publish(run, day, merge_indexes(indexes), (), files):
             run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
             run.progressed()
 

@@ -83,7 +83,7 @@ def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
     """Remove records that ended before the retention of manifests; the current version of a rule is always kept."""
     if run.dry_run or run.is_over():
         return
-    ledger, before = run.runtime.ledger, run.now - retentions.of_history
+    ledger, before = run.runtime.ledger, run.now - retentions.history_retention
     run.done.rule_changes, rule_sets = ledger.retention.drop_rule_changes(before)
     run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.retention.is_rule_set_named(each)])
     ledger.actions.drop(before)
@@ -120,7 +120,7 @@ def _trim_buses(run: RetentionRun) -> None:
     known = run.runtime.ledger.assignments.deliverers()
     rules = run.runtime.rule_set()
     for bus in rules.buses.values():
-        left = known.left({rule.name for rule in rules.rules.values() if rule.bus == bus.name})
+        left = known.departures({rule.name for rule in rules.rules.values() if rule.bus == bus.name})
         rows = [row for row in known.offsets if row.bus == bus.name and row.partition.topic in bus.source.topics]
         if bus.name != OPERATIONS_BUS.name and rows and not run.is_over():
             try:
@@ -150,7 +150,7 @@ def _trim(
         lost = source.lost_files(before)
         run.remove(lost)
         run.done.lost_files += len(lost)
-    taken = _taken(rows, left, identities)
+    taken = _lowest_needed_offsets(rows, left, identities)
     first = {partition: source.earliest(partition) for partition in source.partitions()}
     for partition, earliest in first.items():
         old = source.offset_at(partition, before)
@@ -167,7 +167,7 @@ def _trim(
             run.progressed()
 
 
-def _taken(
+def _lowest_needed_offsets(
     rows: Sequence[ConsumerOffset], left: Sequence[LeftAt], identities: Mapping[str, str]
 ) -> dict[Partition, int]:
     """Return, by partition, the offset below which no runner, and no rule that was moved, still needs messages."""

@@ -43,7 +43,7 @@ def prune_batches(run: RetentionRun, retentions: Retentions) -> None:
     pruning.finish_marked()
     for kept in STEPS[:-1]:
         for group in run.runtime.ledger.retention.groups(kept):
-            retention = retentions.of(kept, group)
+            retention = retentions.group_retention(kept, group)
             if retention is not None:
                 pruning.prune(kept, group, retention)
             if run.is_over():
@@ -133,13 +133,13 @@ def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
 
 def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
     """Sweep the days with batches, one after the other; `until` is the latest time at which a swept day may end."""
-    day = day_of(run.runtime.ledger.retention.swept_through(name) or _EARLIEST)
+    day = day_of(run.runtime.ledger.retention.get_swept_through(name) or _EARLIEST)
     while not run.is_over():
         first = run.runtime.ledger.retention.first_batch_at(day)
         if first is None or day_of(first) + _DAY > until:
             return
         day = day_of(first)
-        lost = list(_lost_files(run, day))
+        lost = list(_find_lost_files(run, day))
         run.remove(lost)
         run.done.lost_files += len(lost)
         day += _DAY
@@ -148,12 +148,12 @@ def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
             run.progressed()
 
 
-def _lost_files(run: RetentionRun, day: datetime) -> Iterator[str]:
+def _find_lost_files(run: RetentionRun, day: datetime) -> Iterator[str]:
     store, ledger = run.runtime.store, run.runtime.ledger
     buses = {group.bus for kept in STEPS for group in ledger.retention.groups(kept)} - {""}
-    repaired = _by_batch(store.list(layout.repairs_of_day(day)))
+    repaired = _group_by_batch(store.list(layout.repairs_of_day(day)))
     for prefix in layout.folders_of_day(day, sorted(buses)):
-        for batch_id, paths in _by_batch(store.list(prefix)).items():
+        for batch_id, paths in _group_by_batch(store.list(prefix)).items():
             if batch_id not in repaired:
                 yield from _unnamed(run, day, batch_id, paths)
 
@@ -171,7 +171,7 @@ def _unnamed(run: RetentionRun, day: datetime, batch_id: str, paths: list[str]) 
     return [path for path in paths if path not in named]
 
 
-def _by_batch(paths: Iterable[str]) -> dict[str, list[str]]:
+def _group_by_batch(paths: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
     for path in paths:
         if (name := _BATCH_ID.search(path)) is not None:

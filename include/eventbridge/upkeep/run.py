@@ -79,15 +79,15 @@ class Retentions:
         self._runners = self._rules.runners()
         self.buses: tuple[Bus, ...] = tuple(self._rules.buses.values())
 
-    def of(self, kept: Kept, group: BatchGroup) -> Retention | None:
+    def group_retention(self, kept: Kept, group: BatchGroup) -> Retention | None:
         """Return the retention of a group with batches in this state, None if it is unknown now."""
         bus = _bus_of(self._rules, self._runners, group) or self._last_bus_of(kept, group)
-        return None if bus is None else self.of_bus(bus)
+        return None if bus is None else self.bus_retention(bus)
 
-    def of_bus(self, bus: Bus) -> Retention:
+    def bus_retention(self, bus: Bus) -> Retention:
         """Return the retention of a bus."""
         settings = self._runtime.settings
-        return Retention.of(
+        return Retention.from_ages(
             archive=timedelta(seconds=bus.retention_seconds),
             deliveries=timedelta(seconds=settings.retention_deliveries),
             dead_letters=timedelta(seconds=settings.retention_dead_letters),
@@ -95,14 +95,14 @@ class Retentions:
         )
 
     @property
-    def of_history(self) -> timedelta:
+    def history_retention(self) -> timedelta:
         """Return the retention of history: changes of rules, ended replays and redrives."""
         return max(LEAST_AGE, timedelta(seconds=self._runtime.settings.retention_manifests))
 
     @property
     def longest_of_files(self) -> timedelta:
         """Return the age at which only the manifest of a batch, and files that something still needs, are left."""
-        return max((self.of_bus(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
+        return max((self.bus_retention(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
 
     def _last_bus_of(self, kept: Kept, group: BatchGroup) -> Bus | None:
         last = self._runtime.ledger.retention.expired(kept, group, self._now - LEAST_AGE, limit=1)

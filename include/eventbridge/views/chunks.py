@@ -193,7 +193,7 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:
     """Return the chunk id of a mapped push of a batch's run; the first chunk for an unknown map index."""
-    chunks = runtime.ledger.chunks.of_batch(batch_id)
+    chunks = runtime.ledger.chunks.list_for_batch(batch_id)
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
 
@@ -270,7 +270,7 @@ class ChunkStatus:
 def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
     """Return the chunks of the newest `batches` batches, newest batch first."""
     found = runtime.ledger.batches.find(limit=batches)
-    return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)]
+    return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)]
 
 
 def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
@@ -280,7 +280,7 @@ def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> li
     """
     failures: list[ChunkStatus] = []
     for batch in runtime.ledger.batches.find(limit=_BATCHES_SEARCHED):
-        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
+        for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id):
             if len(failures) == limit:
                 return failures
             if chunk.state in ("error", "timeout") or chunk.failed:

@@ -101,7 +101,7 @@ def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | Non
             continue
         try:
             count_of_file, fitting = _fitting(
-                runtime, query, file.path, after=rows_after(cursor, file), most=limit + 1 - len(found)
+                runtime, query, file.path, after=rows_after(cursor, file), limit=limit + 1 - len(found)
             )
         except StoreError as error:
             unreadable.append(str(error))
@@ -123,9 +123,9 @@ def _require_visible_bus(runtime: Runtime, bus: str | None) -> None:
 
 
 def _fitting(
-    runtime: Runtime, query: EventQuery, path: str, *, after: int, most: int
+    runtime: Runtime, query: EventQuery, path: str, *, after: int, limit: int
 ) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
-    """Return the number of events in a file, and the first `most` matching ones after a row, each with its row.
+    """Return the number of events in a file, and the first `limit` matching ones after a row, each with its row.
 
     Only the columns that the filter needs are read for all events; bodies, which contain the subject, only for events
     that meet all other conditions.
@@ -138,13 +138,13 @@ def _fitting(
     rows = np.flatnonzero(flags_of(fits))
     rows = rows[rows > after]
     if query.subject is not None:
-        rows = np.fromiter(islice(_with_subject(runtime, path, rows, query.subject), most), np.int64)
-    rows = rows[:most]
+        rows = np.fromiter(islice(_read_with_subject(runtime, path, rows, query.subject), limit), np.int64)
+    rows = rows[:limit]
     found = read_rows(runtime.store, path, row_vectors.encode(rows), _COLUMNS).to_pylist() if len(rows) else []
     return table.num_rows, list(zip(rows.tolist(), found, strict=True))
 
 
-def _with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
+def _read_with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
     """Yield those of the given rows whose event has the given subject."""
     for numbers, table in parts_of(runtime.store, path, ["body"], rows):
         # only these are parsed: a body with the subject contains its text, or an escape

@@ -1,4 +1,4 @@
-"""The metrics of an installation: one moment of the ledger, and the state of its buses and of its store."""
+"""The metrics of an installation: a snapshot of the ledger, and the state of its buses and of its store."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from eventbridge.model.stat import (
     EVENT_OUTCOMES,
     STAGE_OUTCOMES,
     Family,
+    LedgerSnapshot,
     MetricKind,
-    Moment,
     Sample,
     Stat,
     StatKey,
 )
-from eventbridge.policy.breaker import shown_state
+from eventbridge.policy.breaker import display_state
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.quotas import owner_statuses, store_quota
 from eventbridge.runtime.runtime import Runtime
@@ -48,19 +48,19 @@ _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     """Return the metrics of an installation; if `of_targets`, with counters for each target of each rule.
 
-    All values from the ledger are of one moment; the ends of buses are read after it, so that no lag is too small.
+    All values from the ledger come from one snapshot; the ends of buses are read after it, so that no lag is too small.
     A bus that does not respond has no lag, and `eventbridge_bus_up` is 0.
     """
-    moment = runtime.ledger.moments.read(of_targets=of_targets)
+    snapshot = runtime.ledger.snapshots.read(of_targets=of_targets)
     rules = runtime.rule_set()
     ends = _ends(runtime, rules)
     return [
         _family("info", "gauge", "The version of EventBridge.", ("version",), [Sample((__version__,), 1.0)]),
-        *_of_buses(_with_zeros(moment, rules)),
-        *_of_targets([each for each in moment.stats if each.key.scope == "target"], asked_for=of_targets),
-        *_of_runners(moment, rules, ends),
-        *_of_waiting(moment, rules),
-        *_of_installation(runtime, moment),
+        *_bus_families(_bus_stats_with_zeros(snapshot, rules)),
+        *_target_families([each for each in snapshot.stats if each.key.scope == "target"], asked_for=of_targets),
+        *_runner_families(snapshot, rules, ends),
+        *_waiting_families(snapshot, rules),
+        *_installation_families(runtime, snapshot),
         *_owner_metrics(runtime, rules),
     ]
 
@@ -88,9 +88,9 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
     return Family(_PREFIX + name, kind, text, labels, tuple(samples))
 
 
-def _with_zeros(moment: Moment, rules: RuleSet) -> list[Stat]:
+def _bus_stats_with_zeros(snapshot: LedgerSnapshot, rules: RuleSet) -> list[Stat]:
     """Return the stats of buses, with zeros for missing outcomes, as a rate would miss the start of a new series."""
-    found = {each.key: each for each in moment.stats if each.key.scope == "bus"}
+    found = {each.key: each for each in snapshot.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):
             key = StatKey("bus", bus, "", "", outcome)
@@ -98,7 +98,7 @@ def _with_zeros(moment: Moment, rules: RuleSet) -> list[Stat]:
     return sorted(found.values(), key=lambda each: (each.key.bus, each.key.outcome))
 
 
-def _of_buses(stats: list[Stat]) -> Iterator[Family]:
+def _bus_families(stats: list[Stat]) -> Iterator[Family]:
     deliveries = [each for each in stats if each.key.outcome in DELIVERY_OUTCOMES]
     events = [each for each in stats if each.key.outcome in EVENT_OUTCOMES]
     yield _family(
@@ -152,33 +152,33 @@ def _histogram(labels: tuple[str, ...], stat: Stat) -> Sample:
     return Sample(labels, stat.latency / 1e6, buckets)
 
 
-def _of_targets(stats: list[Stat], *, asked_for: bool) -> Iterator[Family]:
+def _target_families(stats: list[Stat], *, asked_for: bool) -> Iterator[Family]:
     if not asked_for:
         return
     labels = ("bus", "rule", "target", "status")
 
-    def of(name: str, text: str, field: str, unit: float = 1.0) -> Family:
+    def counter(name: str, text: str, field: str, unit: float = 1.0) -> Family:
         samples = [
             Sample((each.key.bus, each.key.rule, each.key.target, each.key.outcome), getattr(each, field) * unit)
             for each in stats
         ]
         return _family(name, "counter", text, labels, samples)
 
-    yield of("target_deliveries_total", "Deliveries of committed batches, by target.", "count")
-    yield of("target_matched_total", "Matched deliveries, by target.", "matched")
-    yield of("target_bytes_total", "Payload bytes, by target.", "size")
-    yield of("target_cpu_seconds_total", "CPU time of routing and pushing, by target.", "cpu", 1e-6)
+    yield counter("target_deliveries_total", "Deliveries of committed batches, by target.", "count")
+    yield counter("target_matched_total", "Matched deliveries, by target.", "matched")
+    yield counter("target_bytes_total", "Payload bytes, by target.", "size")
+    yield counter("target_cpu_seconds_total", "CPU time of routing and pushing, by target.", "cpu", 1e-6)
 
 
-def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]:
+def _runner_families(snapshot: LedgerSnapshot, rules: RuleSet, ends: _Ends) -> Iterator[Family]:
     names = ("runner", "bus")
     lag: list[Sample] = []
     in_flight: list[Sample] = []
     available: list[Sample] = []
     changed: list[Sample] = []
-    pulled = {(runner, part.partition): part.end for runner, part in moment.ranges}
+    pulled = {(runner, part.partition): part.end for runner, part in snapshot.ranges}
     for runner, bus in sorted(rules.runners().items()):
-        rows = [row for row in moment.offsets if row.group == runner and row.bus == bus]
+        rows = [row for row in snapshot.offsets if row.group == runner and row.bus == bus]
         if not rows:
             continue
         changed.append(Sample((runner, bus), max(row.changed_at for row in rows).timestamp()))
@@ -204,8 +204,8 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
     up = [Sample((bus,), float(known is not None)) for bus, known in sorted(ends.by_bus.items())]
     yield _family("bus_up", "gauge", "1 if the bus responded, else 0.", ("bus",), up)
     ages: dict[tuple[str, str], float] = {}
-    for batch in moment.open_batches:
-        age = (moment.now - batch.planned_at).total_seconds()
+    for batch in snapshot.open_batches:
+        age = (snapshot.now - batch.planned_at).total_seconds()
         key = (batch.runner, batch.kind)
         ages[key] = max(ages.get(key, 0.0), age)
     yield _family(
@@ -217,9 +217,9 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
     )
 
 
-def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
+def _waiting_families(snapshot: LedgerSnapshot, rules: RuleSet) -> Iterator[Family]:
     waiting: Counter[tuple[str, str]] = Counter()
-    for each in moment.pending:
+    for each in snapshot.pending:
         rule = rules.rules.get(each.rule)
         waiting["" if rule is None else rule.bus, each.state] += each.count
     for bus in sorted(set(rules.runners().values())):
@@ -231,7 +231,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
         ("bus", "state"),
         [Sample(key, count) for key, count in sorted(waiting.items())],
     )
-    shown = [(each, shown_state(each, moment.now)) for each in moment.targets]
+    shown = [(each, display_state(each, snapshot.now)) for each in snapshot.targets]
     states = Counter[str](state for _, state in shown)
     yield _family(
         "targets",
@@ -252,26 +252,26 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
         "gauge",
         "Matched deliveries that are neither delivered nor dead-lettered nor pending; any value but 0 is an error.",
         (),
-        [Sample((), reconciliation_difference(moment))],
+        [Sample((), reconciliation_difference(snapshot))],
     )
 
 
-def reconciliation_difference(moment: Moment) -> int:
+def reconciliation_difference(snapshot: LedgerSnapshot) -> int:
     """Return the number of matched or redriven deliveries that are neither ended nor pending."""
     owed = 0
-    for each in moment.stats:
+    for each in snapshot.stats:
         if each.key.scope == "bus":
             owed += each.matched + (each.count if each.key.outcome == AGAIN else 0)
             owed -= each.count if each.key.outcome in ("delivered", "dead_lettered") else 0
-    return owed - sum(each.count for each in moment.pending)
+    return owed - sum(each.count for each in snapshot.pending)
 
 
-def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
-    stopped = Sample((), float(moment.ingestion_stopped))
+def _installation_families(runtime: Runtime, snapshot: LedgerSnapshot) -> Iterator[Family]:
+    stopped = Sample((), float(snapshot.ingestion_stopped))
     yield _family(
         "ingestion_stopped", "gauge", "1 while ingestion is stopped because the store is full.", (), [stopped]
     )
-    skew = (moment.now - moment.host_now).total_seconds()
+    skew = (snapshot.now - snapshot.host_now).total_seconds()
     yield _family(
         "clock_skew_seconds",
         "gauge",

@@ -112,7 +112,7 @@ def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[Parti
             by_runner[each.runner, each.bus].append(each)
     for (runner, bus), group in by_runner.items():
         moves: dict[Partition, list[Move]] = defaultdict(list)
-        for move in runtime.ledger.batches.recent_moves(runner, most=_MAX_BATCHES):
+        for move in runtime.ledger.batches.recent_moves(runner, limit=_MAX_BATCHES):
             moves[move.partition].append(move)
         now = runtime.clock()
         with closing(runtime.open_source(rules.buses[bus])) as source:

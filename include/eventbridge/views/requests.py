@@ -34,7 +34,7 @@ class SentRequest:
     payload: str
 
 
-def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
+def find_sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
     Returns None if the request was not rendered, if its batch is not settled, or if it is past its retention.

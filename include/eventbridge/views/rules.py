@@ -73,7 +73,7 @@ def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleCha
     """Return the changes of a rule, or of all rules, newest first; raises NotFoundError for a rule without changes."""
     found = runtime.ledger.rules.changes(rule, limit)
     if rule is not None and not found:
-        raise _without_history(runtime, rule)
+        raise _no_history_error(runtime, rule)
     return found
 
 
@@ -87,12 +87,12 @@ def rule_change_page(
     before = read_number_cursor(after) if after else None
     found = runtime.ledger.rules.numbered_changes(rule, limit + 1, before)
     if rule is not None and before is None and not found:
-        raise _without_history(runtime, rule)
+        raise _no_history_error(runtime, rule)
     following = write_name_cursor(str(found[limit - 1][0])) if len(found) > limit else None
     return [change for _, change in found[:limit]], following
 
 
-def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
+def _no_history_error(runtime: Runtime, rule: str) -> NotFoundError:
     message = f"the rule {rule!r} has no history: no batch was planned with it"
     with suppress(UserError):  # rule files with errors: a history can be read meanwhile
         rules = runtime.rule_set().rules

@@ -101,7 +101,9 @@ def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examp
     """
     visibility = visibility_of(runtime)
     found = [
-        each for each in runtime.ledger.schemas.named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)
+        each
+        for each in runtime.ledger.schemas.list_named(type_)
+        if bus in (None, each.bus) and visibility.bus(each.bus)
     ]
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"
@@ -119,14 +121,16 @@ def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]],
     return users, len(of_bus) > MAX_RULES
 
 
-def _line(each: EventSchema) -> SchemaLine:
-    lost = sum(field.lost for field in each.fields.values())
-    return SchemaLine(each.bus, each.type, each.sampled, len(each.fields), lost, each.first_at, each.last_at)
+def _line(schema: EventSchema) -> SchemaLine:
+    lost = sum(field.lost for field in schema.fields.values())
+    return SchemaLine(
+        schema.bus, schema.type, schema.sampled, len(schema.fields), lost, schema.first_at, schema.last_at
+    )
 
 
-def _schema(each: EventSchema, examples: bool) -> Schema:
-    fields = (_field(path, field, each.sampled, examples) for path, field in sorted(each.fields.items()))
-    return Schema(each.bus, each.type, each.sampled, each.first_at, each.last_at, tuple(fields))
+def _schema(learned: EventSchema, examples: bool) -> Schema:
+    fields = (_field(path, field, learned.sampled, examples) for path, field in sorted(learned.fields.items()))
+    return Schema(learned.bus, learned.type, learned.sampled, learned.first_at, learned.last_at, tuple(fields))
 
 
 def _field(path: str, field: KnownField, sampled: int, examples: bool) -> SchemaField:

@@ -70,7 +70,7 @@ def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, s
         raise UserError(f"no target of rule {rule} is a shadow. Add `shadow_of: TARGET` to one.")
     first, last = time_range(runtime.ledger.now(), since, until)
     reports = [ShadowReport(each.name, str(each.shadow_of), first, last) for each in shadows]
-    for batch in runtime.ledger.batches.planned_between(first, last):
+    for batch in runtime.ledger.batches.list_planned_between(first, last):
         if batch.routes and batch.state in ("settling", "committed") and batch.kept == "all":
             _compare_batch(runtime, batch, rule, shadows, reports, samples)
     return reports
@@ -80,7 +80,7 @@ def _compare_batch(
     runtime: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
 ) -> None:
     responses: dict[bytes, str] | None = None
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if file.path is None:
             continue
         outputs = _outputs(runtime, file.path, rule)
@@ -110,7 +110,7 @@ def _outputs(runtime: Runtime, path: str, rule: str) -> dict[str, dict[tuple[str
     found: dict[str, dict[tuple[str, int], _Output]] = {}
     for _, table in parts_of(runtime.store, path, _DELIVERY):
         for row in table.filter(pc.equal(table["rule"], rule)).to_pylist():
-            output = _Output(row["delivery_id"], row["event_id"], _hash_of(row), _shown(row))
+            output = _Output(row["delivery_id"], row["event_id"], _hash_of(row), _format_payload(row))
             found.setdefault(row["target"], {})[row["event_file"], row["event_row"]] = output
     return found
 
@@ -165,7 +165,7 @@ def _is_good(response: str) -> bool:
     return response == "taken" or response.startswith("HTTP 2")
 
 
-def _shown(row: Row) -> str:
+def _format_payload(row: Row) -> str:
     if row["failure"] is not None:
         return f"transform_failed: {row['failure']}"
     payload: bytes = row["payload"] or b""

@@ -89,18 +89,18 @@ def stats_page(
     return Stats(since, now, _rule_days(runtime, since, now, shown), _bus_days(runtime, since, now, rule)), following
 
 
-def _names(runtime: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
+def _names(runtime: Runtime, since: datetime, now: datetime, after: str, limit: int) -> list[str]:
     """Return the first rules after a name; callers who are limited to owners get no names of other owners."""
     own = visibility_of(runtime).rules
     if own is None:
-        return runtime.ledger.stats.rules_with_stats(since, now, after, most)
-    return sorted(name for name in own if name > after)[:most]
+        return runtime.ledger.stats.rules_with_stats(since, now, after, limit)
+    return sorted(name for name in own if name > after)[:limit]
 
 
 def _rule_days(runtime: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
     visibility = visibility_of(runtime)
     found: dict[tuple[datetime, str, str], list[StatAt]] = defaultdict(list)
-    for each in runtime.ledger.stats.by_day(since, now, names[0], names[-1]) if names else ():
+    for each in runtime.ledger.stats.list_by_day(since, now, names[0], names[-1]) if names else ():
         if visibility.rule(each.stat.key.rule):
             found[each.at, each.stat.key.bus, each.stat.key.rule].append(each)
     return tuple(_rule_day(*key, of) for key, of in sorted(found.items()))
@@ -109,7 +109,7 @@ def _rule_days(runtime: Runtime, since: datetime, now: datetime, names: list[str
 def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
     visibility = visibility_of(runtime)
     found: dict[tuple[datetime, str], list[StatAt]] = defaultdict(list)
-    for each in runtime.ledger.stats.between("bus", since, now) if rule is None else ():
+    for each in runtime.ledger.stats.list_between("bus", since, now) if rule is None else ():
         if each.stat.key.outcome in EVENT_OUTCOMES and visibility.bus(each.stat.key.bus):
             found[day_of(each.at), each.stat.key.bus].append(each)
     return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
@@ -127,25 +127,25 @@ def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
     times = {minute - timedelta(minutes=back) for back in range(_MINUTES)}
     times |= {hour - timedelta(hours=back) for back in range(24 * days)}
     by_day: dict[datetime, list[StatAt]] = defaultdict(list)
-    for each in runtime.ledger.stats.of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
+    for each in runtime.ledger.stats.list_for_rule(found.bus, rule, sorted(each for each in times if each >= since)):
         by_day[day_of(each.at)].append(each)
     return [_rule_day(day, found.bus, rule, by_day[day]) for day in sorted(by_day, reverse=True)]
 
 
-def _rule_day(day: datetime, bus: str, rule: str, found: list[StatAt]) -> RuleDay:
-    counts = _counts(found)
-    latency = sum(each.stat.latency for each in found)
-    timed = sum(sum(each.stat.buckets) for each in found)
+def _rule_day(day: datetime, bus: str, rule: str, stats: list[StatAt]) -> RuleDay:
+    counts = _counts(stats)
+    latency = sum(each.stat.latency for each in stats)
+    timed = sum(sum(each.stat.buckets) for each in stats)
     return RuleDay(
         day=day,
         bus=bus,
         rule=rule,
-        matched=sum(each.stat.matched for each in found),
+        matched=sum(each.stat.matched for each in stats),
         delivered=counts["delivered"],
         dead_lettered=counts["dead_lettered"],
         pending=counts["pending"],
-        size=sum(each.stat.size for each in found),
-        cpu_seconds=sum(each.stat.cpu for each in found) / 1e6,
+        size=sum(each.stat.size for each in stats),
+        cpu_seconds=sum(each.stat.cpu for each in stats) / 1e6,
         mean_seconds=latency / timed / 1e6 if timed else None,
     )
 

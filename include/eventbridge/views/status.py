@@ -173,28 +173,28 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         pools=tuple(runtime.ledger.pools.applied_slots().values()),
         owners=tuple(owner_statuses(runtime, rules)),
         errors=_errors(runtime),
-        rules_since=known.since if (known := runtime.ledger.rules.in_force()) is not None else None,
+        rules_since=known.since if (known := runtime.ledger.rules.get_in_force()) is not None else None,
     )
-    return standing if runtime.owners is None else _seen(standing, rules)
+    return standing if runtime.owners is None else _restrict(standing, rules)
 
 
-def _seen(found: Status, rules: RuleSet) -> Status:
+def _restrict(full: Status, rules: RuleSet) -> Status:
     """Return a status restricted to some rules, without errors and counts of chunks, which cover all rules."""
 
-    def of_rules(lines: Iterable[Of]) -> tuple[Of, ...]:
+    def visible(lines: Iterable[Of]) -> tuple[Of, ...]:
         return tuple(each for each in lines if each.rule in rules.rules)
 
     runners, pools = rules.runners(), {rule.pool_name for rule in rules.rules.values()}
     return replace(
-        found,
-        batches=tuple(each for each in found.batches if each.runner in runners),
+        full,
+        batches=tuple(each for each in full.batches if each.runner in runners),
         chunks={},
-        pending=of_rules(found.pending),
-        deferred_matches=of_rules(found.deferred_matches),
-        rules_on_hold=of_rules(found.rules_on_hold),
-        targets=of_rules(found.targets),
-        overrides=of_rules(found.overrides),
-        pools=tuple(each for each in found.pools if each.pool in pools),
+        pending=visible(full.pending),
+        deferred_matches=visible(full.deferred_matches),
+        rules_on_hold=visible(full.rules_on_hold),
+        targets=visible(full.targets),
+        overrides=visible(full.overrides),
+        pools=tuple(each for each in full.pools if each.pool in pools),
         errors=(),
     )
 
@@ -216,7 +216,7 @@ def _errors(runtime: Runtime) -> tuple[RuleError, ...]:
 
 def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
     """Yield the rules on hold because routing or an expectation failed, or because a delivery blocks them."""
-    for name, each in runtime.ledger.rules.on_hold().items():
+    for name, each in runtime.ledger.rules.list_on_hold().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
     for name, hold in runtime.ledger.quality.holds().items():
@@ -255,7 +255,7 @@ def _pending_statuses(runtime: Runtime) -> list[PendingStatus]:
 
 def _deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
     """Return the counts of deferred matches, taken by a batch or not, by rule, state and reason."""
-    rules_on_hold, overrides = runtime.ledger.rules.on_hold(), runtime.ledger.overrides.in_effect()
+    rules_on_hold, overrides = runtime.ledger.rules.list_on_hold(), runtime.ledger.overrides.get_effective()
     groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
     for each in runtime.ledger.deferred_matches.waiting():
         groups[each.rule, each.state, each.reason].append(each)

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from eventbridge.model.pending import POOL_CLOSED
 from eventbridge.model.rule_state import ShownState, TargetStatus
-from eventbridge.policy.breaker import pause_of, shown_state
+from eventbridge.policy.breaker import display_state, pause_of
 from eventbridge.rules.find import find_rule
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import visibility_of
@@ -51,7 +51,7 @@ class TargetLine(TargetStanding):
 
 def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
     """Return the status of a target at the aware time `now`."""
-    state = shown_state(status, now)
+    state = display_state(status, now)
     shown = {"state": state, "paused_until": pause_of(status, now)}
     return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
 
@@ -83,13 +83,13 @@ def target_list(runtime: Runtime) -> list[TargetLine]:
     """Return a line for each target of the current rules, and for each target of removed rules that is not ok."""
     lines = _Lines(runtime)
     today = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
-    return [lines.of(*key) for key in sorted(today | lines.not_ok())]
+    return [lines.line(*key) for key in sorted(today | lines.not_ok())]
 
 
 def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:
     """Return a line for each target of one of the current rules; raises NotFoundError."""
     lines = _Lines(runtime)
-    return [lines.of(rule, target) for target in sorted(find_rule(runtime.rule_set(), rule).targets)]
+    return [lines.line(rule, target) for target in sorted(find_rule(runtime.rule_set(), rule).targets)]
 
 
 def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage:
@@ -98,7 +98,7 @@ def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage
     names = sorted(name for name in rules if name > after and find in name)
     found: list[TargetLine] = []
     for number, name in enumerate(names):
-        found += [lines.of(name, target) for target in sorted(rules[name].targets)]
+        found += [lines.line(name, target) for target in sorted(rules[name].targets)]
         if len(found) >= PAGE_TARGETS and number + 1 < len(names):
             return TargetPage(lines.unhealthy(), tuple(found), name)
     return TargetPage(lines.unhealthy(), tuple(found), None)
@@ -112,7 +112,7 @@ class _Lines:
         self._statuses = {
             key: each for key, each in runtime.ledger.targets.statuses().items() if visibility.rule(key[0])
         }
-        self._overrides = runtime.ledger.overrides.in_effect()
+        self._overrides = runtime.ledger.overrides.get_effective()
         self._now = runtime.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()
         for row in runtime.ledger.pending.counts():
@@ -123,13 +123,13 @@ class _Lines:
 
     def not_ok(self) -> set[tuple[str, str]]:
         """Return the targets that are not ok, of current and of removed rules."""
-        return {key for key, status in self._statuses.items() if shown_state(status, self._now) != "ok"}
+        return {key for key, status in self._statuses.items() if display_state(status, self._now) != "ok"}
 
     def unhealthy(self) -> tuple[TargetLine, ...]:
         """Return the lines of targets that are not ok, at most PAGE_TARGETS."""
-        return tuple(self.of(*key) for key in sorted(self.not_ok())[:PAGE_TARGETS])
+        return tuple(self.line(*key) for key in sorted(self.not_ok())[:PAGE_TARGETS])
 
-    def of(self, rule: str, target: str) -> TargetLine:
+    def line(self, rule: str, target: str) -> TargetLine:
         """Return the status of one target."""
         status = self._statuses.get((rule, target))
         hold_reason = self._overrides.hold_reason(rule, target) or (

@@ -128,13 +128,13 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
     """Return the reconciliation of today, in UTC."""
     since = day_of(runtime.clock())
-    moved, stats = runtime.ledger.stats.moved_since(since)
+    moved, stats = runtime.ledger.stats.count_moved_since(since)
     counts: Counter[str] = Counter()
     for each in stats:
         counts[each.stat.key.outcome] += each.stat.count
     matched = sum(each.stat.matched for each in stats)
-    moment = runtime.ledger.moments.read(of_targets=False)
-    pending, difference = sum(each.count for each in moment.pending), reconciliation_difference(moment)
+    snapshot = runtime.ledger.snapshots.read(of_targets=False)
+    pending, difference = sum(each.count for each in snapshot.pending), reconciliation_difference(snapshot)
     came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
     return ReconciliationToday(
         since=since,

@@ -30,7 +30,7 @@ def plan(runtime: Runtime, free: int | None = None) -> list[Counter[str]]:
     """Plan a retry batch and return how many deliveries of which targets are in each of its chunks."""
     pools = None if free is None else {SLOW_LANE_POOL: PoolSlots(8, free)}
     batch_id = plan_retries(runtime, RUNNER, pools).batch_id
-    chunks = runtime.ledger.chunks.of_batch(batch_id) if batch_id is not None else []
+    chunks = runtime.ledger.chunks.list_for_batch(batch_id) if batch_id is not None else []
     counts: list[Counter[str]] = [Counter() for _ in chunks]
     for found, chunk in zip(counts, chunks, strict=True):
         for piece in chunk.pieces:

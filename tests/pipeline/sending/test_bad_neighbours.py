@@ -29,7 +29,7 @@ def test_the_healthy_target_has_everything_before_the_others_end(sending: Sendin
         huge=http("/huge/among", timeout="10s", max_in_flight=1),
     )
     runtime = sending.runtime
-    assert [chunk.rows for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)] == [4 * _COUNT]
+    assert [chunk.rows for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)] == [4 * _COUNT]
 
     push(runtime, batch.batch_id, 0)
 

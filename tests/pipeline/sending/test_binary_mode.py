@@ -9,7 +9,7 @@ from demo.receiver import Receiver
 from pipeline.delivering import Sending, http
 
 from eventbridge.control.try_target import as_curl, curl_call
-from eventbridge.event.bindings import of_binary
+from eventbridge.event.bindings import event_from_binary
 
 TYPED = "text/plain; charset=iso-8859-1"
 
@@ -25,7 +25,7 @@ def came(event_id: str, body: bytes | None, media_type: str = "") -> bytes:
     """Return an event as it lies on a bus that had it in binary mode."""
     named = {"specversion": "1.0", "id": event_id, "source": "/shop", "type": "order.placed"}
     headers = [(f"ce_{name}", value.encode()) for name, value in named.items()]
-    return of_binary([*headers, *([("content-type", media_type.encode())] if media_type else [])], body)
+    return event_from_binary([*headers, *([("content-type", media_type.encode())] if media_type else [])], body)
 
 
 def test_a_target_receives_the_bytes_that_came(sending: Sending) -> None:

@@ -34,11 +34,12 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
             until(lambda: len(sending.requests()) == 2 * number)  # noqa: B023 - asked for at once
             until(
                 lambda: (
-                    len(runtime.ledger.files.of_batch(runtime.ledger.batches.find()[0].batch_id, "outcome")) >= number  # noqa: B023
+                    len(runtime.ledger.files.list_for_batch(runtime.ledger.batches.find()[0].batch_id, "outcome"))
+                    >= number  # noqa: B023
                 )
             )
     (batch,) = runtime.ledger.batches.find()
-    (chunk,) = runtime.ledger.chunks.of_batch(batch.batch_id)
+    (chunk,) = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     files = segments(runtime, batch.batch_id, [chunk.chunk_id])
     of_deliveries = {piece.file for piece in chunk.pieces}
     assert len([file for file in files if is_of_streaming_task(file)]) > 5

@@ -49,7 +49,7 @@ def test_other_rules_take_effect_without_it(sending: Sending, damage: str) -> No
     """The rules in force are lost, and the files have changed since: the next batch goes by the changed ones."""
     runtime = sending.begin(3, crm="/healthy/crm", note="/healthy/note")
     sending.deliver()
-    path = layout.rule_set(runtime.ledger.rules.in_force().rule_set)
+    path = layout.rule_set(runtime.ledger.rules.get_in_force().rule_set)
     runtime.store.delete(path)
     if damage == "damaged":
         runtime.store.put(path, b"{}")

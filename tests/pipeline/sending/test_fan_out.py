@@ -72,7 +72,7 @@ def test_events_that_exceed_a_batch_are_in_the_next_one(sending: Sending) -> Non
     sending.deliver_batch()
 
     handed_out = [
-        [chunk.handed_out for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)]
+        [chunk.handed_out for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)]
         for batch in reversed(runtime.ledger.batches.find())
         if batch.kind == "normal"
     ]

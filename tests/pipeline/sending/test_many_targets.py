@@ -18,7 +18,7 @@ def test_a_file_is_opened_once_however_many_targets_it_has_deliveries_for(sendin
     """Twenty targets, each with a piece of every file."""
     targets = {f"target-{number}": f"/healthy/{number}" for number in range(20)}
     batch = sending.routed(6, **targets)
-    (chunk,) = sending.runtime.ledger.chunks.of_batch(batch.batch_id)
+    (chunk,) = sending.runtime.ledger.chunks.list_for_batch(batch.batch_id)
     assert len(chunk.pieces) >= 20
     opened: Counter[str] = Counter()
     fault_points.install(lambda point: opened.update([point]))
@@ -66,7 +66,7 @@ def test_two_pieces_that_lie_in_one_another_are_distinguished(sending: Sending, 
 def test_rules_of_what_was_delivered_are_not_read_to_settle_and_commit_it(sending: Sending) -> None:
     """To settle costs by what is left to do: reading 10,000 rules took more than half of its CPU time."""
     batch = sending.routed(6, crm="/healthy/crm", note="/healthy/note")
-    for chunk in sending.runtime.ledger.chunks.of_batch(batch.batch_id):
+    for chunk in sending.runtime.ledger.chunks.list_for_batch(batch.batch_id):
         push(sending.runtime, batch.batch_id, chunk.chunk_id)
     rule_sets._read.clear()  # as a new process
 

@@ -202,7 +202,7 @@ def test_a_batch_is_planned_by_the_rules_that_are_in_force(sending: Sending, clo
     assert sending.deliver_batch("old")
     ledger = sending.runtime.ledger
     (before,) = ledger.batches.find()
-    known = ledger.rules.in_force()
+    known = ledger.rules.get_in_force()
     assert known is not None
     sending.write(rules(CRM, runner="new"))
     assert listen(sending.runtime, "new") is None

@@ -137,7 +137,7 @@ def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) ->
 
 def each_push(runtime: Runtime, batch_id: str) -> None:
     """Push every chunk of a batch."""
-    for chunk in runtime.ledger.chunks.of_batch(batch_id):
+    for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
         push(runtime, batch_id, chunk.chunk_id)
 
 

@@ -103,7 +103,7 @@ def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending)
     runtime = sending.begin(4, crm="/healthy/crm")
     operate(runtime, "set priority", "orders", value="high")
     batch = sending.routed(0, crm="/healthy/crm")
-    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)} == {
+    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)} == {
         ("eventbridge.high", 750)
     }
     sending.push(batch)
@@ -111,7 +111,7 @@ def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending)
 
     operate(runtime, "clear priority", "orders")
     batch = sending.routed(4, crm="/healthy/crm")
-    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)} == {
+    assert {(chunk.pool, chunk.weight) for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)} == {
         ("eventbridge.medium", 500)
     }
 

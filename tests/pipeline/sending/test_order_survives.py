@@ -107,7 +107,7 @@ class Life:
 
     def _push(self, batch: Batch, times: int) -> None:
         runtime = self.site.runtime
-        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
+        for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id):
             if not chunk.handed_out:  # no task pushes it: its deliveries become pending
                 continue
             others = [

@@ -49,7 +49,7 @@ def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending
     batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
     buffer(runtime, batch_id)
-    (file,) = [file.path for file in runtime.ledger.files.of_batch(batch_id, "buffer") if file.rows]
+    (file,) = [file.path for file in runtime.ledger.files.list_for_batch(batch_id, "buffer") if file.rows]
     now = runtime.ledger.now()
     deferred_match = DeferredMatch(batch_id, RUNNER, "orders", "budget", ((str(file), "1-2"),), 2, now, now)
     runtime.ledger.chunks.publish(batch_id, now, [], [deferred_match])

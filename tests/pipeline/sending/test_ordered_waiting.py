@@ -127,7 +127,7 @@ def test_hours_that_end_after_route_keep_what_was_handed_out(
     move_to(clock, NOON + HOUR / 2 - timedelta(seconds=10))
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     batch = sending.routed(crm=ordered(f"{BY_CUSTOMER}, {HOURS}"))
-    assert any(chunk.handed_out for chunk in sending.runtime.ledger.chunks.of_batch(batch.batch_id))
+    assert any(chunk.handed_out for chunk in sending.runtime.ledger.chunks.list_for_batch(batch.batch_id))
     move_to(clock, NOON + HOUR / 2)
     sending.push(batch)
     sending.settle(batch)

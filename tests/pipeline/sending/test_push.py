@@ -193,7 +193,7 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) 
     """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
     batch = sending.routed(200, settings={"push_timeout": 2}, crm="/healthy/crm", stuck="/hang/stuck")
     runtime = sending.runtime
-    chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
+    chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
 
     started = time.monotonic()
     for chunk in chunks:

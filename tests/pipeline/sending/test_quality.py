@@ -17,7 +17,7 @@ from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
 from eventbridge.policy.quality import failure_message
 from eventbridge.quality.check import check_hour, check_quality
-from eventbridge.quality.record import checked_hour_page, checked_hours, found_in_hour, hour_of
+from eventbridge.quality.record import find_record, hour_of, list_checked_hour_page, list_checked_hours
 from eventbridge.repair.audit import audit
 
 #: Great Expectations imports what Python 3.11 deprecates.
@@ -99,8 +99,8 @@ def test_an_hour_is_measured_and_what_failed_is_reported_and_held(sending: Sendi
     ]
     assert {each.note for each in found.measures if each.name == "events"} == {"too little history: 0 of 3 days"}
     assert b"malformed_rate" in sending.runtime.store.get(found.page)
-    assert found_in_hour(sending.runtime) == check_hour(sending.runtime, found.hour.isoformat()) == found
-    assert [(each.hour, each.failures) for each in checked_hours(sending.runtime)] == [(found.hour, 5)]
+    assert find_record(sending.runtime) == check_hour(sending.runtime, found.hour.isoformat()) == found
+    assert [(each.hour, each.failures) for each in list_checked_hours(sending.runtime)] == [(found.hour, 5)]
 
     hold = sending.runtime.ledger.quality.holds()["orders"]
     assert hold.found_in == found.hour.isoformat()
@@ -132,9 +132,9 @@ def test_volumes_are_compared_with_the_same_hour_of_other_days(sending: Sending,
         "orders/crm: deliveries is 0, expected at least 5 and at most 15",
     ]
     assert [kind for kind, _, _ in quality_events(sending)] == [*["quality.checked"] * 3, "quality.failed"]
-    first, cursor = checked_hour_page(sending.runtime, 3, None)
-    rest, end = checked_hour_page(sending.runtime, 3, cursor)
-    assert ([*first, *rest], end) == (checked_hours(sending.runtime), None)
+    first, cursor = list_checked_hour_page(sending.runtime, 3, None)
+    rest, end = list_checked_hour_page(sending.runtime, 3, cursor)
+    assert ([*first, *rest], end) == (list_checked_hours(sending.runtime), None)
 
 
 def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: RunningClock) -> None:
@@ -165,7 +165,7 @@ def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: Runnin
             fault_points.install(None)
 
     assert fatal > 5
-    assert found_in_hour(sending.runtime) == found
-    assert len(checked_hours(sending.runtime)) == 1
+    assert find_record(sending.runtime) == found
+    assert len(list_checked_hours(sending.runtime)) == 1
     assert len({event_id for _, event_id, _ in quality_events(sending)}) == 1
     assert set(sending.runtime.ledger.quality.holds()) == {"orders"}

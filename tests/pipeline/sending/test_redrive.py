@@ -13,7 +13,7 @@ from stored import dead_letters
 
 from eventbridge.control.consecutive_batches import deliver_redrive
 from eventbridge.control.release import release_rule
-from eventbridge.dead_letters.reader import selected_dead_letters
+from eventbridge.dead_letters.reader import select_dead_letters
 from eventbridge.dead_letters.redrive_plan import NO_REQUEST, REDRIVEN_BEFORE, begin_redrive, plan_redrive, survey
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
@@ -46,7 +46,7 @@ def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **op
 def outcomes(sending: Sending) -> Counter[str]:
     """Return the outcomes of the dead letters; `never` = not redriven."""
     marks = Marks(sending.runtime)
-    found = (marks.of(each) for each in selected_dead_letters(sending.runtime))
+    found = (marks.mark(each) for each in select_dead_letters(sending.runtime))
     return Counter("never" if mark is None else mark.outcome for mark in found)
 
 
@@ -193,7 +193,7 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
     begun = request(sending, rate=0.2)
     first = plan_redrive(sending.runtime, begun.redrive_id)
     assert first.batch_id is not None
-    assert sum(each.count for each in sending.runtime.ledger.redrives.taken_by(first.batch_id)) == 2
+    assert sum(each.count for each in sending.runtime.ledger.redrives.list_taken_by(first.batch_id)) == 2
     sending.push(sending.runtime.ledger.batches.get(first.batch_id))
     sending.settle(sending.runtime.ledger.batches.get(first.batch_id))
     commit(sending.runtime, first.batch_id)

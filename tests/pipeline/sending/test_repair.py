@@ -37,7 +37,7 @@ def test_an_unreadable_file_is_rebuilt(sending: Sending, kind: str, damage: str)
     """Then the batch commits, every delivery is accounted for, and the record in the store names the file."""
     batch = settled(sending)
     runtime = sending.runtime
-    (file, *_) = [each for each in runtime.ledger.files.of_batch(batch.batch_id, kind) if each.path]  # type: ignore[arg-type]
+    (file, *_) = [each for each in runtime.ledger.files.list_for_batch(batch.batch_id, kind) if each.path]  # type: ignore[arg-type]
     assert file.path is not None
     whole = runtime.store.get(file.path)
     runtime.store.delete(file.path)
@@ -76,10 +76,10 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
     buffer(runtime, batch_id)
     before = [
         read_table(runtime.store, str(file.path))
-        for file in runtime.ledger.files.of_batch(batch_id, "buffer")
+        for file in runtime.ledger.files.list_for_batch(batch_id, "buffer")
         if file.path
     ]
-    for file in runtime.ledger.files.of_batch(batch_id, "buffer"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"):
         if file.path:
             runtime.store.delete(file.path)
 
@@ -108,7 +108,7 @@ def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
     router = InProcessRouter(runtime.store)
     redrive_request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=retransform, again=False)
     batch_id = str(plan_redrive(runtime, redrive_request.redrive_id).batch_id)
-    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer" if retransform else "delivery")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "buffer" if retransform else "delivery")
     whole = runtime.store.get(str(file.path))
     runtime.store.delete(str(file.path))
     if damage == "damaged":
@@ -157,7 +157,7 @@ def test_a_difference_that_no_file_explains_is_reported(sending: Sending) -> Non
     batch = settled(sending)
     runtime = sending.runtime
     assert commit(runtime, batch.batch_id)
-    (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    (settlement,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     write_table(runtime.store, str(settlement.path), read_table(runtime.store, str(settlement.path)).slice(0, 11))
 
     with pytest.raises(ReconciliationError, match=r"it is not reconciled.*copy of the store"):
@@ -173,7 +173,7 @@ def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending,
     sending.rules(crm="/healthy/crm")
     clock.advance(2 * 3600)
     broken, sound = (str(plan_retries(runtime, RUNNER).batch_id) for _ in range(2))
-    (chunk,) = runtime.ledger.chunks.of_batch(broken)
+    (chunk,) = runtime.ledger.chunks.list_for_batch(broken)
     for piece in chunk.pieces:
         runtime.store.delete(piece.file)
     clock.advance(120)
@@ -188,7 +188,7 @@ def test_a_surplus_is_settled_again(sending: Sending) -> None:
     """A settlement that names a delivery twice counts no more; the record names the delivery."""
     batch = settled(sending)
     runtime = sending.runtime
-    (file,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    (file,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     rows = list(read_settled(runtime, batch.batch_id))
     publish_settlement(runtime, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
     with pytest.raises(ReconciliationError, match="contains deliveries twice"):
@@ -207,7 +207,7 @@ def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
     batch = sending.routed(4, good="/healthy/good")
     runtime = sending.runtime
     sending.push(batch)
-    (segment, *_) = runtime.ledger.files.of_batch(batch.batch_id, "outcome")
+    (segment, *_) = runtime.ledger.files.list_for_batch(batch.batch_id, "outcome")
     runtime.store.delete(str(segment.path))
 
     done = repair(sending, batch)
@@ -223,7 +223,7 @@ def test_a_file_that_cannot_be_rebuilt_is_refused(sending: Sending) -> None:
     """An archive file that the bus does not give as it was, and a batch that is history, are left as they are."""
     batch = settled(sending)
     runtime = sending.runtime
-    (archive, *_) = [each for each in runtime.ledger.files.of_batch(batch.batch_id, "buffer") if each.path]
+    (archive, *_) = [each for each in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer") if each.path]
     whole = runtime.store.get(str(archive.path))
     runtime.store.delete(str(archive.path))
 
@@ -234,7 +234,7 @@ def test_a_file_that_cannot_be_rebuilt_is_refused(sending: Sending) -> None:
     assert not runtime.store.exists(str(archive.path))
     runtime.store.put(str(archive.path), whole)
     assert commit(runtime, batch.batch_id)
-    (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    (settlement,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     runtime.store.delete(str(settlement.path))
     with pytest.raises(ReconciliationError, match="committed"):
         repair(sending, batch)
@@ -244,7 +244,7 @@ def test_a_repair_waits_for_deliveries_taken_by_another_batch(sending: Sending) 
     """Deliveries that were pending and are in progress must not become pending twice."""
     batch = settled(sending)
     runtime = sending.runtime
-    (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    (settlement,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     runtime.store.delete(str(settlement.path))
     sending.site.clock.advance(5_000)
     assert sending.retry() is not None
@@ -252,6 +252,6 @@ def test_a_repair_waits_for_deliveries_taken_by_another_batch(sending: Sending) 
     with pytest.raises(ReconciliationError, match="taken by another batch"):
         repair(sending, batch)
 
-    assert runtime.ledger.files.of_batch(batch.batch_id, "settlement") == [
+    assert runtime.ledger.files.list_for_batch(batch.batch_id, "settlement") == [
         BatchFile(batch.batch_id, "settlement", "000000", settlement.path, 12)
     ]

@@ -81,7 +81,7 @@ def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> No
     gone = [
         str(file.path)
         for kind in ("delivery", "dead_letter")
-        for file in runtime.ledger.files.of_batch(batch.batch_id, kind)
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind)
     ]  # type: ignore[arg-type]
     for path in gone:
         runtime.store.delete(path)
@@ -100,7 +100,9 @@ def test_dead_letters_are_not_rebuilt_from_lost_files(sending: Sending, kind: Fi
     sending.deliver()
     (batch,) = runtime.ledger.batches.find(limit=None)
     lost = [
-        str(file.path) for each in (kind, "dead_letter") for file in runtime.ledger.files.of_batch(batch.batch_id, each)
+        str(file.path)
+        for each in (kind, "dead_letter")
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, each)
     ]
     for path in lost:
         runtime.store.delete(path)
@@ -137,7 +139,7 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches.find(limit=None)
-    (settlement,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    (settlement,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     rows = read_rows(runtime.store, str(settlement.path), "0,0")
     write_table(runtime.store, str(settlement.path), rows)
     (entries,) = dead_letter_files(runtime)

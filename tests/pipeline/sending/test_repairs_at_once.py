@@ -73,7 +73,7 @@ def test_a_repair_in_between_loses_nothing(
     runtime = sending.runtime
     sending.push(batch)
 
-    segment = str(runtime.ledger.files.of_batch(batch.batch_id, "outcome")[0].path)
+    segment = str(runtime.ledger.files.list_for_batch(batch.batch_id, "outcome")[0].path)
     whole = runtime.store.get(segment)
 
     def other() -> None:
@@ -105,7 +105,7 @@ def test_a_repair_in_between_loses_nothing(
     waiting = sum(row.status in ("retry_scheduled", "unknown") for row in settled)
     assert len(settled) == 12
     assert len(list(dead_letters(runtime))) == dead
-    assert sum(row.count for row in runtime.ledger.pending.of_batch(batch.batch_id)) == waiting
+    assert sum(row.count for row in runtime.ledger.pending.list_for_batch(batch.batch_id)) == waiting
 
 
 def test_rows_read_from_an_old_settlement_are_not_pending(sending: Sending) -> None:
@@ -114,7 +114,7 @@ def test_rows_read_from_an_old_settlement_are_not_pending(sending: Sending) -> N
     runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
-    segment = str(runtime.ledger.files.of_batch(batch.batch_id, "outcome")[0].path)
+    segment = str(runtime.ledger.files.list_for_batch(batch.batch_id, "outcome")[0].path)
 
     def other() -> None:
         runtime.store.delete(segment)

@@ -357,7 +357,7 @@ def test_the_inputs_of_a_replay_are_rebuilt(sending: Sending) -> None:
     done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
     runtime = sending.runtime
     batch_id = next(each.batch_id for each in runtime.ledger.replays.searched(done.replay_id) if each.batch_id)
-    (file,) = runtime.ledger.files.of_batch(batch_id, "buffer")
+    (file,) = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     before = read_table(runtime.store, str(file.path))
     runtime.store.delete(str(file.path))
 

@@ -11,7 +11,7 @@ from stored import dead_letters
 
 from eventbridge.control.backtest import BacktestRequest, backtest_rules
 from eventbridge.control.consecutive_batches import cancel_replay, deliver_redrive, deliver_replay
-from eventbridge.dead_letters.reader import selected_dead_letters
+from eventbridge.dead_letters.reader import select_dead_letters
 from eventbridge.dead_letters.redrive_plan import begin_redrive
 from eventbridge.dead_letters.redrives import Marks
 from eventbridge.dead_letters.selection import Selection
@@ -21,7 +21,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.repair.audit import Audit, audit
 from eventbridge.repair.repair import repair_batch
 from eventbridge.replay.account import account_of
-from eventbridge.replay.plan import begin_replay, made_of, plan_replay, record_replay
+from eventbridge.replay.plan import begin_replay, build_replay, plan_replay, record_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.identity import refuse_lost_ledger
@@ -203,7 +203,7 @@ def test_a_replay_whose_archive_goes_while_it_is_asked_for_is_refused(sending: S
     days(sending, 40)
     runtime = sending.runtime
     request = WrittenReplayRequest("orders", since="90d").read(runtime.ledger.now(), runtime.rule_set())
-    made = made_of(runtime, request, "run", runtime.ledger.now())
+    made = build_replay(runtime, request, "run", runtime.ledger.now())
     maintain(runtime)
 
     with pytest.raises(UserError, match="is past its retention and was removed"):
@@ -229,7 +229,7 @@ def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) 
     days(sending, 40)
     maintain(sending.runtime)
     marks = Marks(sending.runtime)
-    assert {mark.outcome for each in selected_dead_letters(sending.runtime) if (mark := marks.of(each))} == {"pruned"}
+    assert {mark.outcome for each in select_dead_letters(sending.runtime) if (mark := marks.mark(each))} == {"pruned"}
     assert redrive(sending, "not again") == 0
     assert redrive(sending, "again", again=True) == 1
     days(sending, 15)
@@ -240,7 +240,7 @@ def test_dead_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) 
     days(sending, 20)
     maintain(sending.runtime)
     assert kept(sending, first) == "manifest"
-    assert list(selected_dead_letters(sending.runtime)) == []
+    assert list(select_dead_letters(sending.runtime)) == []
     sound(sending)
 
 
@@ -307,7 +307,7 @@ def test_unreferenced_files_are_removed(sending: Sending) -> None:
 def test_a_file_set_aside_by_a_repair_stays(sending: Sending) -> None:
     """Its record names the damaged file, which is in the store as long as the record is."""
     batch = delivered(sending)
-    (dead_letter,) = (file.path for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"))
+    (dead_letter,) = (file.path for file in sending.runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"))
     assert dead_letter is not None
     sending.runtime.store.put(dead_letter, b"damaged")
     repair_batch(sending.runtime, batch.batch_id, InProcessRouter(sending.runtime.store), dry_run=False)

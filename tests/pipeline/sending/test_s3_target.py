@@ -302,7 +302,7 @@ def test_a_push_may_die_anywhere(
 def push_all(runtime: Runtime, batch_id: str, died: list[str]) -> None:
     """Push every chunk until the process dies."""
     try:
-        for chunk in runtime.ledger.chunks.of_batch(batch_id):
+        for chunk in runtime.ledger.chunks.list_for_batch(batch_id):
             push(runtime, batch_id, chunk.chunk_id)
     except Killed:
         died.append("here")

@@ -23,7 +23,7 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.pipeline.settle.settlement import records
-from eventbridge.pipeline.settle.statuses import settled_tables
+from eventbridge.pipeline.settle.statuses import read_settled_tables
 from eventbridge.repair.audit import audit
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_table, write_table
@@ -202,7 +202,7 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
 
     assert "lacks 3 deliveries" in caplog.text
     assert sum(row.count for row in runtime.ledger.pending.find()) == 3
-    assert len(runtime.ledger.files.of_batch(batch.batch_id, "settlement")) == 2
+    assert len(runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")) == 2
     assert audit(runtime).differences == ()
 
 
@@ -256,7 +256,7 @@ def test_a_missing_file_stops_the_commit(sending: Sending, kind: str) -> None:
     runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
-    (path, *_) = [file.path for file in runtime.ledger.files.of_batch(batch.batch_id, kind) if file.path]
+    (path, *_) = [file.path for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind) if file.path]
     runtime.store.delete(path)
 
     with pytest.raises(ReconciliationError, match=str(path)):
@@ -305,7 +305,7 @@ def _bus_refuses(point: str) -> None:
 def _settle_with(runtime: Any, batch: Any, change: Callable[[list[SettledDelivery]], list[SettledDelivery]]) -> None:
     """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
     runtime.ledger.settlement.begin(batch.batch_id)
-    tables = settled_tables(runtime, runtime.ledger.batches.get(batch.batch_id))
+    tables = read_settled_tables(runtime, runtime.ledger.batches.get(batch.batch_id))
     rows = [row for table in tables for row in records(table)]
     path = layout.settlement(batch.planned_at, batch.batch_id)
     write_table(runtime.store, path, table_of(change(rows)), create=True)

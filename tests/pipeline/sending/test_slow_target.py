@@ -50,7 +50,7 @@ def test_the_others_do_not_wait_for_it_again(sending: Sending) -> None:
     untried = [row for row in settled(runtime, first)["crm"] if row.status == "unknown"]
     assert len(untried) == 40 - sum(tried.values())
     assert {(row.attempts, row.lane) for row in untried} == {(0, "slow")}
-    assert [chunk.state for chunk in runtime.ledger.chunks.of_batch(first)] == ["completed"]
+    assert [chunk.state for chunk in runtime.ledger.chunks.list_for_batch(first)] == ["completed"]
 
     sending.publish(10)
     second = sending.deliver_batch()
@@ -86,7 +86,7 @@ def test_it_gets_everything_once_at_its_own_speed_and_heals_when_it_is_quick(
     sending.publish(3)
     batch_id = sending.deliver_batch()
     assert batch_id is not None
-    assert [chunk.handed_out for chunk in runtime.ledger.chunks.of_batch(batch_id)] == [True]
+    assert [chunk.handed_out for chunk in runtime.ledger.chunks.list_for_batch(batch_id)] == [True]
     assert set(received(sending, "/healthy/crm").values()) == {1}
     assert delivered(sending) == {"crm": 23, "note": 23}
 
@@ -130,7 +130,7 @@ def test_a_hanging_target_in_a_chunk_of_its_own_is_found_out_too(sending: Sendin
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert len(runtime.ledger.chunks.of_batch(batch_id)) == 3
+    assert len(runtime.ledger.chunks.list_for_batch(batch_id)) == 3
     assert {row.status for row in settled(runtime, batch_id)["crm"]} == {"retry_scheduled"}
     assert getattr(standing(sending), "state", None) == "degraded"
     assert delivered(sending) == {"crm": 0, "mail": 8, "note": 8}
@@ -161,7 +161,7 @@ def test_chunks_of_one_target_do_not_wait_for_one_another(sending: Sending) -> N
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert len(sending.runtime.ledger.chunks.of_batch(batch_id)) == 2
+    assert len(sending.runtime.ledger.chunks.list_for_batch(batch_id)) == 2
     assert set(received(sending, "/flaky/halves").values()) == {3}
 
 
@@ -213,7 +213,9 @@ def test_a_retry_is_not_waited_for_because_another_push_is_at_work(sending: Send
     policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     targets = {"crm": http("/flaky/apart", retry=policy), "note": "/healthy/note"}
     batch = sending.routed(12, settings={"chunk_max_deliveries": 12}, **targets)
-    crm, note = sorted(sending.runtime.ledger.chunks.of_batch(batch.batch_id), key=lambda chunk: chunk.pieces[0].target)
+    crm, note = sorted(
+        sending.runtime.ledger.chunks.list_for_batch(batch.batch_id), key=lambda chunk: chunk.pieces[0].target
+    )
 
     sending.runtime.ledger.chunks.claim(batch.batch_id, note.chunk_id, "elsewhere:17")
 

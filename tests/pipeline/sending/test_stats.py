@@ -83,10 +83,10 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     assert 0 < stat.latency < 30 * BOUNDS_MS[-1] * 1_000
     assert stat.size == sum(len(sending.order(number)) for number in range(1, 31))
     (batch,) = sending.runtime.ledger.batches.find()
-    routing = sum(file.detail.cpu for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "delivery"))
-    pushing = sum(chunk.cpu for chunk in sending.runtime.ledger.chunks.of_batch(batch.batch_id))
+    routing = sum(file.detail.cpu for file in sending.runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"))
+    pushing = sum(chunk.cpu for chunk in sending.runtime.ledger.chunks.list_for_batch(batch.batch_id))
     assert routing > 0
-    details = [file.detail for file in sending.runtime.ledger.files.of_batch(batch.batch_id, "outcome")]
+    details = [file.detail for file in sending.runtime.ledger.files.list_for_batch(batch.batch_id, "outcome")]
     sending_in_streaming_task = sum(detail.cpu for detail in details if isinstance(detail, Spent))
     assert pushing + sending_in_streaming_task > 0
     assert (sending_in_streaming_task > 0) == (sending.mode == "streaming")
@@ -163,7 +163,7 @@ def test_folding_keeps_every_sum(sending: Sending, clock: RunningClock, days: in
     maintain(sending.runtime)
 
     assert {scope: sums_ever(sending.runtime.ledger, scope) for scope in upkeep.KEPT} == before
-    kept = sending.runtime.ledger.stats.between("target", clock() - timedelta(days=2_000), clock())
+    kept = sending.runtime.ledger.stats.list_between("target", clock() - timedelta(days=2_000), clock())
     assert {each.grain for each in kept} == {1: {"hour"}, 9: {"day"}, 100: {"day"}, 1_000: set()}[days]
 
 

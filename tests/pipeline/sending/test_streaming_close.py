@@ -279,12 +279,12 @@ def test_a_committer_that_hangs_is_abandoned(sending: Sending, monkeypatch: pyte
     sending.publish(1)
     batch_id = sending.deliver_batch()
     assert batch_id is not None
-    monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
+    monkeypatch.setattr(committer, "_RESPONSE_TIMEOUT_SECONDS", 0.05)  # its process takes longer to start
     before = committers(os.getpid())
 
     given_up = Committer(sending.runtime.settings, Stop())
     assert not given_up.reconcile(batch_id, None)
-    monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(committer, "_RESPONSE_TIMEOUT_SECONDS", 60.0)
     assert not given_up.reconcile(batch_id, None)
     given_up.start()
 

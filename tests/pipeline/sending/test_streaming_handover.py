@@ -24,7 +24,7 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.repair.audit import audit
 from eventbridge.runtime.stop import Stop
 from eventbridge.streaming import lease as streaming_lease
-from eventbridge.streaming.lease import Bounds, anything_waits, in_stages
+from eventbridge.streaming.lease import Bounds, anything_waits, is_delivered_in_stages
 from eventbridge.streaming.task import StreamingSummary, deliver_streaming
 
 _AS_STANDBY = Bounds(idle_seconds=120, is_standby=True, patience_seconds=30)
@@ -205,7 +205,7 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     sending.publish(3)
     batch_id = listen(sending.runtime, RUNNER)
     assert batch_id is not None
-    assert in_stages(sending.runtime, RUNNER)
+    assert is_delivered_in_stages(sending.runtime, RUNNER)
     assert anything_waits(sending.runtime, RUNNER)
 
     beside = Bounds(idle_seconds=5, others_at_work=lambda: True)

@@ -16,7 +16,7 @@ from pipeline.sending.test_s3_target import Bucket
 from pipeline.streaming_tasks import a_streaming_task, crm_requests, ids, until
 
 from eventbridge.repair.audit import audit
-from eventbridge.streaming.routing import left_to_close
+from eventbridge.streaming.routing import targets_sent_at_close
 
 #: Batches so short that a test sees the next one.
 SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}}}\n"
@@ -39,7 +39,7 @@ def test_the_deliveries_left_to_the_close_follow_from_the_target(sending: Sendin
     }
     sending.write(SHORT + rules(targets))
 
-    assert left_to_close(sending.runtime.rule_set()) == {("orders", "bucket"), ("orders", "turns")}
+    assert targets_sent_at_close(sending.runtime.rule_set()) == {("orders", "bucket"), ("orders", "turns")}
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -63,7 +63,7 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 21)
 
     (batch, *_) = reversed(sending.runtime.ledger.batches.find())
-    assert len(sending.runtime.ledger.chunks.of_batch(batch.batch_id)) > 1
+    assert len(sending.runtime.ledger.chunks.list_for_batch(batch.batch_id)) > 1
     assert [each["data"]["number"] for each in lines_of(tmp_path / "turns.jsonl")] == list(range(21))
     assert audit(sending.runtime).differences == ()
 

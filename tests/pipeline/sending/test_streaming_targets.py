@@ -25,7 +25,7 @@ def test_an_event_that_arrives_as_a_run_ends_is_sent_by_the_next_run(sending: Se
         event = parse_event(sending.order(number), max_bytes=1 << 20)
         return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
 
-    turns = PoolTurns(rules, None, runtime.ledger.overrides.in_effect())
+    turns = PoolTurns(rules, None, runtime.ledger.overrides.get_effective())
     with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as queues:
 
         def responses() -> int:

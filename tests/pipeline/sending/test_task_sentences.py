@@ -28,7 +28,7 @@ def pushed(sending: Sending) -> Callable[[str], TaskReport]:
     """Push again a chunk of a batch of three events, and return what the task says."""
 
     def again(batch_id: str) -> TaskReport:
-        return sentences.of_push(sending.runtime, push(sending.runtime, batch_id, 0), batch_id, 0)
+        return sentences.push_report(sending.runtime, push(sending.runtime, batch_id, 0), batch_id, 0)
 
     return again
 
@@ -86,11 +86,11 @@ def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: S
     runtime = sending.runtime
     push(runtime, batch.batch_id, 0)
     write_dead_letters(runtime, batch.batch_id)
-    entries = sentences.of_dead_letters(runtime, batch.batch_id)
+    entries = sentences.dead_letters_report(runtime, batch.batch_id)
     schedule_retries(runtime, batch.batch_id)
-    pending = sentences.of_pending(runtime, batch.batch_id)
+    pending = sentences.pending_report(runtime, batch.batch_id)
     assert commit(runtime, batch.batch_id)
-    note = sentences.of_commit(runtime, batch.batch_id)
+    note = sentences.commit_report(runtime, batch.batch_id)
 
     assert entries.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
     assert pending.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
@@ -108,14 +108,14 @@ def test_a_batch_without_failures_says_so(sending: Sending) -> None:
     batch = sending.routed(2, crm="/healthy/crm")
     runtime = sending.runtime
     reported = [
-        sentences.of_landing(runtime, batch.batch_id),
-        sentences.of_routing(runtime, batch.batch_id, 1),
+        sentences.landing_report(runtime, batch.batch_id),
+        sentences.routing_report(runtime, batch.batch_id, 1),
     ]
     sending.push(batch)
     sending.settle(batch)
-    reported += [of(runtime, batch.batch_id) for of in (sentences.of_dead_letters, sentences.of_pending)]
+    reported += [of(runtime, batch.batch_id) for of in (sentences.dead_letters_report, sentences.pending_report)]
     commit(runtime, batch.batch_id)
-    reported.append(sentences.of_commit(runtime, batch.batch_id))
+    reported.append(sentences.commit_report(runtime, batch.batch_id))
 
     begin = f"batch {batch.batch_id}"
     assert reported == [
@@ -133,11 +133,11 @@ def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
     runtime = sending.runtime
     push(runtime, batch.batch_id, 0)
     write_dead_letters(runtime, batch.batch_id)
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"):
         assert file.path is not None
         Path(sending.runtime.store.uri.removeprefix("file://"), file.path).unlink()
 
-    assert sentences.of_dead_letters(runtime, batch.batch_id).text.startswith(
+    assert sentences.dead_letters_report(runtime, batch.batch_id).text.startswith(
         "other dead letters: 2 of 2 dead-lettered"
     )
 
@@ -152,10 +152,10 @@ def test_a_streaming_task_reports_the_dead_letters_of_its_batches(sending: Sendi
         sending.settle(batch)
         commit(sending.runtime, batch.batch_id)
 
-    reported = sentences.of_streaming_task(
+    reported = sentences.streaming_task_report(
         sending.runtime, "orders", began or batch.planned_at, StreamingSummary(batches=2, events=3)
     )
-    other = sentences.of_streaming_task(
+    other = sentences.streaming_task_report(
         sending.runtime, "other", batch.planned_at, StreamingSummary(batches=1, events=1, backlog=True)
     )
 

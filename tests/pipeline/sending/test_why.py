@@ -21,7 +21,7 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.batch_files import read_dead_letters
 from eventbridge.upkeep.maintain import maintain
-from eventbridge.views.requests import sent_request
+from eventbridge.views.requests import find_sent_request
 from eventbridge.views.trace.explain import why, why_between
 
 NO_RETRY = "{policy: custom, max_retries: 0}"
@@ -55,7 +55,7 @@ def test_an_event_is_reported_from_publishing_to_delivery(sending: Sending) -> N
     (delivery,) = event.deliveries
     assert (delivery.rule, delivery.target, delivery.state, delivery.attempts) == ("orders", "crm", "delivered", 1)
     assert (event.steps[-1].code, event.steps[-1].response_head) == (200, "ok\n")
-    sent = sent_request(sending.runtime, event.deliveries, delivery.delivery_id)
+    sent = find_sent_request(sending.runtime, event.deliveries, delivery.delivery_id)
     assert sent is not None
     assert (json.loads(sent.payload)["id"], dict(sent.headers)["webhook-id"]) == ("2", delivery.delivery_id)
     assert [each["webhook_id"] for each in sending.requests()].count(delivery.delivery_id) == 1
@@ -332,14 +332,14 @@ def test_an_unreadable_file_is_named_and_the_rest_is_shown(sending: Sending) -> 
     runtime = sending.begin(1, crm="/healthy/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches.find()
-    (file,) = runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+    (file,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     runtime.store.delete(str(file.path))
 
     found: Any = why(runtime, "1")
 
     assert [each.status for each in found.events] == ["valid"]
     assert str(file.path) in found.unreadable[0]
-    (archive,) = runtime.ledger.files.of_batch(batch.batch_id, "buffer")
+    (archive,) = runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")
     runtime.store.delete(str(archive.path))
     with pytest.raises(PartlySearched, match="may be incomplete"):
         why(runtime, "1")
@@ -380,7 +380,7 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
     files = [
         file.path
         for batch in runtime.ledger.batches.find(limit=None)
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter")
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter")
         if file.path is not None
     ]
     entries = [

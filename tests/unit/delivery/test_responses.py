@@ -78,7 +78,7 @@ def test_the_best_outcome_is_found(seed: int) -> None:
     chance.shuffle(paths)
     wanted = chance.sample(IDS, len(IDS))
 
-    found = read_responses(store, paths).of(ids_of(pa.chunked_array([pa.array(wanted, pa.binary(16))])))
+    found = read_responses(store, paths).rows_of(ids_of(pa.chunked_array([pa.array(wanted, pa.binary(16))])))
 
     for raw, each in zip(wanted, found.to_pylist(), strict=True):
         its_rows = [row for row in rows if row["delivery_id"] == raw]
@@ -106,7 +106,7 @@ def test_ids_that_share_a_half_are_distinguished() -> None:
     write_table(store, "outcomes/a.parquet", pa.Table.from_pylist(rows, schema=schemas.OUTCOME))
     wanted = np.frombuffer(b"".join([*reversed(raws), bytes(8) + b"\x04" * 8, bytes(16)]), np.uint8).reshape(-1, 16)
 
-    found = read_responses(store, ["outcomes/a.parquet"]).of(wanted)
+    found = read_responses(store, ["outcomes/a.parquet"]).rows_of(wanted)
 
     assert found["attempts"].to_pylist() == [2, 1, 0, None, None]
 
@@ -115,7 +115,7 @@ def test_without_segments_nothing_is_found() -> None:
     """Every column is null."""
     ids = np.frombuffer(b"".join(IDS), np.uint8).reshape(-1, 16)
 
-    found = read_responses(InMemoryStore(), []).of(ids)
+    found = read_responses(InMemoryStore(), []).rows_of(ids)
 
     assert found.num_rows == len(IDS)
     assert {column.null_count for column in found.columns} == {len(IDS)}

@@ -12,7 +12,7 @@ from eventbridge.delivery.rows import OutcomeRows
 from eventbridge.delivery.run import RunSettings, TargetRun
 from eventbridge.model.outcome import Response
 from eventbridge.model.rule_state import TargetStatus
-from eventbridge.policy.breaker import Count, Ended, Tally, after
+from eventbridge.policy.breaker import Count, Ended, Tally, next_status
 from eventbridge.policy.rate_limit import Lease
 from eventbridge.rules.model import RetryPolicy
 from eventbridge.runtime.stop import Stop
@@ -60,7 +60,7 @@ def _standing(began_after: float, took_seconds: float = 11.0) -> TargetStatus:
     assert run.report.crashed is None
     notified = run.tally()
     assert notified is not None
-    return after(OK, notified, Count(), clock())
+    return next_status(OK, notified, Count(), clock())
 
 
 def test_one_whose_turn_came_after_the_budget_stays_as_it_was() -> None:
@@ -87,5 +87,5 @@ def test_an_uncontacted_target_stays_slow_and_may_be_probed_next() -> None:
     half_open = TargetStatus("orders", "crm", "half-open", "", NOW, until=NOW + timedelta(seconds=20), good=1)
 
     assert not untried.is_word_against
-    assert after(slow, untried, Count(), NOW) == slow
-    assert after(half_open, untried, Count(), NOW).until == NOW
+    assert next_status(slow, untried, Count(), NOW) == slow
+    assert next_status(half_open, untried, Count(), NOW).until == NOW

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from eventbridge.delivery.outstanding import ReadPiece, without_final_outcome
+from eventbridge.delivery.outstanding import ReadPiece, select_outstanding
 from eventbridge.delivery.segments import Responses, read_responses
 from eventbridge.model.chunk import Piece
 from eventbridge.store import schemas
@@ -58,7 +58,7 @@ def test_final_outcomes_never_become_python_values() -> None:
     """
     pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
 
-    left, done = without_final_outcome(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))
+    left, done = select_outstanding(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))
 
     assert left == pieces[1:]
     assert {raw: shown.status for raw, shown in done.items()} == {_id(3): "delivered"}
@@ -69,7 +69,7 @@ def test_a_delivery_to_retry_is_not_left_out(outcome: str) -> None:
     """A failed delivery blocks those behind it in its order, and one without a response is unknown."""
     pieces = [_piece(1, 2)]
 
-    left, done = without_final_outcome(pieces, _shown(n1="delivered", n2=outcome))
+    left, done = select_outstanding(pieces, _shown(n1="delivered", n2=outcome))
 
     assert left == pieces
     assert done[_id(2)].status == outcome
@@ -77,4 +77,4 @@ def test_a_delivery_to_retry_is_not_left_out(outcome: str) -> None:
 
 def test_of_a_chunk_that_has_nothing_for_the_targets_that_are_pushed_to_nothing_is_left() -> None:
     """As where the close of a batch sends to its ordered target alone, and the chunk is another's."""
-    assert without_final_outcome([], _shown(n1="delivered")) == ([], {})
+    assert select_outstanding([], _shown(n1="delivered")) == ([], {})

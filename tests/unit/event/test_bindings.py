@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 import pytest
 
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import Headers, MessageOrigin, form_of, of_binary, of_plain
+from eventbridge.event.bindings import Headers, MessageOrigin, event_from_binary, event_from_plain, form_of
 from eventbridge.event.cloudevent import parse_event
 
 ATTRIBUTES: Headers = [
@@ -67,7 +67,7 @@ def test_data_is_what_its_media_type_says(media_type: str, body: bytes | None, d
 
     Text is base64 too where its charset is not known, or where the same text would be written with other bytes.
     """
-    made = of_binary(typed(media_type), body).decode()
+    made = event_from_binary(typed(media_type), body).decode()
     event = parse_event(made.encode(), max_bytes=1_000)
 
     assert (event.id, event.source, event.type) == ("7", "/shop", "order.placed")
@@ -80,7 +80,7 @@ def test_data_is_what_its_media_type_says(media_type: str, body: bytes | None, d
 @pytest.mark.parametrize("body", [b"hello", b'{"a": 1}', b"\x00\xff"])
 def test_a_body_without_a_media_type_is_bytes(body: bytes) -> None:
     """Nothing says what they are, and nothing is guessed: the event has them, and no datacontenttype."""
-    document = json.loads(of_binary(ATTRIBUTES, body))
+    document = json.loads(event_from_binary(ATTRIBUTES, body))
 
     assert document["data_base64"] == base64.b64encode(body).decode()
     assert document.keys().isdisjoint({"data", "datacontenttype"})
@@ -89,14 +89,14 @@ def test_a_body_without_a_media_type_is_bytes(body: bytes) -> None:
 @pytest.mark.parametrize("body", [None, b""])
 def test_no_body_and_no_media_type_are_no_data(body: bytes | None) -> None:
     """An event that leaves as an empty body comes back as it was."""
-    assert json.loads(of_binary(ATTRIBUTES, body)).keys() == {"specversion", "id", "source", "type", "traceid"}
+    assert json.loads(event_from_binary(ATTRIBUTES, body)).keys() == {"specversion", "id", "source", "type", "traceid"}
 
 
 def test_a_header_without_a_value_is_not_there() -> None:
     """A header of Kafka may be null, which CloudEvents takes as absent."""
     headers: Headers = [("ce_subject", None), ("content-type", None), *typed("text/plain"), ("ce_subject", b"a")]
 
-    assert json.loads(of_binary(headers, b"x"))["subject"] == "a"
+    assert json.loads(event_from_binary(headers, b"x"))["subject"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_a_header_without_a_value_is_not_there() -> None:
 def test_an_invalid_body_is_reported(headers: Headers, body: bytes, said: str) -> None:
     """Nothing of a body becomes a member of the event beside its data."""
     with pytest.raises(EventError, match=said):
-        of_binary(headers, body)
+        event_from_binary(headers, body)
 
 
 def test_a_mapping_makes_an_event_of_plain_json() -> None:
     """Texts and paths give attributes, the position and the time of the message what the mapping does not."""
     mapping = {"type": "order.changed", "source": "$.shop", "subject": "$.customer.number"}
-    made = of_plain(mapping, b'{"shop": "/shop", "customer": {"number": 12}, "id": 1.50}', ORIGIN)
+    made = event_from_plain(mapping, b'{"shop": "/shop", "customer": {"number": 12}, "id": 1.50}', ORIGIN)
 
     parse_event(made, max_bytes=1_000)
     assert json.loads(made) == {
@@ -151,7 +151,7 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
 def test_a_missing_attribute_of_a_mapping_is_reported(body: bytes, said: str) -> None:
     """With the attribute and the path."""
     with pytest.raises(EventError, match=said):
-        of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, ORIGIN)
+        event_from_plain({"type": "t", "source": "/s", "id": "$.n"}, body, ORIGIN)
 
 
 @pytest.mark.parametrize("other", ["1", "1e400", '"cut \\ud83d"', "[" * 100 + "]" * 100])
@@ -171,17 +171,20 @@ def test_a_mapping_reads_its_value_whatever_lies_beside_it(written: str, text: s
     """A number that a float does not hold, or half of a surrogate pair, is a fault of what is read only."""
     body = f'{{"n": {written}, "other": {other}}}'.encode()
 
-    assert parse_event(of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, ORIGIN), max_bytes=20_000).id == text
+    assert (
+        parse_event(event_from_plain({"type": "t", "source": "/s", "id": "$.n"}, body, ORIGIN), max_bytes=20_000).id
+        == text
+    )
 
 
 def test_a_mapping_may_name_headers() -> None:
     """The first of a name that has a value; a missing one, or invalid UTF-8, is reported."""
     mapping = {"type": "$header.TAGS", "source": "/s", "id": "$header.KEYS"}
     headers: Headers = [("TAGS", None), ("TAGS", b"late"), ("TAGS", b"later"), ("KEYS", "ü".encode())]
-    made = json.loads(of_plain(mapping, b"{}", ORIGIN, headers))
+    made = json.loads(event_from_plain(mapping, b"{}", ORIGIN, headers))
 
     assert (made["type"], made["id"]) == ("late", "ü")
     with pytest.raises(EventError, match="mapping of id: the message has no header KEYS"):
-        of_plain(mapping, b"{}", ORIGIN, headers[:3])
+        event_from_plain(mapping, b"{}", ORIGIN, headers[:3])
     with pytest.raises(EventError, match="header KEYS: it is not UTF-8"):
-        of_plain(mapping, b"{}", ORIGIN, [*headers[:3], ("KEYS", b"\xff")])
+        event_from_plain(mapping, b"{}", ORIGIN, [*headers[:3], ("KEYS", b"\xff")])

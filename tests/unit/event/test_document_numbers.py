@@ -48,7 +48,7 @@ def test_a_number_survives_pickling() -> None:
 )
 def test_numbers_of_python_become_numbers(value: int | float | Decimal, text: str) -> None:
     """`Number.of` writes them as JSON does, an int of five thousand digits too."""
-    assert Number.of(value).text == text
+    assert Number.from_python(value).text == text
     assert Number.is_number(text)
 
 
@@ -56,7 +56,7 @@ def test_numbers_of_python_become_numbers(value: int | float | Decimal, text: st
 def test_nan_and_infinity_are_not_numbers(value: float | Decimal) -> None:
     """NaN and infinities have no JSON text."""
     with pytest.raises(ValueError, match="is not a JSON number"):
-        Number.of(value)
+        Number.from_python(value)
 
 
 @pytest.mark.parametrize("text", ["", "01", "+1", ".5", "1.", "1e", "0x1", "1_0", "\u0661", " 1", "NaN"])

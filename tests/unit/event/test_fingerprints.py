@@ -20,7 +20,7 @@ def test_a_set_has_the_same_fingerprint() -> None:
     """Of any number of ids, none included."""
     for count in (0, 1, 1_000):
         raws, ids = _ids(count)
-        assert fingerprint(ids) == Fingerprint.of(raws)
+        assert fingerprint(ids) == Fingerprint.from_ids(raws)
 
 
 @pytest.mark.parametrize("mixed", [True, False])
@@ -34,7 +34,7 @@ def test_each_group_has_its_own(mixed: bool) -> None:
     groups.append(groups[0])
 
     assert fingerprints_by(np.array(groups), ids) == {
-        group: Fingerprint.of(raw for raw, its in zip(raws, groups, strict=True) if its == group)
+        group: Fingerprint.from_ids(raw for raw, its in zip(raws, groups, strict=True) if its == group)
         for group in set(groups)
     }
 

@@ -86,41 +86,41 @@ def test_order_does_not_matter(ids: list[bytes], random: object) -> None:
     shuffled = sorted(ids, key=lambda _: random.random())  # type: ignore[attr-defined]
     half = len(ids) // 2
 
-    assert Fingerprint.of(ids) == Fingerprint.of(shuffled)
-    assert Fingerprint.of(ids) == Fingerprint.of(ids[:half]) + Fingerprint.of(ids[half:])
+    assert Fingerprint.from_ids(ids) == Fingerprint.from_ids(shuffled)
+    assert Fingerprint.from_ids(ids) == Fingerprint.from_ids(ids[:half]) + Fingerprint.from_ids(ids[half:])
 
 
 @given(st.lists(IDS, unique=True, min_size=1), IDS)
 def test_a_lost_added_or_doubled_id_shows(ids: list[bytes], other: bytes) -> None:
     """Sets that differ by one id have fingerprints that differ, also when the count is made up for."""
-    whole = Fingerprint.of(ids)
+    whole = Fingerprint.from_ids(ids)
 
-    assert Fingerprint.of(ids[1:]) != whole
-    assert Fingerprint.of([*ids, ids[0]]) != whole
+    assert Fingerprint.from_ids(ids[1:]) != whole
+    assert Fingerprint.from_ids([*ids, ids[0]]) != whole
     if other not in ids:
-        assert Fingerprint.of([*ids[1:], other]) != whole
-        assert Fingerprint.of([*ids, other]) != whole
+        assert Fingerprint.from_ids([*ids[1:], other]) != whole
+        assert Fingerprint.from_ids([*ids, other]) != whole
 
 
 def test_real_ids_have_hashes_of_their_own() -> None:
     """Of a thousand ids no two have the same hash."""
     ids = [delivery_id("b", "s", str(n), "r", "t") for n in range(1_000)]
 
-    assert len({Fingerprint.of([raw]).xor for raw in ids}) == 1_000
+    assert len({Fingerprint.from_ids([raw]).xor for raw in ids}) == 1_000
 
 
 def test_doubles_that_cancel_out_in_the_xor_show_in_the_sum() -> None:
     """Two of one id and two of another have the same count and the same xor, 0."""
     one, other = (delivery_id("b", "s", event_id, "r", "t") for event_id in ("1", "2"))
 
-    assert Fingerprint.of([one, one]).xor == Fingerprint.of([other, other]).xor == 0
-    assert Fingerprint.of([one, one]) != Fingerprint.of([other, other])
+    assert Fingerprint.from_ids([one, one]).xor == Fingerprint.from_ids([other, other]).xor == 0
+    assert Fingerprint.from_ids([one, one]) != Fingerprint.from_ids([other, other])
 
 
 def test_a_fingerprint_survives_json() -> None:
     """What as_list gives for JSON is the whole fingerprint, and every number fits into 64 bits."""
-    fingerprint = Fingerprint.of(delivery_id("b", "s", str(n), "r", "t") for n in range(50))
+    fingerprint = Fingerprint.from_ids(delivery_id("b", "s", str(n), "r", "t") for n in range(50))
 
     assert Fingerprint(*fingerprint.as_list()) == fingerprint
     assert all(0 <= number < 2**64 for number in fingerprint.as_list())
-    assert Fingerprint.of([]) == Fingerprint()
+    assert Fingerprint.from_ids([]) == Fingerprint()

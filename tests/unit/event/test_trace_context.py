@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.event.trace_context import passed_state, trace_headers
+from eventbridge.event.trace_context import forwarded_state, trace_headers
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
@@ -31,7 +31,7 @@ def test_both_headers_are_passed_on() -> None:
 )
 def test_a_state_is_passed_on(brought: str, passed: str) -> None:
     """Members keep their order; empty ones and white space around them go."""
-    assert passed_state(brought) == passed
+    assert forwarded_state(brought) == passed
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_state_is_passed_on(brought: str, passed: str) -> None:
 )
 def test_an_invalid_trace_state_is_not_passed_on(brought: object) -> None:
     """One member that is wrong, or a key twice, drops all of it."""
-    assert passed_state(brought) is None
+    assert forwarded_state(brought) is None
 
 
 def test_a_long_state_is_cut_between_members() -> None:
@@ -65,7 +65,7 @@ def test_a_long_state_is_cut_between_members() -> None:
     long = "long=" + "x" * 200
     short = [f"k{number}={'v' * 40}" for number in range(20)]
 
-    passed = passed_state(",".join([long, *short]))
+    passed = forwarded_state(",".join([long, *short]))
 
     assert passed is not None
     assert passed.split(",") == short[: len(passed.split(","))]

@@ -65,10 +65,15 @@ def everything(url: str) -> list[object]:
     for batch in batches:
         found += [
             ledger.batches.ranges(batch.batch_id),
-            ledger.chunks.of_batch(batch.batch_id),
-            ledger.files.of_batch(batch.batch_id, "buffer"),
+            ledger.chunks.list_for_batch(batch.batch_id),
+            ledger.files.list_for_batch(batch.batch_id, "buffer"),
         ]
-    found += [ledger.targets.statuses(), ledger.rules.on_hold(), ledger.rules.in_force(), ledger.rules.changes()]
+    found += [
+        ledger.targets.statuses(),
+        ledger.rules.list_on_hold(),
+        ledger.rules.get_in_force(),
+        ledger.rules.changes(),
+    ]
     found += [ledger.overrides.all(), ledger.operational_events.waiting(100), ledger.deferred_matches.waiting()]
     ledger.close()
     return found

@@ -30,7 +30,7 @@ from eventbridge.ledger import Ledger
 from eventbridge.ledger.chunks import ChunkEnd
 from eventbridge.model.chunk import LiveClaim
 from eventbridge.policy.breaker import Count, Tally
-from eventbridge.policy.operational_event import of_rule_on_hold_in_version
+from eventbridge.policy.operational_event import version_on_hold_event
 
 STOPPED = 77  # exit code of a process that a hook has ended
 
@@ -68,7 +68,7 @@ def claimed(ledger: Ledger) -> None:
     ledger.chunks.claim("batch-1", 0, "host:1")
 
 
-ON_HOLD = of_rule_on_hold_in_version("late", "it loops", "cafe", after(0))
+ON_HOLD = version_on_hold_event("late", "it loops", "cafe", after(0))
 
 CHANGES = {
     "register_partitions": Change(lambda ledger: None, register),

@@ -105,7 +105,7 @@ def batch_of(ledger: Ledger) -> str:
 
 def pending_by(ledger: Ledger) -> list[int]:
     """Return the numbers of the rows that the batch in progress left pending."""
-    return [row.pending_id for row in ledger.pending.of_batch(batch_of(ledger)) if row.pending_id is not None]
+    return [row.pending_id for row in ledger.pending.list_for_batch(batch_of(ledger)) if row.pending_id is not None]
 
 
 @pytest.mark.parametrize("run", [in_processes, in_threads], ids=["processes", "threads"])
@@ -160,10 +160,10 @@ def test_no_segment_slips_past_settlement(url: str) -> None:
     def work(me: int) -> list[str]:
         rival = Ledger.open(url, Clock())
         if me == 0:
-            while len(rival.files.of_batch("batch-1", "outcome")) < 15:
+            while len(rival.files.list_for_batch("batch-1", "outcome")) < 15:
                 time.sleep(0.001)
             assert rival.settlement.begin("batch-1")
-            return [file.key for file in rival.files.of_batch("batch-1", "outcome")]
+            return [file.key for file in rival.files.list_for_batch("batch-1", "outcome")]
         chunk = rival.chunks.claim("batch-1", me, f"host:{me}")
         recorded: list[str] = []
         while chunk is not None and rival.chunks.record_segment(
@@ -194,7 +194,7 @@ def test_pending_rows_are_taken_once(url: str) -> None:
     won = {batch_id: ids for response in in_processes(work) for batch_id, ids in response.items()}
 
     assert max(Counter(number for ids in won.values() for number in ids).values()) == 1
-    assert {batch_id: [row.pending_id for row in ledger.pending.taken_by(batch_id)] for batch_id in won} == won
+    assert {batch_id: [row.pending_id for row in ledger.pending.list_taken_by(batch_id)] for batch_id in won} == won
     assert {batch.batch_id for batch in ledger.batches.find(limit=1000)} == {"batch-1", *won}
 
 
@@ -244,11 +244,11 @@ def test_threads_may_share_a_ledger(url: str) -> None:
             assert chunk is not None
             assert (chunk.chunk_id, chunk.claim, chunk.worker) == (me, number + 1, f"thread:{me}")
             assert ledger.chunks.record_segment(a_file(key=f"{me}-{number}", kind="outcome"), me, chunk.claim)
-            assert len(ledger.chunks.of_batch("batch-1")) == RIVALS
+            assert len(ledger.chunks.list_for_batch("batch-1")) == RIVALS
         return True
 
     assert in_threads(work) == [True] * RIVALS
-    assert len(ledger.files.of_batch("batch-1", "outcome")) == RIVALS * 20
+    assert len(ledger.files.list_for_batch("batch-1", "outcome")) == RIVALS * 20
 
 
 def test_a_child_loses_nothing_when_its_parent_closes(url: str) -> None:

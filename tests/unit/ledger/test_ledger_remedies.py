@@ -113,7 +113,7 @@ def test_a_full_disk_is_reported_and_loses_nothing(file: Path) -> None:
         LedgerError, match=rf"ledger.sqlite: the disk is full: {file.parent} has [\d,]+ bytes left. Free some space"
     ):
         ledger.files.record(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
-    assert ledger.files.of_batch("batch-1", "buffer") == []
+    assert ledger.files.list_for_batch("batch-1", "buffer") == []
     assert ledger.files.record(a_file(detail=UnroutableEvent("f", 1, "x" * 100_000)), while_state="planned")
 
 

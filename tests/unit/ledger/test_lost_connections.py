@@ -98,7 +98,7 @@ def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
         found = [batch.batch_id for batch in ledger.batches.find()]
 
         assert sorted(found) in (["batch-1", "retry-1"], ["batch-1"] if point == "ledger.commit" else [])
-        assert len(ledger.pending.taken_by("retry-1")) == 2 * (len(found) - 1)
+        assert len(ledger.pending.list_taken_by("retry-1")) == 2 * (len(found) - 1)
     ledger.close()
 
 

@@ -17,11 +17,11 @@ from eventbridge.policy.batch_request import (
     Candidate,
     Kind,
     Limits,
-    after_refusal,
     batch_request_id,
     ids_text,
-    joined,
+    join_payloads,
     kind_of,
+    limits_after_refusal,
     together,
 )
 
@@ -59,7 +59,7 @@ def test_batch_requests_hold_everything_in_order_and_keep_every_limit(
         assert len({each.kind for each in batch_request}) == 1
         assert batch_request[0].kind is not None or len(batch_request) == 1
         assert len(batch_request) <= min(limits.count, *(each.most for each in batch_request))
-        size = len(joined([b"x" * each.size_bytes for each in batch_request]))
+        size = len(join_payloads([b"x" * each.size_bytes for each in batch_request]))
         assert size <= limits.size_bytes or len(batch_request) == 1
 
 
@@ -70,7 +70,7 @@ def test_no_batch_request_could_hold_the_next_one_too(candidates: list[Candidate
 
     for batch_request, after in pairwise(found):
         more = [*batch_request, after[0]]
-        size = len(joined([b"x" * each.size_bytes for each in more]))
+        size = len(join_payloads([b"x" * each.size_bytes for each in more]))
         assert (
             len({each.kind for each in more}) > 1
             or batch_request[0].kind is None
@@ -118,8 +118,8 @@ def test_an_array_has_its_items_byte_for_byte() -> None:
     """Spaces, digits and order stay."""
     items = [b'{"n": 2.50}', b"[ 1 ]", b'"x"', b"null"]
 
-    assert joined(items) == b'[{"n": 2.50},[ 1 ],"x",null]'
-    assert json.loads(joined(items[:1])) == [{"n": 2.5}]
+    assert join_payloads(items) == b'[{"n": 2.50},[ 1 ],"x",null]'
+    assert json.loads(join_payloads(items[:1])) == [{"n": 2.5}]
     assert set(MEDIA_TYPES.values()) == {"application/cloudevents-batch+json", "application/json"}
 
 
@@ -147,8 +147,8 @@ def test_a_refusal_lowers_the_limits() -> None:
     """413 halves the bytes that follow, 431 the deliveries; nothing is learnt from one alone, nor from its content."""
     limits = Limits(100, 10_000)
 
-    assert after_refusal(limits, 413, 100, 9_000) == Limits(100, 4_500)
-    assert after_refusal(Limits(100, 4_000), 413, 100, 9_000) == Limits(100, 4_000)
-    assert after_refusal(limits, 431, 100, 9_000) == Limits(50, 10_000)
-    assert after_refusal(limits, 400, 100, 9_000) == limits
-    assert after_refusal(limits, 413, 1, 9_000) == limits
+    assert limits_after_refusal(limits, 413, 100, 9_000) == Limits(100, 4_500)
+    assert limits_after_refusal(Limits(100, 4_000), 413, 100, 9_000) == Limits(100, 4_000)
+    assert limits_after_refusal(limits, 431, 100, 9_000) == Limits(50, 10_000)
+    assert limits_after_refusal(limits, 400, 100, 9_000) == limits
+    assert limits_after_refusal(limits, 413, 1, 9_000) == limits

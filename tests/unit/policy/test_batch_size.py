@@ -194,7 +194,7 @@ def test_several_chunks_count_as_full_and_a_single_one_as_it_is_filled() -> None
 
 def test_a_batch_takes_what_it_can_hand_out() -> None:
     """A thousand events filled 40 chunks: with room for 10 a quarter of them is taken."""
-    fan_out = FanOut.of(1_000, [Part("p", 2_000, 30.0), Part("q", 500, 10.0)])
+    fan_out = FanOut.from_parts(1_000, [Part("p", 2_000, 30.0), Part("q", 500, 10.0)])
 
     assert events_handed_out(fan_out, {}, 10, 1_000_000) == 250
     assert events_handed_out(fan_out, {"p": 15}, 64, 1_000_000) == 500
@@ -205,9 +205,9 @@ def test_a_batch_takes_what_it_can_hand_out() -> None:
 
 def test_a_rule_without_matches_bounds_nothing() -> None:
     """Nor does what is not known yet; a pool that is not named bounds a batch with all others only."""
-    assert events_handed_out(FanOut.of(0, []), {"p": 1}, 1, 1) is None
-    assert events_handed_out(FanOut.of(1_000, []), {"p": 1}, 1, 1) is None
-    assert events_handed_out(FanOut.of(10, [Part("own", 10, 5.0)]), {"p": 1}, 64, 1_000) == 128
+    assert events_handed_out(FanOut.from_parts(0, []), {"p": 1}, 1, 1) is None
+    assert events_handed_out(FanOut.from_parts(1_000, []), {"p": 1}, 1, 1) is None
+    assert events_handed_out(FanOut.from_parts(10, [Part("own", 10, 5.0)]), {"p": 1}, 64, 1_000) == 128
 
 
 @given(
@@ -217,7 +217,7 @@ def test_a_rule_without_matches_bounds_nothing() -> None:
 )
 def test_the_same_again_fits(events: int, parts: list[Part], room: dict[str, int]) -> None:
     """If the next events are as those before, what is taken exceeds no room, but for the one event that always is."""
-    fan_out = FanOut.of(events, parts)
+    fan_out = FanOut.from_parts(events, parts)
 
     most = events_handed_out(fan_out, room, 64, 100_000)
 

@@ -13,9 +13,9 @@ from eventbridge.policy.breaker import (
     Ended,
     Tally,
     admits,
-    after,
     disabled,
     first_second,
+    next_status,
     pause_of,
     recovered,
     trips,
@@ -47,7 +47,7 @@ def test_seventy_of_a_hundred_and_seven_of_ten_open_it(attempts: int, failed: in
 
 def test_it_opens_for_thirty_seconds() -> None:
     """The window of all pushes decides, not the one tally; its reason has the numbers."""
-    status = after(OK, tally(2, 2), Count(12, 10), NOW)
+    status = next_status(OK, tally(2, 2), Count(12, 10), NOW)
 
     assert (status.state, status.since, status.until) == ("degraded", NOW, NOW + timedelta(seconds=30))
     assert status.reason == "10 of 12 attempts failed within 30 s"
@@ -83,20 +83,20 @@ def test_five_good_probes_close_it() -> None:
     """In one report or several; it is then ok, and ramped for 30 s."""
     one_by_one = OPENED
     for _ in range(4):
-        one_by_one = after(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
+        one_by_one = next_status(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
         assert one_by_one.state == "half-open"
-    one_by_one = after(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
+    one_by_one = next_status(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
 
-    assert one_by_one == after(OPENED, tally(5, probes=(True,) * 5), Count(5), NOW)
+    assert one_by_one == next_status(OPENED, tally(5, probes=(True,) * 5), Count(5), NOW)
     assert (one_by_one.state, one_by_one.since, one_by_one.until) == ("ok", NOW, NOW + timedelta(seconds=30))
     assert one_by_one.good == 0
 
 
 def test_one_bad_probe_opens_it_again() -> None:
     """It begins to count its good probes again, and has been unwell since it first opened."""
-    half_open = after(OPENED, tally(4, probes=(True,) * 4), Count(4), NOW)
+    half_open = next_status(OPENED, tally(4, probes=(True,) * 4), Count(4), NOW)
 
-    status = after(half_open, tally(1, 1, probes=(False,)), Count(5, 1), NOW)
+    status = next_status(half_open, tally(1, 1, probes=(False,)), Count(5, 1), NOW)
 
     assert (status.state, status.good, status.until) == ("degraded", 0, NOW + timedelta(seconds=30))
     assert status.since == OPENED.since
@@ -104,20 +104,20 @@ def test_one_bad_probe_opens_it_again() -> None:
 
 def test_failures_before_the_recovery_do_not_open_it_again() -> None:
     """The window that it recovers with still holds what failed before."""
-    assert after(OPENED, tally(5, probes=(True,) * 5), Count(40, 35), NOW).state == "ok"
+    assert next_status(OPENED, tally(5, probes=(True,) * 5), Count(40, 35), NOW).state == "ok"
 
 
 def test_responses_that_come_late_change_nothing_while_it_is_open() -> None:
     """What was in flight when it opened says nothing of how it stands."""
     status = replace(OPENED, until=NOW + timedelta(seconds=20))
 
-    assert after(status, tally(20), Count(60, 40), NOW) == status
-    assert after(status, tally(20, 20), Count(60, 60), NOW) == replace(status, failing_since=NOW)
+    assert next_status(status, tally(20), Count(60, 40), NOW) == status
+    assert next_status(status, tally(20, 20), Count(60, 60), NOW) == replace(status, failing_since=NOW)
 
 
 def test_a_target_that_delivers_but_not_half_is_slow() -> None:
     """It gets its deliveries in the slow lane, at once."""
-    status = after(OK, tally(49, ended=ended(49, 100)), Count(49), NOW)
+    status = next_status(OK, tally(49, ended=ended(49, 100)), Count(49), NOW)
 
     assert (status.state, status.slow, status.until) == ("degraded", True, NOW)
     assert status.reason == "settled 49 of 100 deliveries within the push budget"
@@ -125,7 +125,7 @@ def test_a_target_that_delivers_but_not_half_is_slow() -> None:
 
 def test_a_target_that_delivers_nothing_within_a_budget_is_left_alone() -> None:
     """Nothing came back at all: the breaker is open for 30 s, whatever the number of attempts."""
-    status = after(OK, tally(ended=ended(0, 2)), Count(), NOW)
+    status = next_status(OK, tally(ended=ended(0, 2)), Count(), NOW)
 
     assert (status.state, status.slow, status.until) == ("degraded", False, NOW + timedelta(seconds=30))
 
@@ -133,14 +133,14 @@ def test_a_target_that_delivers_nothing_within_a_budget_is_left_alone() -> None:
 @pytest.mark.parametrize("end", [ended(50, 100), ended(49, 100, spent=False), ended(0, 0)])
 def test_half_is_enough(end: Ended) -> None:
     """Half settled, or work left for another reason than the budget: no word against the target."""
-    assert after(OK, tally(50, ended=end), Count(50), NOW) == OK
+    assert next_status(OK, tally(50, ended=end), Count(50), NOW) == OK
 
 
 def test_a_push_that_ran_out_of_deliveries_to_probe_with_lets_the_next_probe() -> None:
     """Its claim ends with it."""
     claimed = replace(OPENED, until=NOW + timedelta(seconds=20))
 
-    status = after(claimed, tally(2, probes=(True, True), ended=ended(2, 2, spent=False)), Count(2), NOW)
+    status = next_status(claimed, tally(2, probes=(True, True), ended=ended(2, 2, spent=False)), Count(2), NOW)
 
     assert (status.state, status.good, status.until) == ("half-open", 2, NOW)
 
@@ -148,14 +148,14 @@ def test_a_push_that_ran_out_of_deliveries_to_probe_with_lets_the_next_probe() -
 def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
     """From the first failure after the last success on; one success ends it."""
     week = 7 * 86_400.0
-    failing = after(OK, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW - timedelta(days=8))
+    failing = next_status(OK, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW - timedelta(days=8))
     assert failing.failing_since == NOW - timedelta(days=8)
-    well = after(failing, tally(2, 1, disable_after_seconds=week), Count(2, 1), NOW)
+    well = next_status(failing, tally(2, 1, disable_after_seconds=week), Count(2, 1), NOW)
 
-    status = after(failing, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW)
+    status = next_status(failing, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW)
 
     assert (status.state, status.reason) == ("disabled", "every attempt failed for 8.0 days")
-    assert after(failing, tally(1, 1), Count(1, 1), NOW).state == "ok"
+    assert next_status(failing, tally(1, 1), Count(1, 1), NOW).state == "ok"
     assert (well.state, well.failing_since) == ("ok", None)
 
 
@@ -163,14 +163,16 @@ def test_a_disabled_target_stays_so() -> None:
     """Whatever a push that was in progress still reports."""
     gone = disabled(OK, "the target responded with 410", NOW)
 
-    assert after(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone
+    assert next_status(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone
 
 
 @pytest.mark.parametrize("status", [OK, OPENED, replace(OPENED, state="half-open", good=2)])
 def test_a_pause_changes_nothing_else(status: TargetStatus) -> None:
     """A target that asks for one stands as it did; the later of two counts, and one that is over is none."""
     later, sooner = NOW + timedelta(seconds=30), NOW + timedelta(seconds=2)
-    paused = after(after(status, tally(paused_until=later), Count(), NOW), tally(paused_until=sooner), Count(), NOW)
+    paused = next_status(
+        next_status(status, tally(paused_until=later), Count(), NOW), tally(paused_until=sooner), Count(), NOW
+    )
 
     assert paused == replace(status, paused_until=later)
     assert pause_of(paused, NOW) == later

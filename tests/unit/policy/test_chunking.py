@@ -4,7 +4,15 @@ import random
 from dataclasses import replace
 
 from eventbridge.model import rowset
-from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, chunks_for, cut_chunks, joined
+from eventbridge.policy.chunking import (
+    ChunkLimits,
+    ChunkPlan,
+    PlannedPiece,
+    PoolSlots,
+    chunks_for,
+    cut_chunks,
+    merge_pieces,
+)
 from eventbridge.rules.types import ChunkSize
 
 
@@ -278,7 +286,7 @@ def test_rows_that_lie_side_by_side_are_one_piece() -> None:
     other = replace(piece("b", 1), rows="20")
     of_file = replace(piece("b", 1, file="z"), rows="21")
 
-    whole = joined([first, second, gap, some, other, of_file])
+    whole = merge_pieces([first, second, gap, some, other, of_file])
 
     assert [each.rows for each in whole] == ["0-14", "16", "17,19", "20", "21"]
     assert (whole[0].count, whole[0].size) == (15, 17)
@@ -294,7 +302,7 @@ def test_joined_pieces_name_the_same_rows() -> None:
         pieces.append(replace(piece("ab"[number % 50 // 25], count), rows=rowset.run(row, row + count - 1)))
         row += count
 
-    whole = joined(pieces)
+    whole = merge_pieces(pieces)
 
     assert [row for each in whole for row in rowset.decode(each.rows)] == [
         row for each in pieces for row in rowset.decode(each.rows)

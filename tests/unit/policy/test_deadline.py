@@ -5,7 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.model.outcome import DELIVERED, DeadLettered, RetryAt
-from eventbridge.policy.delivery_windows import deadline_of, in_time, late_reported_before, missed, missed_before
+from eventbridge.policy.delivery_windows import (
+    dead_letter_if_late,
+    deadline_of,
+    late_reported_before,
+    missed,
+    missed_before,
+)
 
 NOON = datetime(2026, 11, 24, 12, tzinfo=UTC)
 DEADLINE = NOON + timedelta(minutes=10)
@@ -16,7 +22,7 @@ def test_a_target_without_the_field_has_all_time() -> None:
     assert deadline_of(NOON, None) is None
     assert missed(None, NOON + timedelta(days=999)) is None
     late = RetryAt(NOON + timedelta(days=999), "HTTP 503")
-    assert in_time(late, None) is late
+    assert dead_letter_if_late(late, None) is late
 
 
 def test_at_its_deadline_it_is_too_late() -> None:
@@ -32,9 +38,9 @@ def test_at_its_deadline_it_is_too_late() -> None:
 def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
     """With the response in its detail; one before it, and any other outcome, stays what it is."""
     soon = RetryAt(DEADLINE - timedelta(microseconds=1), "HTTP 503")
-    assert in_time(soon, DEADLINE) is soon
-    assert in_time(DELIVERED, DEADLINE) is DELIVERED
-    end = in_time(RetryAt(DEADLINE, "HTTP 503"), DEADLINE)
+    assert dead_letter_if_late(soon, DEADLINE) is soon
+    assert dead_letter_if_late(DELIVERED, DEADLINE) is DELIVERED
+    end = dead_letter_if_late(RetryAt(DEADLINE, "HTTP 503"), DEADLINE)
     assert isinstance(end, DeadLettered)
     assert end.reason == "deadline_missed"
     assert end.detail.startswith("HTTP 503, and its deadline 2026-11-24T12:10")

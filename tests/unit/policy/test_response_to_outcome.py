@@ -21,8 +21,8 @@ from eventbridge.policy.response_to_outcome import (
 from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-EXPONENTIAL = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
-BACKOFF = RetryPolicy.named("BACKOFF_RETRY")
+EXPONENTIAL = RetryPolicy.from_name("EXPONENTIAL_DECAY_RETRY")
+BACKOFF = RetryPolicy.from_name("BACKOFF_RETRY")
 
 
 def response(code: int | None = None, **fields: object) -> Response:

@@ -15,12 +15,12 @@ from eventbridge.policy.retention import LEAST_AGE, Keeping, Retention, keeping,
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 DAY = timedelta(days=1)
-MONTH = Retention.of(archive=30 * DAY, deliveries=7 * DAY, dead_letters=90 * DAY, manifests=400 * DAY)
+MONTH = Retention.from_ages(archive=30 * DAY, deliveries=7 * DAY, dead_letters=90 * DAY, manifests=400 * DAY)
 
 ages = st.floats(0, 500).map(lambda days: days * DAY)
 kinds = st.sampled_from(["normal", "retry", "replay", "redrive"])
 steps = st.sampled_from(STEPS)
-retentions = st.builds(Retention.of, archive=ages, deliveries=ages, dead_letters=ages, manifests=ages)
+retentions = st.builds(Retention.from_ages, archive=ages, deliveries=ages, dead_letters=ages, manifests=ages)
 
 
 def a_batch(age: timedelta, **changes: object) -> Batch:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eventbridge.model.rule_state import TargetStatus
-from eventbridge.policy.breaker import Count, Ended, Tally, after, is_slow
+from eventbridge.policy.breaker import Count, Ended, Tally, is_slow, next_status
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OK = TargetStatus("late", "crm", "ok", "", NOW - timedelta(hours=1))
@@ -21,7 +21,7 @@ def tally(*, quick: bool = True, apart: bool = True, settled: int = 10, spent: b
 
 def after_chunks(status: TargetStatus, *tallies: Tally, now: datetime = NOW) -> TargetStatus:
     for each in tallies:
-        status = after(status, each, Count(), now)
+        status = next_status(status, each, Count(), now)
     return status
 
 
@@ -38,8 +38,8 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
     """All pushes within 30 s count together, whatever this one reports."""
     reported = Tally("late", "crm", {int(NOW.timestamp()): Count(1, 0, 1)})
 
-    assert after(OK, reported, Count(20, 0, 9), NOW) == OK
-    status = after(OK, reported, Count(20, 0, 10), NOW)
+    assert next_status(OK, reported, Count(20, 0, 9), NOW) == OK
+    status = next_status(OK, reported, Count(20, 0, 10), NOW)
 
     assert reported.is_word_against
     assert (status.state, status.slow, status.since, status.until) == ("degraded", True, NOW, NOW)
@@ -53,17 +53,17 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
 def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
     """The next batch does not wait for a timeout again; nor for one of an ordered target, which has no breaker."""
     reported = Tally("late", "crm", no_response=count)
-    status = after(OK, reported, Count(100, 1, 1), NOW)
+    status = next_status(OK, reported, Count(100, 1, 1), NOW)
 
     assert (status.state, status.slow, status.until, reported.is_word_against) == ("degraded", True, NOW, True)
     assert status.reason == reason
-    assert after(OK, replace(reported, opens=False), Count(100, 100, 100), NOW) == status
+    assert next_status(OK, replace(reported, opens=False), Count(100, 100, 100), NOW) == status
 
 
 def test_one_that_fails_is_left_alone() -> None:
     """That is worse than slow, before and after it was found to be slow."""
     for status in (OK, SLOW):
-        failing = after(status, replace(tally(), no_response=10), Count(10, 10, 10), NOW)
+        failing = next_status(status, replace(tally(), no_response=10), Count(10, 10, 10), NOW)
         assert (failing.state, failing.slow, failing.until) == ("degraded", False, NOW + timedelta(seconds=30))
 
 

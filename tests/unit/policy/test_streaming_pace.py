@@ -46,7 +46,7 @@ def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
 )
 def test_responses_are_recorded_less_often_if_few_arrive(age: float, responses: int, usual: float, due: bool) -> None:
     """After a second at ten responses a second, after five below that or in a bucket, at once if many wait."""
-    assert segment_is_due(age, responses, usual, most=2_000) == due
+    assert segment_is_due(age, responses, usual, max_responses=2_000) == due
 
 
 @pytest.mark.parametrize(

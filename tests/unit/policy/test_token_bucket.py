@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.config.quantities import parse_rate
-from eventbridge.policy.rate_limit import Bucket, lease, per_second, second_of, tokens_within
+from eventbridge.policy.rate_limit import Bucket, allowed_per_second, lease, second_of, tokens_within
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -93,13 +93,13 @@ def test_a_ramp_begins_slowly_and_never_exceeds_the_rate() -> None:
     """5 a second at first, doubling every 2.5 s; after 30 s the target's own rate, or none."""
     until = after(30)
 
-    assert per_second(None, until, NOW) == pytest.approx(5.0)
-    assert per_second(None, until, after(5)) == pytest.approx(20.0)
-    assert per_second(None, until, after(29.99)) == pytest.approx(5 * 2**12, rel=0.01)
-    assert per_second(8.0, until, after(5)) == 8.0
-    assert per_second(8.0, until, after(30)) == 8.0
-    assert per_second(None, until, after(30)) is None
-    assert per_second(None, None, NOW) is None
+    assert allowed_per_second(None, until, NOW) == pytest.approx(5.0)
+    assert allowed_per_second(None, until, after(5)) == pytest.approx(20.0)
+    assert allowed_per_second(None, until, after(29.99)) == pytest.approx(5 * 2**12, rel=0.01)
+    assert allowed_per_second(8.0, until, after(5)) == 8.0
+    assert allowed_per_second(8.0, until, after(30)) == 8.0
+    assert allowed_per_second(None, until, after(30)) is None
+    assert allowed_per_second(None, None, NOW) is None
 
 
 @pytest.mark.parametrize(("rate", "tokens"), [(200.0, 200), (10 / 60, 1), (1.5, 2)])
@@ -131,7 +131,7 @@ def test_a_rate_allows_so_many_deliveries_within_a_time() -> None:
 def test_a_ramp_allows_what_it_comes_to_within_a_time() -> None:
     """The sum over the seconds, with its own rate as a bound; one that ends before allows any number."""
     begun = tokens_within(None, after(30), NOW, 20.0)
-    summed = sum(per_second(None, after(30), after(number / 100)) or 0 for number in range(2_000)) / 100
+    summed = sum(allowed_per_second(None, after(30), after(number / 100)) or 0 for number in range(2_000)) / 100
 
     assert begun == pytest.approx(summed, rel=0.01)
     assert begun == pytest.approx(4_598, rel=0.01)

@@ -135,7 +135,7 @@ rules:
         name="log",
         path="/srv/orders.jsonl",
         transform=Transform(form="CONSTANT", value={"z": Number("1.0"), "a": None}),
-        retry=RetryPolicy.named("BACKOFF_RETRY"),
+        retry=RetryPolicy.from_name("BACKOFF_RETRY"),
     )
     expected = Rule(
         name="big-orders",

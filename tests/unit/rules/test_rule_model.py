@@ -91,7 +91,7 @@ def test_rule_set_survives_being_frozen() -> None:
     """What is written as JSON is read back equal, with equal hash, versions and numbers as they were written."""
     constant = Transform(form="CONSTANT", value={"z": Number("1.50"), "a": [None, Number("12345678901234567890.10")]})
     source = EmbeddedFields(topics=("a", "b"), partitions=2, start_at=datetime(2013, 1, 1, tzinfo=UTC))
-    retry = RetryPolicy.named("BACKOFF_RETRY", 3600.0)
+    retry = RetryPolicy.from_name("BACKOFF_RETRY", 3600.0)
     target = HttpFields(name="t", url="https://x.example/", transform=constant, retry=retry, connection="c")
     original = RuleSet(
         buses={"orders": Bus(name="orders", source=source, retention_seconds=7200.0)},
@@ -137,7 +137,7 @@ def test_rules_that_are_not_read_are_frozen_as_they_were() -> None:
 
     assert read.to_json() == rule_set(one, two, other).to_json()
     assert read.for_runner("orders").to_json() == rule_set(one, two).to_json()
-    assert RuleSet.joined([rule_set(other), rule_set(two, one)]).to_json() == read.to_json()
+    assert RuleSet.join([rule_set(other), rule_set(two, one)]).to_json() == read.to_json()
     assert RuleSet.from_lines(rule_set(two, one).to_lines()) == rule_set(two, one)
     assert list(RuleSet.from_lines(rule_set(two, one).to_lines()).rules) == ["b", "a"]
 
@@ -221,12 +221,12 @@ def test_disabled_rules_are_not_matched() -> None:
 
 def test_policies_by_name() -> None:
     """The named policies are Alibaba EventBridge's: 3 retries after 10-20 s; 176 from 1 s to 512 s."""
-    backoff, decay = RetryPolicy.named("BACKOFF_RETRY"), RetryPolicy()
+    backoff, decay = RetryPolicy.from_name("BACKOFF_RETRY"), RetryPolicy()
 
     assert backoff.max_retries == 3
     assert backoff.initial_delay_seconds * (1 - backoff.jitter) == pytest.approx(10.0)
     assert backoff.initial_delay_seconds * (1 + backoff.jitter) == pytest.approx(20.0)
-    assert RetryPolicy.named("EXPONENTIAL_DECAY_RETRY") == decay
+    assert RetryPolicy.from_name("EXPONENTIAL_DECAY_RETRY") == decay
     assert (
         decay.max_retries,
         decay.initial_delay_seconds,
@@ -275,6 +275,6 @@ def test_settings_of_runners_are_frozen_and_read_again() -> None:
 
     assert '"runners"' not in plain_set.to_json()
     assert said.hash != plain_set.hash
-    for again in (RuleSet.from_json(said.to_json()), RuleSet.from_lines(said.to_lines()), RuleSet.joined([said])):
+    for again in (RuleSet.from_json(said.to_json()), RuleSet.from_lines(said.to_lines()), RuleSet.join([said])):
         assert again.mode_of("orders") == mode
         assert again.mode_of("others") == Runner()

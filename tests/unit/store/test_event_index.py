@@ -9,7 +9,7 @@ import pytest
 
 from eventbridge.event.ids import claimed_id
 from eventbridge.model.storage import IndexedFile
-from eventbridge.store.event_index import Index, index_of, look_up, merged, write_index
+from eventbridge.store.event_index import Index, index_of, look_up, merge_indexes, write_index
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import write_table
 from eventbridge.store.protocol import Store
@@ -53,7 +53,9 @@ def test_an_id_is_found_in_every_file_that_has_it(store: Store) -> None:
     some = [land(store, f"a{number}", *(f"{number}-{row}" for row in range(9_000))) for number in range(3)]
     twice = land(store, "b", "0-17", "é", bodies=(b'{"id": "claimed"', b"{}"))
     write_index(
-        store, PATH, merged([index_of(store, [(file, False) for file in some]), index_of(store, [(twice, True)])])
+        store,
+        PATH,
+        merge_indexes([index_of(store, [(file, False) for file in some]), index_of(store, [(twice, True)])]),
     )
 
     assert look_up(store, PATH, "2-8999") == [some[2]]

@@ -77,7 +77,7 @@ def test_a_table_comes_back_equal(rows: int) -> None:
 @pytest.mark.parametrize("folder", ["buffer", "deliveries", "outcomes", "settlements", "dead_letters"])
 def test_every_schema_of_the_store_round_trips(folder: str, tmp_path: Path) -> None:
     """A row with every column filled, and one with every nullable column null, come back as they were."""
-    schema = schemas.of(f"{folder}/x")
+    schema = schemas.schema_of(f"{folder}/x")
     full = {field.name: example(field.type) for field in schema}
     bare = {field.name: None if field.nullable else example(field.type) for field in schema}
     table = pa.Table.from_pylist([full, bare], schema=schema)

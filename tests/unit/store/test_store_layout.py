@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, timezone
 
 from eventbridge.store import layout, schemas
-from eventbridge.store.protocol import checked_path
+from eventbridge.store.protocol import check_path
 
 # 23:30 UTC, which is the next day where the clock is set to +05:30
 PLANNED = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
@@ -43,6 +43,6 @@ def test_the_day_is_that_of_utc() -> None:
 def test_every_path_is_one_the_store_takes() -> None:
     """No path of the layout is refused by the store, and each folder of tables has its schema."""
     for folder, path in PATHS.items():
-        assert checked_path(path(PLANNED)).startswith(f"{folder}/")
+        assert check_path(path(PLANNED)).startswith(f"{folder}/")
         if path(PLANNED).endswith(".parquet"):
-            assert schemas.of(path(PLANNED)).names
+            assert schemas.schema_of(path(PLANNED)).names

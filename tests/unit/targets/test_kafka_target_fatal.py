@@ -35,7 +35,7 @@ class TickingClock:
 def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
     """Else the others wait for a failed producer until the push has to stop."""
     target = KafkaTarget(_SETTINGS, "orders", max_in_flight=3, clock=TickingClock())
-    target._opened()
+    target._open()
     first = target._producer
     target._ended.append((1, error))
     requests = [Request(number, f"id-{number}", b"{}", "application/json") for number in range(3)]
@@ -46,7 +46,7 @@ def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
     )
     assert first is not None
     assert target._producer is None
-    assert target._opened() is not first
+    assert target._open() is not first
     target.close()
 
 

@@ -42,7 +42,7 @@ def test_ids_and_fingerprints_are_the_same(replay_id: str) -> None:
         for event, target in zip(of_event, of_target, strict=True)
     ]
 
-    ids = DeliveryIds("büs", targets, replay_id).of(
+    ids = DeliveryIds("büs", targets, replay_id).compute(
         padded_texts(pa.array(sources)), padded_texts(pa.array(event_ids)), of_event, of_target
     )
     counts = np.bincount(of_target)[[0, 1, 4, 8]]
@@ -50,5 +50,5 @@ def test_ids_and_fingerprints_are_the_same(replay_id: str) -> None:
 
     assert [each.tobytes() for each in ids] == expected
     assert fingerprints(ids, counts) == [
-        Fingerprint.of(expected[start:end]) for start, end in itertools.pairwise(starts)
+        Fingerprint.from_ids(expected[start:end]) for start, end in itertools.pairwise(starts)
     ]

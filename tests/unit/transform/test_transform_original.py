@@ -13,7 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from eventbridge.errors import EventError, TransformFailed
-from eventbridge.event.bindings import of_binary
+from eventbridge.event.bindings import event_from_binary
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.rules import Transform
 from eventbridge.transform import Rendered, Scope, compile_transform
@@ -205,7 +205,7 @@ def test_text_leaves_with_the_bytes_that_came(data: bytes, charset: str) -> None
     media_type = f"text/plain{charset}"
     names = [(f"ce_{name}", value.encode()) for name, value in json.loads(event()).items()]
     try:
-        body = of_binary([*names, ("content-type", media_type.encode())], data)
+        body = event_from_binary([*names, ("content-type", media_type.encode())], data)
     except EventError:
         assume(False)
 

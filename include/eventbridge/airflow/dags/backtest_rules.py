@@ -15,7 +15,7 @@ from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, propos
 from eventbridge.airflow.names import BACKTEST_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.tasks import TASK, give_way_as_old, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, give_way_as_old, hide_traceback, stage
 
 if TYPE_CHECKING:
     from eventbridge.backtest.report import BacktestReport, DiffReport
@@ -55,7 +55,7 @@ BACKTEST_LIMIT = timedelta(hours=6)
 
 
 @task(**TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def backtest() -> None:
     """Run the form's candidate over the archive; log its deliveries and the path of the report."""
     from eventbridge.airflow.spark import open_router
@@ -75,7 +75,7 @@ def backtest() -> None:
 
 
 @task(**TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def diff() -> None:
     """Compare the form's candidates over the archive, and log how they differ and where the report is."""
     from eventbridge.airflow.spark import open_router

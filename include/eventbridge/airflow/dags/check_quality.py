@@ -10,7 +10,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, Param, get_current_context, t
 from eventbridge.airflow.names import QUALITY_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
-from eventbridge.airflow.tasks import TASK, give_way_as_old, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, give_way_as_old, hide_traceback, stage
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ HOURLY = "10 * * * *"
 
 
 @task(task_id="check_quality", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def check_hour() -> None:
     """Check an hour with Great Expectations. A failed measure is reported, and the task still succeeds."""
     from eventbridge.quality.check import check_quality as run

@@ -76,7 +76,7 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
 _CONNECTION_SECONDS: Final = 30.0
 #: How long to wait for the lease: longer than the lease of a streaming task whose process was killed. And how long to
 #: be the standby of a streaming task that ends soon.
-_PATIENCE_SECONDS: Final = 8.0
+_PLAN_TIMEOUT_SECONDS: Final = 8.0
 _STANDBY_SECONDS: Final = 60.0
 #: Airflow takes two seconds to start a retry, which spaces retries. After the last one, the watcher starts a run.
 _RETRY_DELAY: Final = timedelta(milliseconds=100)
@@ -124,11 +124,11 @@ class StreamingOperator(BaseOperator):
             pools = confirmed_pools(runtime)
             summary = None
             if self._is_streaming(runtime):
-                from eventbridge.streaming.lease import anything_waits, in_stages
+                from eventbridge.streaming.lease import anything_waits, is_delivered_in_stages
 
                 is_standby = self._is_standby(runtime)
                 waits = anything_waits(runtime, self.runner) and not (
-                    in_stages(runtime, self.runner) and has_other_run()
+                    is_delivered_in_stages(runtime, self.runner) and has_other_run()
                 )
                 if not (is_standby or waits):
                     share_batch_id(None)
@@ -159,7 +159,7 @@ class StreamingOperator(BaseOperator):
         self, context: Context, runtime: Runtime, has_other_run: Callable[[], bool], *, is_standby: bool
     ) -> StreamingSummary:
         from eventbridge.airflow.airflow_api import note_run
-        from eventbridge.airflow.sentences import of_streaming_task
+        from eventbridge.airflow.sentences import streaming_task_report
         from eventbridge.airflow.tasks import existing_pools, log_report
         from eventbridge.streaming.lease import Bounds
         from eventbridge.streaming.task import deliver_streaming
@@ -169,7 +169,7 @@ class StreamingOperator(BaseOperator):
             seconds=configured.task_duration,
             idle_seconds=configured.idle,
             backlog_seconds=configured.backlog,
-            patience_seconds=_STANDBY_SECONDS if is_standby else _PATIENCE_SECONDS,
+            patience_seconds=_STANDBY_SECONDS if is_standby else _PLAN_TIMEOUT_SECONDS,
             makes_retries=False,  # they have their own DAG
             pools=existing_pools,
             requests_standby=True,
@@ -178,7 +178,7 @@ class StreamingOperator(BaseOperator):
         )
         began = runtime.ledger.now()
         summary = deliver_streaming(runtime, self.runner, self._stop, bounds)
-        found = of_streaming_task(runtime, self.runner, began, summary)
+        found = streaming_task_report(runtime, self.runner, began, summary)
         log_report(found)
         if found.is_warning:
             note_run(context, found.text)

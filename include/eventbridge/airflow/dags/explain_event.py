@@ -11,7 +11,7 @@ from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, propos
 from eventbridge.airflow.names import EXPLAIN_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
-from eventbridge.airflow.tasks import TASK, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, hide_traceback, stage
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def explain_event() -> DAG:
 
 
 @task(**TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def explain() -> None:
     """Log, as JSON, everything known about the form's event, and warn about files that could not be read."""
     import msgspec

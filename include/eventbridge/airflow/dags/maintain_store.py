@@ -11,7 +11,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, task
 from eventbridge.airflow.names import MAINTAIN_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.tasks import TASK, give_way, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, give_way, hide_traceback, stage
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -55,7 +55,7 @@ def maintain_limit(settings: Settings) -> timedelta:
 
 
 @task(**_LAST, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def maintain() -> None:
     """Remove expired data, within `maintain_timeout`. The next run continues."""
     from eventbridge.upkeep.maintain import maintain as run

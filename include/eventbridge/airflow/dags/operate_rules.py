@@ -11,7 +11,7 @@ from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_v
 from eventbridge.airflow.names import OPERATE_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
-from eventbridge.airflow.tasks import TASK, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, hide_traceback, stage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,7 +57,7 @@ def operate_rules() -> DAG:
 
 
 @task(**TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def operate() -> None:
     """Carry out the form's action in the name of the user who triggered the run, and log the result."""
     context = get_current_context()

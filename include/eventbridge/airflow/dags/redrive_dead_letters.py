@@ -11,7 +11,7 @@ from airflow.sdk import DAG, Param, get_current_context, task
 
 from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_values, proposing, recorded_form
 from eventbridge.airflow.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID, TRIGGER_NEXT_RUN
-from eventbridge.airflow.next_run import next_run, planned_in_time
+from eventbridge.airflow.next_run import next_run, plan_with_retries
 from eventbridge.airflow.push import slow_lane_pushes
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
@@ -21,9 +21,9 @@ from eventbridge.airflow.tasks import (
     confirmed_pools,
     end_run,
     give_way,
+    hide_traceback,
     process_batch,
     stage,
-    without_traceback,
 )
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def redrive_dead_letters() -> DAG:
 
 
 @task(task_id=PLAN_REDRIVE, **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def plan_redrive() -> None:
     """Start or continue the redrive that the run's parameters name, and plan its next batch."""
     context = get_current_context()
@@ -93,11 +93,11 @@ def _plan(runtime: Runtime, redrive_id: str) -> RedrivePlan:
     from eventbridge.dead_letters.redrive_plan import plan_redrive as plan
 
     pools = confirmed_pools(runtime)
-    return planned_in_time(runtime, lambda: plan(runtime, redrive_id, pools))
+    return plan_with_retries(runtime, lambda: plan(runtime, redrive_id, pools))
 
 
 @task(task_id=TRIGGER_NEXT_RUN, trigger_rule="none_failed", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def trigger_next_run() -> None:
     """Trigger this DAG again for the redrive's next batch, if the redrive is still running."""
     context = get_current_context()

@@ -17,7 +17,7 @@ from eventbridge.airflow.dags.replay_events import log_survey, replay_params, re
 from eventbridge.airflow.form_fields import NO_CHOICES, Choices, choices, form_values, recorded_form
 from eventbridge.airflow.names import ARCHIVE_DAG, BEGIN_REPLAY, REPLAY_ID
 from eventbridge.airflow.schedule import BACKFILL_TYPES, BEGINNING, OWNER
-from eventbridge.airflow.tasks import STAGE, TASK, end_run, give_way_as_old, plain_failures, stage, without_traceback
+from eventbridge.airflow.tasks import STAGE, TASK, end_run, give_way_as_old, hide_traceback, plain_failures, stage
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def replay_archive() -> DAG:
 
 
 @task(task_id=BEGIN_REPLAY, **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def begin_replay() -> None:
     """Start or continue the replay of the run's hour; `eventbridge_replay_events` processes its batches."""
     context = get_current_context()

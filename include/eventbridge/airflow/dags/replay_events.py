@@ -22,7 +22,7 @@ from eventbridge.airflow.form_fields import (
     refuse_empty,
 )
 from eventbridge.airflow.names import ARCHIVE_DAG, BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID, TRIGGER_NEXT_RUN
-from eventbridge.airflow.next_run import next_run, planned_in_time
+from eventbridge.airflow.next_run import next_run, plan_with_retries
 from eventbridge.airflow.push import pushes
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings, run_limit
@@ -32,9 +32,9 @@ from eventbridge.airflow.tasks import (
     confirmed_pools,
     end_run,
     give_way_as_old,
+    hide_traceback,
     process_batch,
     stage,
-    without_traceback,
 )
 from eventbridge.model.chunk import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 
@@ -80,7 +80,7 @@ RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
 
 
 @task(task_id=PLAN_REPLAY, **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def plan_replay() -> None:
     """Start or continue the replay that the run's parameters name, and plan its next batch."""
     context = get_current_context()
@@ -114,7 +114,7 @@ def replay_pushes(batch_id: str) -> Any:
 
 
 @task(task_id=TRIGGER_NEXT_RUN, trigger_rule="none_failed", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def trigger_next_run() -> None:
     """Trigger this DAG again for the replay's next batch, if the replay is still running."""
     context = get_current_context()
@@ -128,9 +128,9 @@ def trigger_next_run() -> None:
     raise run_of_replay(replay_id, f"after_{after}")
 
 
-def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
-    """Return the exception that triggers a run of `eventbridge_replay_events` for a replay, once for each `why`."""
-    return next_run(REPLAY_DAG, f"replay__{replay_id}__{why}", {"replay_id": replay_id})
+def run_of_replay(replay_id: str, reason: str) -> DagRunTriggerException:
+    """Return the exception that triggers a run of `eventbridge_replay_events` for a replay, once for each `reason`."""
+    return next_run(REPLAY_DAG, f"replay__{replay_id}__{reason}", {"replay_id": replay_id})
 
 
 def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
@@ -156,7 +156,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
         if not run.partition(" ")[2].startswith("replay__"):
             resume_for(runtime, found, run)
         return found.replay_id
-    begun = runtime.ledger.replays.of_run(run)
+    begun = runtime.ledger.replays.find_for_run(run)
     if begun is not None:  # a retry of this task
         return begun.replay_id
     refuse_empty(
@@ -208,7 +208,7 @@ def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     from eventbridge.replay.plan import plan_replay as plan
 
     pools = confirmed_pools(runtime)
-    return planned_in_time(runtime, lambda: plan(runtime, replay_id, pools))
+    return plan_with_retries(runtime, lambda: plan(runtime, replay_id, pools))
 
 
 #: Returns the state of a run of `eventbridge_replay_archive`, given its id; None if the run does not exist.

@@ -26,10 +26,10 @@ from eventbridge.airflow.tasks import (
     batch_of,
     confirmed_pools,
     give_way,
+    hide_traceback,
     process_batch,
     share_batch_id,
     stage,
-    without_traceback,
 )
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def retry_deliveries() -> DAG:
 
 
 @task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def plan_retries() -> None:
     """Plan a batch of the pending deliveries or deferred matches that are due, and skip the tasks without work."""
     from eventbridge.airflow.stuck import is_anything_stale, orphaned_redrive, orphaned_replay
@@ -85,7 +85,7 @@ def plan_retries() -> None:
 
 
 @task(task_id=SETTLE_STALE, trigger_rule="all_done", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def settle_stale() -> None:
     """Settle and commit the retry batches whose runs died, also if planning failed."""
     from eventbridge.pipeline.retry.plan import settle_stale as run
@@ -99,7 +99,7 @@ def settle_stale() -> None:
 
 
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def resume_replay() -> None:
     """Trigger `eventbridge_replay_events` for the replay that was orphaned first, unless runs of it are queued."""
     from eventbridge.airflow.dags.replay_events import run_of_replay
@@ -118,7 +118,7 @@ def resume_replay() -> None:
 
 
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def begin_redrive() -> None:
     """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that a server recorded and no run started."""
     from eventbridge.airflow.stuck import orphaned_redrive

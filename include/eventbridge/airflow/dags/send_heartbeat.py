@@ -10,7 +10,7 @@ from airflow.sdk import DAG, CronTriggerTimetable, task
 from eventbridge.airflow.names import HEARTBEAT_DAG
 from eventbridge.airflow.schedule import dag_options
 from eventbridge.airflow.settings import airflow_settings
-from eventbridge.airflow.tasks import TASK, stage, without_traceback
+from eventbridge.airflow.tasks import TASK, hide_traceback, stage
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ def send_heartbeat() -> DAG:
 
 
 @task(task_id="send_heartbeat", **TASK, do_xcom_push=False)
-@without_traceback
+@hide_traceback
 def send() -> None:
     """Send one heartbeat. If something is unhealthy, the heartbeat and the log show it, and the task still succeeds."""
     from eventbridge.control.heartbeat import beat

@@ -52,7 +52,7 @@ def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cu
     """Return one chunk: a page of its pieces, and the attempts at their deliveries."""
     account = run_for_caller(request, lambda runtime: chunk_account(runtime, batch_id, chunk_id, cursor or None))
     runs = _gate(request).runs_of(account.batch)
-    values = vars(account) | {"attempts": [_seen(request, each) for each in account.attempts]}
+    values = vars(account) | {"attempts": [_visible_attempt(request, each) for each in account.attempts]}
     return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | values)
 
 
@@ -87,7 +87,7 @@ def chunk_of_run(
     return redirect_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
 
 
-def _seen(request: Request, attempt: ChunkAttempt) -> ChunkAttempt:
+def _visible_attempt(request: Request, attempt: ChunkAttempt) -> ChunkAttempt:
     row = attempt.row
     return replace(attempt, row=row | {"error": visible_error(request, row["reason"], row["error"])})
 

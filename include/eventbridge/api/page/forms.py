@@ -82,7 +82,7 @@ async def operator_form(request: Request) -> AsyncIterator[SubmittedForm]:
         )
     limit_to_owners(request, submitted.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
-    note = partial(note_action, by=f"page, {submitted.viewer.name}", call=call, asked=submitted.fields)
+    note = partial(note_action, by=f"page, {submitted.viewer.name}", call=call, arguments=submitted.fields)
     number = await asyncio.to_thread(run_for_caller, request, note)
     try:
         yield submitted
@@ -96,13 +96,13 @@ async def operator_form(request: Request) -> AsyncIterator[SubmittedForm]:
 OperatorForm = Annotated[SubmittedForm, Depends(operator_form, scope="function")]
 
 
-async def read_form(request: Request, most: int) -> dict[str, str]:
-    """Return the fields of a form; raises CallRefused if it is larger than `most` bytes, or has too many fields."""
+async def read_form(request: Request, max_bytes: int) -> dict[str, str]:
+    """Return the fields of a form; raises CallRefused if it has more than `max_bytes` bytes, or too many fields."""
     content = bytearray()
     async for part in request.stream():
         content += part
-        if len(content) > most:
-            detail = f"The form has more than {most:,} bytes. Nothing was changed"
+        if len(content) > max_bytes:
+            detail = f"The form has more than {max_bytes:,} bytes. Nothing was changed"
             raise CallRefused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
     try:
         found = parse_qs(content.decode("utf-8", "replace"), max_num_fields=_MAX_FIELDS)

@@ -30,7 +30,7 @@ from eventbridge.event.json_document import write_document
 from eventbridge.rules.find import find_rule, find_target
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.views.event_search import EventQuery, event_page
-from eventbridge.views.requests import sent_request
+from eventbridge.views.requests import find_sent_request
 from eventbridge.views.rules import rule_text
 from eventbridge.views.trace.explain import newest_body, why
 
@@ -47,7 +47,7 @@ def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Respon
     """Apply the action of a button to a rule, or to one of its targets."""
     action, target = submitted["action"], submitted["target"]
 
-    def done(runtime: Runtime) -> None:
+    def apply(runtime: Runtime) -> None:
         if action == "enable target":
             find_target(runtime.rule_set(), name, target)
             enable_target(runtime, name, target)
@@ -66,7 +66,7 @@ def operate_rule(request: Request, submitted: OperatorForm, name: str) -> Respon
             )
         return {"viewer": submitted.viewer} | values.rule(runtime, name, "hour")
 
-    run_form(request, done, "target" if on_target else "rule", page)
+    run_form(request, apply, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
     return redirect_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
 
@@ -83,10 +83,10 @@ def request_of_delivery(
 ) -> Response:
     """Return the request that was sent to a target for an event, and the current rule's request as a curl command."""
 
-    def written(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         require_payloads(request)
         trace = why(runtime, event_id, max_unmatched=0, rule=rule)
-        then = sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
+        then = find_sent_request(runtime, (one for each in trace.events for one in each.deliveries), delivery)
         body = newest_body(runtime, trace)
         try:
             if body is None:
@@ -101,7 +101,7 @@ def request_of_delivery(
         return {"then": then, "made": made}
 
     values = {"viewer": found, "event_id": event_id, "rule": rule, "target": target}
-    return render(request, "request", values | run_for_caller(request, written))
+    return render(request, "request", values | run_for_caller(request, load))
 
 
 @router.get("/rules/{name}/test")
@@ -111,11 +111,11 @@ def form_to_test(
 ) -> Response:
     """Return the form that tests a pattern on an event, pasted or from the archive."""
 
-    def filled(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         body = archived_event(request, runtime, event_id)
-        return {"pattern": _pattern_text(runtime, name), "body": body} | _of_rule(runtime, name)
+        return {"pattern": _pattern_text(runtime, name), "body": body} | _rule_values(runtime, name)
 
-    return _test(request, found, name, run_for_caller(request, filled))
+    return _test(request, found, name, run_for_caller(request, load))
 
 
 @router.post("/rules/{name}/test")
@@ -124,7 +124,7 @@ async def tested(request: Request, submitted: Annotated[SubmittedForm, Depends(s
     written = {"pattern": submitted["pattern"], "body": submitted["body"]}
 
     def tried(runtime: Runtime) -> dict[str, Any]:
-        values = _of_rule(runtime, name)
+        values = _rule_values(runtime, name)
         try:
             return values | {
                 "tried": try_pattern(runtime, name, submitted["pattern"], submitted["body"].encode("utf-8", "replace"))
@@ -142,7 +142,7 @@ def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) ->
     return render(request, "test", {"viewer": found, "rule": name} | values)
 
 
-def _of_rule(runtime: Runtime, name: str) -> dict[str, Any]:
+def _rule_values(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return the newest events, the text and the pattern of a rule; raises NotFoundError."""
     rules = runtime.rule_set()
     rule = find_rule(rules, name)
@@ -161,19 +161,19 @@ def form_to_try(
 ) -> Response:
     """Return the form that checks a target, or sends it one event, pasted or from the archive."""
 
-    def filled(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
         return {"body": archived_event(request, runtime, event_id)}
 
     values = {"viewer": found, "rule": rule, "target": name}
-    return render(request, "try", values | run_for_caller(request, filled))
+    return render(request, "try", values | run_for_caller(request, load))
 
 
 @router.post("/targets/{rule}/{name}/try")
 async def try_target(request: Request, submitted: OperatorForm, rule: str, name: str) -> Response:
     """Check a target, or send it an event, and return the form with the result."""
 
-    def done(runtime: Runtime) -> dict[str, Any]:
+    def run_try(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
         try:
             if submitted["do"] == "check":
@@ -187,4 +187,4 @@ async def try_target(request: Request, submitted: OperatorForm, rule: str, name:
         return {"response": response, "head": visible_response_head(request, head)}
 
     values = {"viewer": submitted.viewer, "rule": rule, "target": name, "body": submitted["body"]}
-    return render(request, "try", values | await run_at_target(request, lambda: run_for_caller(request, done)))
+    return render(request, "try", values | await run_at_target(request, lambda: run_for_caller(request, run_try)))

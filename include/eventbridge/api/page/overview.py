@@ -85,11 +85,11 @@ def lag_values(runtime: Runtime) -> dict[str, Any]:
     return {"buses": lines, "targets": len(found.targets), "pending": sum(each.count for each in found.pending)}
 
 
-def _runner_lags(found: Status) -> list[RunnerLag]:
+def _runner_lags(current: Status) -> list[RunnerLag]:
     waiting: dict[tuple[str, str], RunnerLag] = {}
-    for partition in found.partitions:
+    for partition in current.partitions:
         key = partition.runner, partition.bus
-        before = waiting.get(key, RunnerLag(*key, 0, 0, 0, "", _caught_up_text(found, *key)))
+        before = waiting.get(key, RunnerLag(*key, 0, 0, 0, "", _catch_up_text(current, *key)))
         waiting[key] = RunnerLag(
             *key,
             _sum(before.lag, partition.lag),
@@ -101,9 +101,9 @@ def _runner_lags(found: Status) -> list[RunnerLag]:
     return list(waiting.values())
 
 
-def _caught_up_text(found: Status, runner: str, bus: str) -> str:
+def _catch_up_text(current: Status, runner: str, bus: str) -> str:
     """Return, as text, when the lag of a runner will be zero, which depends on its slowest partition."""
-    flows = [each.flow for each in found.flows if (each.runner, each.bus) == (runner, bus)]
+    flows = [each.flow for each in current.flows if (each.runner, each.bus) == (runner, bus)]
     if any(each.grows for each in flows):
         return "growing"
     known = [each.drains_in_seconds for each in flows if each.drains_in_seconds is not None]

@@ -38,7 +38,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 @asks_buses
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Return the overview: lag, unhealthy targets, pending deliveries, and the newest batches."""
-    return _shown(
+    return _page(
         request, token, "overview", run_for_caller(request, lambda runtime: overview_values(runtime, request, span))
     )
 
@@ -55,13 +55,13 @@ def event(
         if wanted
         else {"event_id": ""}
     )
-    return _shown(request, token, "event", found)
+    return _page(request, token, "event", found)
 
 
 @router.get("/rules")
 def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
     """Return a page of the list of rules."""
-    return _shown(
+    return _page(
         request, token, "rules", run_for_caller(request, lambda runtime: values.rules(runtime, after, find.strip()))
     )
 
@@ -70,13 +70,13 @@ def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> 
 @reads_store
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
     """Return the page of one rule."""
-    return _shown(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, name, span)))
+    return _page(request, token, "rule", run_for_caller(request, lambda runtime: values.rule(runtime, name, span)))
 
 
 @router.get("/targets")
 def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
     """Return a page of the list of targets; the first page begins with the unhealthy ones."""
-    return _shown(
+    return _page(
         request, token, "targets", run_for_caller(request, lambda runtime: values.targets(runtime, after, find.strip()))
     )
 
@@ -85,7 +85,7 @@ def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -
 @reads_store
 def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
     """Return the state and the throughput of one target of a rule."""
-    return _shown(
+    return _page(
         request,
         token,
         "target",
@@ -97,7 +97,7 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
 @reads_store
 def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Return dead letters, in groups and as a list."""
-    return _shown(
+    return _page(
         request,
         token,
         "dead_letters",
@@ -109,7 +109,7 @@ def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQu
 @reads_store
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
     """Return the page of one dead letter."""
-    return _shown(
+    return _page(
         request,
         token,
         "dead_letter",
@@ -121,7 +121,7 @@ def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
 @reads_store
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Return the search form, and the archived events found by bus, type, source, subject or time."""
-    return _shown(request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, query)))
+    return _page(request, token, "events", run_for_caller(request, lambda runtime: values.search(runtime, query)))
 
 
 @own_login.get("/login")
@@ -178,7 +178,7 @@ def theme() -> Response:
     return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 
 
-def _shown(request: Request, token: Viewer, name: str, values: dict[str, Any]) -> Response:
+def _page(request: Request, token: Viewer, name: str, values: dict[str, Any]) -> Response:
     return render(request, name, values | {"viewer": token})
 
 
@@ -198,14 +198,14 @@ def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor:
 def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
     """Return a page of the event types of one bus, or of all buses."""
 
-    def listed(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         visibility = visibility_of(runtime)
         buses = [name for name in sorted(runtime.rule_set().buses) if visibility.bus(name)]
         chosen = bus or (None if runtime.owners is None else next(iter(buses), None))
         page = schema_page(runtime, _LISTED, cursor or None, chosen) if chosen or runtime.owners is None else None
         return {"buses": buses, "bus": chosen or "", "page": page}
 
-    return render(request, "schemas", {"viewer": found} | run_for_caller(request, listed))
+    return render(request, "schemas", {"viewer": found} | run_for_caller(request, load))
 
 
 @router.get("/schemas/{type:path}")

@@ -18,7 +18,7 @@ from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import can_see_payloads, visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.dead_letters.redrive_plan import begin_redrive, survey
-from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, seen_redrives, survey_document
+from eventbridge.dead_letters.redrives import Marks, find_redrive, redrive_document, survey_document, visible_redrives
 from eventbridge.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.errors import UserError
 from eventbridge.runtime.runtime import Runtime
@@ -55,7 +55,7 @@ class RedriveForm:
             raise UserError("no filter given. Fill in a filter, or tick All")
         return found
 
-    def per_second(self) -> float | None:
+    def rate_per_second(self) -> float | None:
         """Return the rate, None if it is unlimited; raises UserError if it is not a number."""
         try:
             return float(self.rate) if self.rate else None
@@ -64,24 +64,24 @@ class RedriveForm:
 
 
 @router.get("/redrive")
-async def preview(request: Request, found: _Viewer, chosen: Annotated[RedriveForm, Depends()]) -> Response:
+async def preview(request: Request, found: _Viewer, form: Annotated[RedriveForm, Depends()]) -> Response:
     """Return the preview of a redrive with the form that starts it; changes nothing."""
 
     values = await run_expensive(
-        request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, chosen))
+        request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, form))
     )
     return render(request, "redrive", {"viewer": found} | values)
 
 
-def _preview(runtime: Runtime, request: Request, chosen: RedriveForm) -> dict[str, Any]:
-    how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-    seen = survey(runtime, chosen.selection(runtime, request), **how)
+def _preview(runtime: Runtime, request: Request, form: RedriveForm) -> dict[str, Any]:
+    how = {"retransform": bool(form.retransform), "again": bool(form.again)}
+    seen = survey(runtime, form.selection(runtime, request), **how)
     values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
     try:
-        chosen.per_second()
+        form.rate_per_second()
     except UserError as error:  # the page shows the form with the wrong rate
         values["message"] = str(error)
-    return values | {"chosen": asdict(chosen)}
+    return values | {"chosen": asdict(form)}
 
 
 @router.post("/redrive")
@@ -90,11 +90,11 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
     chosen = RedriveForm(**{each.name: submitted[each.name] for each in fields(RedriveForm)})
     gate: Gate = request.app.state.gate
 
-    def begun(runtime: Runtime) -> str:
+    def start(runtime: Runtime) -> str:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
         run = f"{gate.recorded}page, {submitted.viewer.name}, {uuid.uuid4()}"
         return begin_redrive(
-            runtime, chosen.selection(runtime, request), run, rate=chosen.per_second(), **how
+            runtime, chosen.selection(runtime, request), run, rate=chosen.rate_per_second(), **how
         ).redrive_id
 
     def page(runtime: Runtime) -> dict[str, Any]:
@@ -102,7 +102,7 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
-    redrive_id: str = await run_expensive(request, lambda: run_form(request, begun, "redrive", page))
+    redrive_id: str = await run_expensive(request, lambda: run_form(request, start, "redrive", page))
     error = await gate.carry_out("redrive", redrive_id, submitted.viewer.name)
     if error:
         raise CallRefused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {error}")
@@ -114,23 +114,23 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
 def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Return redrives, the newest first, with the outcomes of their dead letters."""
 
-    def listed(runtime: Runtime) -> dict[str, Any]:
+    def load(runtime: Runtime) -> dict[str, Any]:
         marks = Marks(runtime)
-        some, following = page_of(seen_redrives(runtime), lambda each: (each.redrive_id,), _LISTED, cursor or None)
+        some, following = page_of(visible_redrives(runtime), lambda each: (each.redrive_id,), _LISTED, cursor or None)
         return {
             "redrives": [visible_selection(request, redrive_document(each, marks.counts(each))) for each in some],
             "cursor": following,
         }
 
-    return render(request, "redrives", {"viewer": found} | run_for_caller(request, listed))
+    return render(request, "redrives", {"viewer": found} | run_for_caller(request, load))
 
 
 @router.post("/redrives/{redrive_id}/cancel")
 def cancel(request: Request, submitted: OperatorForm, redrive_id: str) -> Response:
     """Cancel a redrive."""
 
-    def done(runtime: Runtime) -> None:
+    def apply(runtime: Runtime) -> None:
         runtime.ledger.redrives.end(find_redrive(runtime, redrive_id).redrive_id, "cancelled")
 
-    run_for_caller(request, done)
+    run_for_caller(request, apply)
     return redirect_to(request, "/redrives")

@@ -21,7 +21,7 @@ from eventbridge.api.payloads import visible_selection
 from eventbridge.api.refusal import CallRefused
 from eventbridge.control.consecutive_batches import cancel_replay, pause_replay, resume_replay
 from eventbridge.errors import UserError
-from eventbridge.replay.account import find_replay, replay_document, replay_progress, seen_replays
+from eventbridge.replay.account import find_replay, replay_document, replay_progress, visible_replays
 from eventbridge.replay.plan import begin_replay
 from eventbridge.replay.request import WrittenReplayRequest
 from eventbridge.replay.survey import PREVIEW_FILES, survey
@@ -55,7 +55,7 @@ class ReplayForm:
     rate: str = ""
 
     @classmethod
-    def of(cls, submitted: SubmittedForm) -> ReplayForm:
+    def from_submitted(cls, submitted: SubmittedForm) -> ReplayForm:
         """Return the form with the fields that were sent."""
         return cls(**{each.name: submitted[each.name] for each in fields(cls)})
 
@@ -108,10 +108,10 @@ def _preview(runtime: Runtime, form: ReplayForm) -> dict[str, Any]:
 async def begin(request: Request, submitted: OperatorForm) -> Response:
     """Record a replay and, if Airflow mounts the page, have Airflow deliver it."""
     _check(submitted)
-    form = ReplayForm.of(submitted)
+    form = ReplayForm.from_submitted(submitted)
     gate: Gate = request.app.state.gate
 
-    def begun(runtime: Runtime) -> str:
+    def start(runtime: Runtime) -> str:
         replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
         return begin_replay(
             runtime, replay_request, f"{gate.recorded}page, {submitted.viewer.name}, {uuid.uuid4()}"
@@ -122,19 +122,19 @@ async def begin(request: Request, submitted: OperatorForm) -> Response:
         values.pop("message", None)  # the refusal shows the same reason
         return values
 
-    replay_id: str = await run_expensive(request, lambda: run_form(request, begun, "replay_form", page))
-    return await _carried_out(request, submitted, replay_id)
+    replay_id: str = await run_expensive(request, lambda: run_form(request, start, "replay_form", page))
+    return await _change_replay(request, submitted, replay_id)
 
 
 @router.get("/replays")
 def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Return replays, the newest first."""
 
-    def listed(runtime: Runtime) -> dict[str, Any]:
-        some, following = page_of(seen_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
+    def load(runtime: Runtime) -> dict[str, Any]:
+        some, following = page_of(visible_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
         return {"replays": [replay_progress(runtime, each) for each in some], "cursor": following}
 
-    return render(request, "replays", {"viewer": found} | run_for_caller(request, listed))
+    return render(request, "replays", {"viewer": found} | run_for_caller(request, load))
 
 
 @router.get("/replays/{replay_id}")
@@ -151,14 +151,14 @@ async def change(request: Request, submitted: OperatorForm, replay_id: str, word
     """Pause, resume or cancel a replay; the batch in progress is finished."""
     _check(submitted)
 
-    def changed(runtime: Runtime) -> tuple[str, bool]:
+    def apply(runtime: Runtime) -> tuple[str, bool]:
         name = find_replay(runtime, replay_id).replay_id
         does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
         return name, does(runtime, name)
 
-    name, is_changed = await asyncio.to_thread(run_for_caller, request, changed)
+    name, is_changed = await asyncio.to_thread(run_for_caller, request, apply)
     if word == "resume" and is_changed:
-        return await _carried_out(request, submitted, name)
+        return await _change_replay(request, submitted, name)
     return redirect_to(request, f"/replays/{name}")
 
 
@@ -171,7 +171,7 @@ def _check(submitted: SubmittedForm) -> None:
         )
 
 
-async def _carried_out(request: Request, submitted: SubmittedForm, replay_id: str) -> Response:
+async def _change_replay(request: Request, submitted: SubmittedForm, replay_id: str) -> Response:
     gate: Gate = request.app.state.gate
     error = await gate.carry_out("replay", replay_id, submitted.viewer.name)
     if error:

@@ -161,31 +161,32 @@ def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> 
     records = [visible_dead_letter(request, each) for each in found.records()]
     marks = Marks(runtime)
     marked = [
-        (with_name(each), marks.of(dead_letter)) for each, dead_letter in zip(records, found.dead_letters, strict=True)
+        (with_name(each), marks.mark(dead_letter))
+        for each, dead_letter in zip(records, found.dead_letters, strict=True)
     ]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
     shown = {"dead_letters": marked, "groups": visible_groups(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
 
 
-def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
+def dead_letter(runtime: Runtime, request: Request, name: str) -> dict[str, Any]:
     """Return one dead letter with its mark; payloads are hidden from a viewer without the right to see them."""
     letter = dead_letter_named(runtime, name)
     record = read_dead_letter(runtime, letter.file, letter.row)
-    found = visible_dead_letter(asked, with_name(record))
+    found = visible_dead_letter(request, with_name(record))
     return {
         "dead_letter": found,
-        "mark": Marks(runtime).of(DeadLetter(letter.file, letter.row, record)),
+        "mark": Marks(runtime).mark(DeadLetter(letter.file, letter.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),
-        "headers": _lines(found["request_headers"]) if can_see_payloads(asked) else [],
+        "headers": _lines(found["request_headers"]) if can_see_payloads(request) else [],
         "attempts": [plain(each) | {"started_at": each["started_at"]} for each in found["attempts"]],
     }
 
 
 def search(runtime: Runtime, query: SearchQuery) -> dict[str, Any]:
     """Return the search form, and the events found if a filter is given."""
-    asked = query.asked()
+    asked = query.has_filter()
     return {"query": query, "found": query.page(runtime) if asked else None}
 
 

@@ -98,8 +98,8 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _unusable(connection: Connection, what: str, remedy: str) -> ConnectionUnusable:
-    return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for Kafka: {what}. {remedy}.")
+def _unusable(connection: Connection, problem: str, remedy: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for Kafka: {problem}. {remedy}.")
 
 
 Key = TypeVar("Key")
@@ -245,7 +245,7 @@ class BrokerQueries:
                 error = KafkaError(KafkaError._TIMED_OUT)
                 raise bus_error(self.servers, doing, self.errors.instead_of(error))
 
-    def failed(self, doing: str, error: KafkaError) -> BusError:
+    def failure(self, doing: str, error: KafkaError) -> BusError:
         """Return the error to raise for a failed part of a response."""
         return bus_error(self.servers, doing, error)
 

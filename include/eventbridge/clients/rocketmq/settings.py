@@ -61,8 +61,8 @@ def _is_true(value: object) -> bool:
     return str(value).lower() in ("true", "1", "yes")
 
 
-def _unusable(connection: Connection, what: str, remedy: str) -> ConnectionUnusable:
-    return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for RocketMQ: {what}. {remedy}.")
+def _unusable(connection: Connection, problem: str, remedy: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for RocketMQ: {problem}. {remedy}.")
 
 
 _START: Final = "Start the name servers and brokers, or correct the connection's host"

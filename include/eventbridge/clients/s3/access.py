@@ -39,30 +39,30 @@ class S3Access:
     def from_connection(cls, connection: Connection) -> S3Access:
         """Read a connection of type `eventbridge_store` or `aws`; raises ConnectionUnusable if it cannot be used."""
 
-        def refused(why: str) -> ConnectionUnusable:
+        def unusable(why: str) -> ConnectionUnusable:
             return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for S3: {why}")
 
         require_type(connection, _TYPES, "S3 or SQS")
         unknown = sorted(set(connection.extra) - _EXTRAS)
         if unknown:
             known = ", ".join(sorted(_EXTRAS))
-            raise refused(
+            raise unusable(
                 f"its extra {unknown[0]!r} is unknown. Known extras: {known}. "
                 "To assume a role, configure it in an AWS profile and set profile_name."
             )
         texts = {name: str(value) for name, value in connection.extra.items()}
         if bool(connection.login) != bool(connection.password):
-            raise refused("it has only one of login (access key) and password (secret key). Set both or neither.")
+            raise unusable("it has only one of login (access key) and password (secret key). Set both or neither.")
         for name, secret in (("login", connection.login), ("password", connection.password)):
             if any(char.isspace() or not char.isprintable() for char in secret):
-                raise refused(f"its {name} contains white space. Copy the key again.")
+                raise unusable(f"its {name} contains white space. Copy the key again.")
         if texts.get("encryption", "") not in _ENCRYPTIONS:
-            raise refused("its encryption is neither AES256 nor aws:kms.")
+            raise unusable("its encryption is neither AES256 nor aws:kms.")
         if texts.get("kms_key_id") and texts.get("encryption") != "aws:kms":
-            raise refused("kms_key_id needs encryption=aws:kms.")
+            raise unusable("kms_key_id needs encryption=aws:kms.")
         endpoint = texts.get("endpoint_url", "").rstrip("/")
         if endpoint and not _is_endpoint(endpoint):
-            raise refused("its endpoint_url is not a URL such as https://host:port, without a path and credentials.")
+            raise unusable("its endpoint_url is not a URL such as https://host:port, without a path and credentials.")
         return cls(
             region=texts.get("region_name", ""),
             endpoint=endpoint,

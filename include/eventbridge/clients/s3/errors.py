@@ -70,14 +70,14 @@ def s3_errors(verb: str, path: str, bucket: str, endpoint: str) -> Iterator[None
         ProfileNotFound,
     )
 
-    def store_error(what: str, remedy: str) -> StoreError:
-        return StoreError(f"Cannot {verb} {path!r} in the bucket {bucket!r} at {endpoint}: {what}. {remedy}")
+    def store_error(problem: str, remedy: str) -> StoreError:
+        return StoreError(f"Cannot {verb} {path!r} in the bucket {bucket!r} at {endpoint}: {problem}. {remedy}")
 
     try:
         yield
     except ClientError as error:
         response = error.response.get("Error", {})
-        raise store_error(*_known(str(response.get("Code", "")), str(response.get("Message", "")))) from error
+        raise store_error(*_describe(str(response.get("Code", "")), str(response.get("Message", "")))) from error
     except NoCredentialsError as error:
         remedy = (
             "Name a connection in EVENTBRIDGE_STORE_URI, s3://<connection>@<bucket>/..., or set AWS's own variables."
@@ -100,7 +100,7 @@ def arrow_error(error: OSError) -> tuple[str, str]:
         return str(error), "Try again."
     code = found[2] if found[1] == "UNKNOWN" and found[2] else found[1]
     named = _NAMED.search(found[3]) if found[1] == "UNKNOWN" else None
-    return _known(named[1] if named and named[1].lower() in _KNOWN else code, found[3])
+    return _describe(named[1] if named and named[1].lower() in _KNOWN else code, found[3])
 
 
 def what_it_is(code: str, message: str) -> str:
@@ -115,6 +115,6 @@ def is_passing(error: OSError) -> bool:
     return found is not None and (found[1] in _PASSING or (found[2] or "").startswith("5"))
 
 
-def _known(code: str, message: str) -> tuple[str, str]:
+def _describe(code: str, message: str) -> tuple[str, str]:
     known = _KNOWN.get(code.lower().replace("_", ""))
     return known if known is not None else (f"{code}: {message.strip().rstrip('.')}", "Check the server's log.")

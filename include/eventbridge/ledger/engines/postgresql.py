@@ -19,7 +19,7 @@ from eventbridge.clients.postgresql import NOTICES_DEATH, may_come_back
 from eventbridge.errors import LedgerError, PackageMissing
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.protocol import LedgerEngine
-from eventbridge.ledger.engines.shown_url import shown_url
+from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.remedies import ledger_errors
 
 #: The driver, regardless of the driver in the URL.
@@ -208,7 +208,7 @@ class PostgresqlEngine:
                 self.url, execution_options=_COMPILED, poolclass=NullPool, connect_args=options, use_native_hstore=False
             )
         except ModuleNotFoundError as error:
-            raise PackageMissing.of(error) or error from None
+            raise PackageMissing.from_import_error(error) or error from None
         limits = {
             "statement_timeout": max(_STATEMENT_SECONDS, self._busy_timeout_seconds),
             "lock_timeout": self._busy_timeout_seconds,
@@ -220,7 +220,7 @@ class PostgresqlEngine:
     def _prove_encoding(self, connection: Connection) -> None:
         encoding = connection.exec_driver_sql("SHOW server_encoding").scalar()
         if encoding != "UTF8":
-            shown = shown_url(self.url)
+            shown = redact_url(self.url)
             raise LedgerError(
                 f"Ledger {shown}: the encoding of its database is {encoding}, and it needs UTF8. Make another "
                 f"database: `createdb -T template0 -E UTF8 NAME`; nothing was changed."

@@ -10,7 +10,7 @@ from sqlalchemy.exc import ArgumentError
 from eventbridge.errors import SettingsError
 from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.engines.protocol import LedgerEngine
-from eventbridge.ledger.engines.shown_url import shown_url
+from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 
 #: How long a transaction waits for another process's before it fails.
@@ -37,7 +37,7 @@ def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> 
             f"The host in the ledger's URL has an @: is an @ of the password not escaped? Write it as %40. {_SET_URL}"
         )
     scheme = url.drivername.partition("+")[0]
-    shown = shown_url(url)
+    shown = redact_url(url)
     if scheme not in ENGINES:
         raise SettingsError(f"No ledger can be kept in {shown}. {_SET_URL}")
     return ENGINES[scheme](url, busy_timeout_seconds)

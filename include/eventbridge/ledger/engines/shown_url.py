@@ -8,7 +8,7 @@ from sqlalchemy import URL
 _SHOWN = ("host", "port", "mode", "uri")
 
 
-def shown_url(url: URL) -> str:
+def redact_url(url: URL) -> str:
     """Return a URL without its password, and without parameters that may contain one."""
     shown = {name: value for name, value in url.query.items() if name in _SHOWN}
     # text before an @ in a host is the rest of a password whose own @ was not escaped

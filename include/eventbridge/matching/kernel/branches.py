@@ -57,13 +57,13 @@ def branches_of(pattern: Pattern, effects: dict[Field, LeafListEffect]) -> list[
 def _branch(
     fields: Sequence[Field], effects: dict[Field, LeafListEffect], *, negative: bool = False, uncertain: bool = False
 ) -> Branch:
-    found = tuple(_known(field, effects) for field in fields)
+    found = tuple(_effect_of(field, effects) for field in fields)
     firsts = {effect.path[0] for effect in found}
     uncertain = uncertain or any(effect.uncertain for effect in found)
     return Branch(found, negative, uncertain, len(firsts) < len(found))
 
 
-def _known(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEffect:
+def _effect_of(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEffect:
     effect = effects.get(field)
     if effect is None:
         effect = effects[field] = effect_of(field)
@@ -119,7 +119,7 @@ class OrderedBranch(NamedTuple):
     anchor: int
 
 
-def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[OrderedBranch]:
+def order_branches(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[OrderedBranch]:
     """Return the branches, ordered so that similar ones are adjacent, with anchors if requested."""
     # Most leaf lists are part of many branches, which share one effect.
     effects = Counter(effect for _, branch in branches for effect in branch.effects)

@@ -49,10 +49,10 @@ from eventbridge.matching.scan.memory import (
     put_word,
     word_at,
 )
-from eventbridge.matching.scan.words import AT_ONCE, and_rows, and_words, copy_words, or_words
+from eventbridge.matching.scan.words import VECTOR_WORDS, and_rows, and_words, copy_words, or_words
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
-_BLOCK = np.uint64((1 << AT_ONCE) - 1)
+_BLOCK = np.uint64((1 << VECTOR_WORDS) - 1)
 
 
 @inlined
@@ -149,7 +149,7 @@ def _collector(*, chained: bool) -> Any:
         singles, addresses, left = columns, int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, LEFT)
         if chained:
             singles, addresses = _part(event_tables, columns), int64_at(event_tables, SINGLE_ADDRESS)
-        for block in range(0, 64 * summary_words, AT_ONCE):
+        for block in range(0, 64 * summary_words, VECTOR_WORDS):
             # 1. Which of the next words can have remaining bits?
             if block & 63 == 0:
                 busy = word_at(first_row, block >> 6)
@@ -257,7 +257,7 @@ def _look_closer(
     rule = int32_at(int64_at(tables, t.BRANCH_RULE), branch)
     result = HOLDS
     if nested and flag & t.BRANCH_MAY_CONFLICT:
-        result = without_conflict(tables, event_tables, branch, stamp)
+        result = can_meet_together(tables, event_tables, branch, stamp)
         if result == CONFLICT:
             return count
     if flag & t.BRANCH_SIMPLE and result == HOLDS:
@@ -313,7 +313,7 @@ _MAX_FIELDS: Final = 63  # a bit each in a word, which are shifted by one more a
 
 
 @compiled
-def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
+def can_meet_together(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
     """Return whether leaves meet the fields of a branch such that no two of them are in different elements of one
     array."""
     if int64_at(event_tables, JOINED_LEAVES) != 0:
@@ -333,7 +333,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
     if inside == 0:
         return HOLDS
     if inside == 1:
-        return HOLDS if _met_anywhere(tables, event_tables, last_inside, branch) else CONFLICT
+        return HOLDS if _is_met_anywhere(tables, event_tables, last_inside, branch) else CONFLICT
     if lacks or stop - first > _MAX_FIELDS:
         return HAND_BACK
     done = _ZERO
@@ -361,7 +361,7 @@ def without_conflict(tables: int, event_tables: int, branch: int, stamp: int) ->
 
 
 @compiled
-def _met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bool:
+def _is_met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bool:
     """Return whether a leaf, inside arrays or not, meets a field."""
     path = int32_at(int64_at(tables, t.FIELD_PATH), field)
     offset = int32_at(int64_at(tables, t.FIELD_OFFSET), field)

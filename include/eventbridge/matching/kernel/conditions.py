@@ -85,7 +85,7 @@ class Conditions:
                 self._denial(path, denial)
         return conjunction
 
-    def of_kind(self, kind: str) -> Iterator[tuple[int, Name, int]]:
+    def tests_of_kind(self, kind: str) -> Iterator[tuple[int, Name, int]]:
         """Yield path, name and atom of each test whose name begins with `kind`, path by path."""
         for path, atoms in enumerate(self.by_path):
             for name, atom in atoms.items():
@@ -96,7 +96,7 @@ class Conditions:
     def numbers(self) -> dict[int, dict[int, tuple[tuple[str, Number], ...]]]:
         """The numeric conditions' bounds by path and atom."""
         found: defaultdict[int, dict[int, tuple[tuple[str, Number], ...]]] = defaultdict(dict)
-        for path, name, atom in self.of_kind("number"):
+        for path, name, atom in self.tests_of_kind("number"):
             found[path][atom] = name[1]
         return found
 
@@ -104,7 +104,7 @@ class Conditions:
     def blocks(self) -> dict[int, dict[int, Block]]:
         """The blocks of addresses by path and atom."""
         found: defaultdict[int, dict[int, Block]] = defaultdict(dict)
-        for path, name, atom in self.of_kind("block"):
+        for path, name, atom in self.tests_of_kind("block"):
             found[path][atom] = name[1]
         return found
 
@@ -112,23 +112,23 @@ class Conditions:
     def regexes(self) -> dict[int, list[tuple[str, int]]]:
         """The regular expressions with their atoms by path."""
         found: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
-        for path, name, atom in self.of_kind("regex"):
+        for path, name, atom in self.tests_of_kind("regex"):
             found[path].append((name[1], atom))
         return dict(found)
 
     @property
     def texts(self) -> list[tuple[int, tuple[bytes, ...], int]]:
         """The wildcards and `contains`: path, parts, atom."""
-        return [(path, name[1], atom) for path, name, atom in self.of_kind("text")]
+        return [(path, name[1], atom) for path, name, atom in self.tests_of_kind("text")]
 
     def put(self, tables: t.Tables) -> None:
         """Build the tables of atoms, denials and conjunctions."""
         paths = len(self.by_path)
         words = np.full(3 * paths + 1, -1, np.int32)
         strings = np.full(paths + 1, -1, np.int32)
-        for path, name, atom in self.of_kind("word"):
+        for path, name, atom in self.tests_of_kind("word"):
             words[3 * path + name[1]] = atom
-        for path, _, atom in self.of_kind("string"):
+        for path, _, atom in self.tests_of_kind("string"):
             strings[path] = atom
         tables.put(t.PATH_WORDS_ATOM, words)
         tables.put(t.PATH_STRING_ATOM, strings)

@@ -76,7 +76,7 @@ def _find(tables: int, owner: int, text: int, position: int, length: int, value:
 def put_entries(tables: t.Tables, conditions: Conditions) -> None:
     """Build the tables of the strings to look up, and of the look-ups that each path needs."""
     paths = len(conditions.by_path)
-    found = [(name[1] * paths + path, name[2], atom) for path, name, atom in conditions.of_kind("entry")]
+    found = [(name[1] * paths + path, name[2], atom) for path, name, atom in conditions.tests_of_kind("entry")]
     owners = np.array([owner for owner, _, _ in found], np.int32)
     lengths = np.array([len(text) for _, text, _ in found], np.int32)
     starts = (np.cumsum(lengths) - lengths).astype(np.int32)
@@ -146,13 +146,13 @@ def _fill_slots(slots: int, mask: int, owners: Any, lookups: Any, starts: Any, l
             for index in range(length):
                 value = grow(value, byte_at(text, start + (length - 1 - index if backward else index)))
         slot = slot_of(value, int(owners[entry]), mask)
-        while _taken(slots, slot):
+        while _is_taken(slots, slot):
             slot = (slot + 1) & mask
         put_int32(slots, slot, entry + 1)
 
 
 @compiled
-def _taken(slots: int, slot: int) -> bool:
+def _is_taken(slots: int, slot: int) -> bool:
     for index in range(4):
         if byte_at(slots, 4 * slot + index) != 0:
             return True

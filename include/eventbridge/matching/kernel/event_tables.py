@@ -11,7 +11,7 @@ from eventbridge.matching.kernel import tables as t
 from eventbridge.matching.scan.leaves import Leaves, room_for_leaves
 from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.texts import TextBuffer
-from eventbridge.matching.scan.words import AT_ONCE
+from eventbridge.matching.scan.words import VECTOR_WORDS
 
 # Positions in the list of addresses that EventTables keeps; the last two are plain numbers.
 (
@@ -68,11 +68,11 @@ class EventTables:
         self._put(COLUMN_ADDRESS, np.zeros(columns + 1, np.int64))
         self._put(COLUMN_PATH, tables.array(t.COLUMN_PATH).copy())
         self._put(COLUMN_OFFSET, tables.array(t.COLUMN_OFFSET).copy())
-        self._put(CANDIDATES, np.zeros(tables.number(t.STRIDE) + AT_ONCE, np.uint64))
+        self._put(CANDIDATES, np.zeros(tables.number(t.STRIDE) + VECTOR_WORDS, np.uint64))
         self._put(SINGLE_ADDRESS, np.zeros(columns + 1, np.int64))
         self._put(CHAINED_COLUMNS, np.zeros(columns + 1, np.int32))
-        self._put(LEFT, np.zeros(AT_ONCE, np.uint64))
-        self._put(JOINED, np.zeros(AT_ONCE, np.uint64))
+        self._put(LEFT, np.zeros(VECTOR_WORDS, np.uint64))
+        self._put(JOINED, np.zeros(VECTOR_WORDS, np.uint64))
         self._put(PRESENT_PATHS, np.zeros(paths + 1, np.int32))
 
     def make_room(self, leaves: Leaves, longest_event: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eventbridge.matching.kernel import tables as t
-from eventbridge.matching.kernel.branches import NO_ANCHOR, Branch, NumberedBranch, OrderedBranch, ordered
+from eventbridge.matching.kernel.branches import NO_ANCHOR, Branch, NumberedBranch, OrderedBranch, order_branches
 from eventbridge.matching.kernel.classes import summarise
 from eventbridge.matching.kernel.conditions import Conditions, LeafListEffect
 from eventbridge.matching.kernel.entries import power_of_two, put_entries
@@ -18,7 +18,7 @@ from eventbridge.matching.kernel.texts import put_texts
 from eventbridge.matching.pattern.nodes import Path
 from eventbridge.matching.scan.compiled import compiled
 from eventbridge.matching.scan.memory import address_of
-from eventbridge.matching.scan.words import AT_ONCE
+from eventbridge.matching.scan.words import VECTOR_WORDS
 
 CLASS_BYTES: Final = 64 << 20
 """Memory for the rows of classes; a rule set whose fixed rows alone need more gets room for as many again."""
@@ -57,7 +57,7 @@ def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_p
         for effect in branch.effects:
             numbered.setdefault(effect.path, len(numbered))
     anchored = len(numbered) > few_paths
-    return _Compiler(ordered(numbered_branches, anchored=anchored), numbered, anchored, class_rows).compile()
+    return _Compiler(order_branches(numbered_branches, anchored=anchored), numbered, anchored, class_rows).compile()
 
 
 class _Fields(NamedTuple):
@@ -219,7 +219,7 @@ class _Compiler:
         tables, stride = self.tables, self.stride
         capacity = len(fixed) + max(len(fixed), min(self.class_rows, CLASS_BYTES // (8 * stride)))
         # The system allocates memory page by page when it is written: memory that no class uses costs nothing.
-        rows = np.empty(capacity * stride + AT_ONCE, np.uint64)  # the last row is read so far beyond its end
+        rows = np.empty(capacity * stride + VECTOR_WORDS, np.uint64)  # the last row is read so far beyond its end
         rows[: len(fixed) * stride] = np.concatenate(fixed)
         _summarise_all(address_of(rows), self.words, self.summary_words, len(fixed))
         slots = np.zeros(power_of_two(2 * capacity), np.int32)

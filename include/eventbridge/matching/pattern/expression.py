@@ -26,7 +26,7 @@ _LARGE: Final = 10_000
 
 def compile_expression(expression: str) -> Callable[[str], bool]:
     """Return the test whether a whole string matches; `ValueError` with RE2's words for what it does not take."""
-    fullmatch = _compiled(expression).fullmatch
+    fullmatch = _compile(expression).fullmatch
     return lambda text: fullmatch(_utf8(text)) is not None
 
 
@@ -77,7 +77,7 @@ class Expressions:
         size = self.all.of_each.get(expression)
         if size is None:
             try:
-                size = int(_compiled(expression, self._memory_bytes).programsize)
+                size = int(_compile(expression, self._memory_bytes).programsize)
             except ExpressionTooLarge:
                 self._count(expression, _TOO_LARGE)
                 raise
@@ -95,7 +95,7 @@ class Expressions:
 _TOGETHER: Final = "and the other expressions of this pattern are too large together"
 
 
-def _compiled(expression: str, memory_bytes: int | None = None) -> Any:
+def _compile(expression: str, memory_bytes: int | None = None) -> Any:
     """Return an expression of RE2; `memory_bytes` is its maximum memory, by default RE2's 8 MiB."""
     options = re2.Options()
     options.log_errors = False

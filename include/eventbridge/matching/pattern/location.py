@@ -57,7 +57,7 @@ def is_scalar(value: object) -> bool:
     return not isinstance(value, (Mapping, list, tuple))
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a raw value as short JSON for a message."""
     try:
         text = write_document(value)
@@ -82,7 +82,7 @@ def read_text(value: Any, here: Location, example: str) -> str | None:
     remedy = f"Write {example}."
     if isinstance(value, (list, tuple)):
         remedy = "It takes one string; write one object per string, as in " + (
-            ", ".join(shown({here.steps[-1]: text}) for text in value[:2]) or example
+            ", ".join(format_value({here.steps[-1]: text}) for text in value[:2]) or example
         )
         remedy += "."
     here.wrong(f"a string is expected, not {type_name(value)}", value, remedy)

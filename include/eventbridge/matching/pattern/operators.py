@@ -9,7 +9,7 @@ from eventbridge.event.json_document import Number, type_name
 from eventbridge.matching.pattern import nodes
 from eventbridge.matching.pattern.address import parse_address, parse_block
 from eventbridge.matching.pattern.expression import NOT_IN_RE2, ExpressionTooLarge
-from eventbridge.matching.pattern.location import Location, is_scalar, nearest, read_scalar, read_text, shown
+from eventbridge.matching.pattern.location import Location, format_value, is_scalar, nearest, read_scalar, read_text
 
 _End = TypeVar("_End", nodes.Prefix, nodes.Suffix)
 
@@ -24,7 +24,7 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
             return None if text is None else make(text)
         if list(value) != ["equals-ignore-case"]:
             remedy = f'Write {{"{name}": "text"}} or {{"{name}": {{"equals-ignore-case": "text"}}}}.'
-            here.wrong(f"{name} takes no {shown(value)}", value, remedy)
+            here.wrong(f"{name} takes no {format_value(value)}", value, remedy)
             return None
         here = here / "equals-ignore-case"
         text = read_text(value["equals-ignore-case"], here, f'{{"{name}": {{"equals-ignore-case": "text"}}}}')
@@ -55,7 +55,9 @@ def read_wildcard(value: Any, here: Location) -> nodes.Wildcard | None:
         character = text[position]
         if character == "\\" and text[position + 1 : position + 2] not in ("*", "\\"):
             here.wrong(
-                f"a backslash before {shown(text[position + 1 :][:1] or 'the end')} in the wildcard", value, _ESCAPES
+                f"a backslash before {format_value(text[position + 1 :][:1] or 'the end')} in the wildcard",
+                value,
+                _ESCAPES,
             )
             good = False
         elif character == "\\":
@@ -84,7 +86,7 @@ def read_regex(value: Any, here: Location) -> nodes.Regex | None:
     try:
         here.expressions.add(text)
     except ExpressionTooLarge as error:
-        here.wrong(f"the regular expression {shown(text)} {error}", value, _SIMPLER)
+        here.wrong(f"the regular expression {format_value(text)} {error}", value, _SIMPLER)
         return None
     except ValueError as error:
         remedy = "Correct the expression; its syntax is RE2's (https://github.com/google/re2/wiki/Syntax)."
@@ -111,7 +113,7 @@ def read_cidr(value: Any, here: Location) -> nodes.Cidr | None:
         remedy = f'Add the mask: "{address}/{128 if ":" in address else 32}" is the one address.'
     else:
         remedy = f"The mask is a number from 0 to {128 if ':' in address else 32} without leading zeros."
-    here.wrong(f"{shown(text)} is not a CIDR block", value, remedy)
+    here.wrong(f"{format_value(text)} is not a CIDR block", value, remedy)
     return None
 
 
@@ -124,7 +126,7 @@ def read_numeric(value: Any, here: Location) -> nodes.Numeric | None:
     if not isinstance(value, (list, tuple)) or len(value) not in (2, 4):
         remedy = 'Write [">", 5] or a range such as [">=", 0, "<", 10].'
         if not isinstance(value, bool) and isinstance(value, (int, float, Number)):
-            remedy = f'Write ["=", {shown(value)}].'
+            remedy = f'Write ["=", {format_value(value)}].'
         here.wrong("a comparison and a number are expected, once or twice", value, remedy)
         return None
     bounds = []
@@ -143,7 +145,7 @@ def _read_comparison(value: Any, here: Location) -> nodes.Comparison | None:
         return cast(nodes.Comparison, str(value))
     meant = _OTHER_COMPARISONS.get(value) if isinstance(value, str) else None
     remedy = f'Did you mean "{meant}"?' if meant else "The comparisons are = != < <= > >=."
-    here.wrong(f"unknown comparison {shown(value)}", value, remedy)
+    here.wrong(f"unknown comparison {format_value(value)}", value, remedy)
     return None
 
 
@@ -162,10 +164,10 @@ def _is_range(bounds: list[tuple[nodes.Comparison, Number]], value: Any, here: L
     (lower_sign, lower), (upper_sign, upper) = bounds
     if lower_sign not in (">", ">=") or upper_sign not in ("<", "<="):
         remedy = 'A range is a lower bound (> or >=), then an upper one (< or <=), as in [">=", 0, "<", 10].'
-        here.wrong(f"{shown(value)} is not a range", value, remedy)
+        here.wrong(f"{format_value(value)} is not a range", value, remedy)
         return False
     if lower > upper or (lower == upper and (lower_sign, upper_sign) != (">=", "<=")):
-        here.wrong(f"no number is in {shown(value)}", value, "The lower bound must lie below the upper one.")
+        here.wrong(f"no number is in {format_value(value)}", value, "The lower bound must lie below the upper one.")
         return False
     return True
 
@@ -185,7 +187,7 @@ def read_condition(value: Any, here: Location) -> nodes.Condition | None:
         here.wrong("an empty object is not a condition", value, 'To ask for any value write {"exists": true}.')
         return None
     if len(value) > 1:
-        one_each = ", ".join(shown({key: inner}) for key, inner in value.items())
+        one_each = ", ".join(format_value({key: inner}) for key, inner in value.items())
         here.wrong(
             f"{len(value)} operators in one condition",
             value,
@@ -204,7 +206,7 @@ def _read_operator(name: Any, value: Any, here: Location) -> nodes.Condition | N
         return None
     meant = nearest(str(name), READERS)
     remedy = f'Did you mean "{meant}"?' if meant else f"The operators are {', '.join(READERS)}."
-    here.wrong(f"unknown operator {shown(name)}", {str(name): value}, remedy)
+    here.wrong(f"unknown operator {format_value(name)}", {str(name): value}, remedy)
     return None
 
 
@@ -217,7 +219,7 @@ _ELSEWHERE = {
 def _read_exactly(value: Any, here: Location) -> nodes.Exactly | None:
     if is_scalar(value) and not isinstance(value, str):
         here.wrong(
-            f"a string is expected, not {type_name(value)}", value, f"Write {shown(value)} itself into the list."
+            f"a string is expected, not {type_name(value)}", value, f"Write {format_value(value)} itself into the list."
         )
         return None
     text = read_text(value, here, '{"exactly": "text"}')
@@ -279,7 +281,7 @@ def _read_anything_but_operator(value: Mapping[Any, Any], here: Location) -> nod
         meant = nearest(str(name), _BELOW_ANYTHING_BUT)
         remedy = f'Did you mean "{meant}"?' if meant and name not in READERS else ""
         remedy = remedy or f"It takes plain values or one of {', '.join(_BELOW_ANYTHING_BUT)}."
-        here.wrong(f"anything-but takes no {shown(name)}", value, remedy)
+        here.wrong(f"anything-but takes no {format_value(name)}", value, remedy)
         return None
     here = here / name
     listed = isinstance(argument, (list, tuple))

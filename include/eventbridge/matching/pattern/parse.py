@@ -10,7 +10,7 @@ from typing import Any
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import MAXIMUM_DEPTH, Number, parse_document, type_name
 from eventbridge.matching.pattern.expression import Expressions, ExpressionSizes
-from eventbridge.matching.pattern.location import Location, is_scalar, shown
+from eventbridge.matching.pattern.location import Location, format_value, is_scalar
 from eventbridge.matching.pattern.nodes import And, Clause, Condition, Field, Not, Or, Path, Pattern
 from eventbridge.matching.pattern.operators import READERS, read_condition
 from eventbridge.processes import check_cancelled
@@ -94,7 +94,7 @@ def _read_object(value: Mapping[Any, Any], path: Path, here: Location) -> tuple[
 def _refuse_repeated(value: Mapping[Any, Any], here: Location) -> None:
     for key in value.repeated if isinstance(value, _Repeating) else []:
         remedy = "Only the last would count; put the values into one list, or the conditions into all."
-        (here / key).wrong(f"the key {shown(key)} appears twice", value[key], remedy)
+        (here / key).wrong(f"the key {format_value(key)} appears twice", value[key], remedy)
 
 
 def _read_clauses(value: Mapping[Any, Any], path: Path, here: Location) -> tuple[Clause, ...]:
@@ -105,7 +105,7 @@ def _read_clauses(value: Mapping[Any, Any], path: Path, here: Location) -> tuple
     for key, inner in value.items():
         check_cancelled()
         if not isinstance(key, str):
-            here.wrong(f"{type_name(key)} as a key: {shown(key)}", value, f'Quote it: "{key}".')
+            here.wrong(f"{type_name(key)} as a key: {format_value(key)}", value, f'Quote it: "{key}".')
         elif key == "$or":
             clauses += _read_or(inner, path, here / key)
         elif key == "$not":
@@ -126,10 +126,12 @@ def _read_field(value: Any, path: Path, here: Location) -> tuple[Field, ...]:
     elif isinstance(value, Mapping):
         here.wrong("an empty object", value, 'Write what shall be in it; for any value write [{"exists": true}].')
     elif path[-1] in READERS and len(path) > 1:
-        remedy = f"Operators are written in a list: {shown({path[-2]: [{path[-1]: value}]})}."
+        remedy = f"Operators are written in a list: {format_value({path[-2]: [{path[-1]: value}]})}."
         here.wrong(f"the operator {path[-1]} is not in a list", value, remedy)
     else:
-        here.wrong(f"{type_name(value)} where a list is expected", value, f"Write it as a list: [{shown(value)}].")
+        here.wrong(
+            f"{type_name(value)} where a list is expected", value, f"Write it as a list: [{format_value(value)}]."
+        )
     return ()
 
 

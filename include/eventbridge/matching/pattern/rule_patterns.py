@@ -9,7 +9,7 @@ from typing import Any, Final
 from eventbridge.errors import PatternError
 from eventbridge.event.json_document import Number, write_document
 from eventbridge.matching.pattern.expression import ExpressionSizes
-from eventbridge.matching.pattern.location import Location, shown
+from eventbridge.matching.pattern.location import Location, format_value
 from eventbridge.matching.pattern.nodes import All, And, Condition, Exactly, Exists, Field, Numeric, Pattern
 from eventbridge.matching.pattern.parse import find_errors
 from eventbridge.matching.pattern.write import write_condition
@@ -67,11 +67,11 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
             if meant
             else f'Fields of the data are written below it: "data": {{"{key}": ...}}.'
         )
-        here.wrong(f"{shown(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
+        here.wrong(f"{format_value(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
     elif isinstance(value, Mapping) and value and key != "data":
         meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key, ["data"])), None)
         remedy = f'Did you mean "{meant}"?' if meant else f'Write a list of values, or "data": {{"{key}": ...}}.'
-        here.wrong(f"the attribute {shown(key)} has nothing inside: only data is an object", value, remedy)
+        here.wrong(f"the attribute {format_value(key)} has nothing inside: only data is an object", value, remedy)
 
 
 _REQUIRED: Final = ("id", "source", "specversion", "type")
@@ -86,20 +86,20 @@ _OF_AMAZON: Final = {
 
 def pattern_warnings(pattern: Pattern) -> list[str]:
     """Return a sentence for each condition that matches nothing, and for each that depends on how an event arrives."""
-    found = list(_of_clauses(pattern.where))
-    return found + (list(_of_clauses(pattern.unless.pattern)) if pattern.unless else [])
+    found = list(_clause_warnings(pattern.where))
+    return found + (list(_clause_warnings(pattern.unless.pattern)) if pattern.unless else [])
 
 
-def _of_clauses(where: And) -> Iterator[str]:
+def _clause_warnings(where: And) -> Iterator[str]:
     for clause in where.clauses:
         if not isinstance(clause, Field):
             for alternative in clause.alternatives:
-                yield from _of_clauses(alternative)
+                yield from _clause_warnings(alternative)
         elif clause.path[0] != "data" and len(clause.path) == 1:
-            yield from _of_field(clause.path[0], clause.conditions)
+            yield from _field_warnings(clause.path[0], clause.conditions)
 
 
-def _of_field(name: str, conditions: tuple[Condition, ...]) -> Iterator[str]:
+def _field_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterator[str]:
     for condition in conditions:
         if why := _impossible(name, condition):
             shown = write_document(write_condition(condition))
@@ -110,7 +110,7 @@ def _of_field(name: str, conditions: tuple[Condition, ...]) -> Iterator[str]:
             f"matches only events whose publisher adds an extension {name}; {_OF_AMAZON[name]}"
         )
     elif name not in ATTRIBUTES:
-        yield from _of_extension(name, conditions)
+        yield from _extension_warnings(name, conditions)
 
 
 def _impossible(name: str, condition: Condition) -> str:
@@ -137,7 +137,7 @@ def _impossible(name: str, condition: Condition) -> str:
     return ""
 
 
-def _of_extension(name: str, conditions: tuple[Condition, ...]) -> Iterator[str]:
+def _extension_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterator[str]:
     texts = {each.value for each in conditions if isinstance(each, Exactly) and isinstance(each.value, str)}
     for condition in conditions:
         if isinstance(condition, Numeric):

@@ -19,7 +19,7 @@ def write_pattern(pattern: nodes.Pattern) -> Document:
 
 def write_clauses(where: nodes.And, below: nodes.Path = ()) -> Document:
     """Return a sub-pattern as a document, its paths shortened by `below`, the object that contains it."""
-    return join_clauses(((clause, _written(clause)) for clause in where.clauses), below)
+    return join_clauses(((clause, _write_alternatives(clause)) for clause in where.clauses), below)
 
 
 def join_clauses(clauses: Iterable[tuple[nodes.Clause, list[Any]]], below: nodes.Path = ()) -> Document:
@@ -37,7 +37,7 @@ def join_clauses(clauses: Iterable[tuple[nodes.Clause, list[Any]]], below: nodes
     return written
 
 
-def _written(clause: nodes.Clause) -> list[Any]:
+def _write_alternatives(clause: nodes.Clause) -> list[Any]:
     if isinstance(clause, nodes.Field):
         return [write_condition(condition) for condition in clause.conditions]
     return [write_clauses(alternative, clause.path) for alternative in clause.alternatives]

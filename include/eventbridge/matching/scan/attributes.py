@@ -26,14 +26,18 @@ EXTENSION: Final = 9
 UNKNOWN: Final = -1
 
 
-def _named(name: str) -> npt.NDArray[np.uint8]:
+def _name_bytes(name: str) -> npt.NDArray[np.uint8]:
     return np.frombuffer(name.encode(), np.uint8)
 
 
-_ID, _SOURCE, _TYPE = _named("id"), _named("source"), _named("type")
-_SPECVERSION, _SUBJECT_NAME, _TIME_NAME = _named("specversion"), _named("subject"), _named("time")
-_DATACONTENTTYPE, _DATASCHEMA, _DATA_NAME = _named("datacontenttype"), _named("dataschema"), _named("data")
-_VERSION_1 = _named("1.0")
+_ID, _SOURCE, _TYPE = _name_bytes("id"), _name_bytes("source"), _name_bytes("type")
+_SPECVERSION, _SUBJECT_NAME, _TIME_NAME = _name_bytes("specversion"), _name_bytes("subject"), _name_bytes("time")
+_DATACONTENTTYPE, _DATASCHEMA, _DATA_NAME = (
+    _name_bytes("datacontenttype"),
+    _name_bytes("dataschema"),
+    _name_bytes("data"),
+)
+_VERSION_1 = _name_bytes("1.0")
 
 # Kinds of characters, a bit each.
 _PRINTABLE: Final = 1

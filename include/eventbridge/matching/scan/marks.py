@@ -34,7 +34,7 @@ def _is(builder: Any, block: Any, byte: str) -> Any:
     return builder.icmp_unsigned("==", block, _all(block, ord(byte)))
 
 
-def _below(builder: Any, block: Any, byte: int) -> Any:
+def _is_below(builder: Any, block: Any, byte: int) -> Any:
     return builder.icmp_unsigned("<", block, _all(block, byte))
 
 
@@ -44,7 +44,7 @@ def _all(block: Any, byte: int) -> Any:
 
 def _ends_string(builder: Any, block: Any) -> Any:
     marked = builder.or_(_is(builder, block, '"'), _is(builder, block, "\\"))
-    return builder.or_(marked, _below(builder, block, 0x20))
+    return builder.or_(marked, _is_below(builder, block, 0x20))
 
 
 def _is_structural(builder: Any, block: Any) -> Any:
@@ -55,12 +55,12 @@ def _is_structural(builder: Any, block: Any) -> Any:
 
 
 def _is_digit(builder: Any, block: Any) -> Any:
-    return _below(builder, builder.sub(block, _all(block, ord("0"))), 10)
+    return _is_below(builder, builder.sub(block, _all(block, ord("0"))), 10)
 
 
 def _is_hexadecimal(builder: Any, block: Any) -> Any:
     letter = builder.sub(builder.or_(block, _all(block, 0x20)), _all(block, ord("a")))
-    return builder.or_(_is_digit(builder, block), _below(builder, letter, 6))
+    return builder.or_(_is_digit(builder, block), _is_below(builder, letter, 6))
 
 
 def _is_escape_letter(builder: Any, block: Any) -> Any:
@@ -70,12 +70,12 @@ def _is_escape_letter(builder: Any, block: Any) -> Any:
     return marked
 
 
-def _from(builder: Any, block: Any, byte: int) -> Any:
+def _is_at_least(builder: Any, block: Any, byte: int) -> Any:
     return builder.icmp_unsigned(">=", block, _all(block, byte))
 
 
 def _is_doubtful_first(builder: Any, block: Any) -> Any:
-    marked = _from(builder, block, 0xF4)
+    marked = _is_at_least(builder, block, 0xF4)
     for byte in (0xC0, 0xC1, 0xE0, 0xED, 0xF0):
         marked = builder.or_(marked, builder.icmp_unsigned("==", block, _all(block, byte)))
     return marked
@@ -105,22 +105,22 @@ backslashes = _marks(64, lambda builder, block: _is(builder, block, "\\"))
 structurals = _marks(64, _is_structural)
 """(address, index): of 64 bytes, brackets, braces, commas and colons."""
 
-controls = _marks(64, lambda builder, block: _below(builder, block, 0x20))
+controls = _marks(64, lambda builder, block: _is_below(builder, block, 0x20))
 """(address, index): of 64 bytes, the control characters."""
 
-controls_or_spaces = _marks(64, lambda builder, block: _below(builder, block, 0x21))
+controls_or_spaces = _marks(64, lambda builder, block: _is_below(builder, block, 0x21))
 """(address, index): of 64 bytes, the control characters and spaces."""
 
-beyond_ascii = _marks(64, lambda builder, block: _from(builder, block, 0x80))
+beyond_ascii = _marks(64, lambda builder, block: _is_at_least(builder, block, 0x80))
 """(address, index): of 64 bytes, those beyond ASCII."""
 
-first_of_many = _marks(64, lambda builder, block: _from(builder, block, 0xC0))
+first_of_many = _marks(64, lambda builder, block: _is_at_least(builder, block, 0xC0))
 """(address, index): of 64 bytes, those that begin a character of UTF-8 of two, three or four bytes."""
 
-first_of_three = _marks(64, lambda builder, block: _from(builder, block, 0xE0))
+first_of_three = _marks(64, lambda builder, block: _is_at_least(builder, block, 0xE0))
 """(address, index): of 64 bytes, those that begin a character of three or four bytes."""
 
-first_of_four = _marks(64, lambda builder, block: _from(builder, block, 0xF0))
+first_of_four = _marks(64, lambda builder, block: _is_at_least(builder, block, 0xF0))
 """(address, index): of 64 bytes, those that begin a character of four bytes."""
 
 doubtful_firsts = _marks(64, _is_doubtful_first)

@@ -88,7 +88,7 @@ def outline(text: int, begin: int, stop: int, into: int) -> Any:
             last_escape = block + _BLOCK
             if first_escape == stop:
                 first_escape = block - 1
-            escaped, escape = _escaped(backslash & ~escape, escape)
+            escaped, escape = _find_escaped(backslash & ~escape, escape)
             quote &= ~escaped
             if not _are_escapes(text, block, escaped):
                 return -1, begin, stop
@@ -124,7 +124,7 @@ def outline(text: int, begin: int, stop: int, into: int) -> Any:
 
 
 @inlined
-def _escaped(backslash: Any, escape: Any) -> Any:
+def _find_escaped(backslash: Any, escape: Any) -> Any:
     """Return which bytes of a block are escaped, and 1 if the first one of the next block is; 0 if not.
 
     A byte behind an odd run of backslashes is: to add the bit of a run's beginning to the run sets the bit behind it.

@@ -182,7 +182,7 @@ def _walk(
             begin = position
             position, kind = _end_and_kind(text, begin, stop)
             _note(tree, node, parts, row, kind, begin, position)
-            position = _behind(text, position, element_of, depth)
+            position = _position_behind(text, position, element_of, depth)
         # 2. The next token until a requested value: the end of an open object or array, or another member or element.
         found = False
         while depth >= 0 and not found:
@@ -193,7 +193,7 @@ def _walk(
                 kind = OBJECT if byte == CLOSE_OBJECT else ARRAY
                 _note(tree, node, parts, row, kind, int64_at(begin_of, depth), position + 1)
                 depth -= 1
-                position = _behind(text, position + 1, element_of, depth)
+                position = _position_behind(text, position + 1, element_of, depth)
                 continue
             if element >= 0:
                 edge = find_index(tree, node, element)
@@ -210,13 +210,13 @@ def _walk(
                 found, node = True, int32_at(tree.child, edge)
             else:
                 position, _ = _end_and_kind(text, position, stop)
-                position = _behind(text, position, element_of, depth)
+                position = _position_behind(text, position, element_of, depth)
         if depth < 0:
             return
 
 
 @compiled
-def _behind(text: int, position: int, element_of: int, depth: int) -> int:
+def _position_behind(text: int, position: int, element_of: int, depth: int) -> int:
     """Return the position of the next member, element or closing bracket after a value of an open object or array."""
     if depth < 0:
         return position

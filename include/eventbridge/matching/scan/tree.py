@@ -14,7 +14,7 @@ from eventbridge.matching.scan.memory import address_of, byte_at, int32_at, load
 _INDEX_MARK: Final = 0xFF
 
 #: A node with more keys than this is searched by hash, not one by one.
-_LISTED: Final = 8
+_MAX_LISTED_KEYS: Final = 8
 
 
 class PathTree(NamedTuple):
@@ -123,7 +123,7 @@ class _Builder:
         for key in keys:
             self.edges.append((int.from_bytes(key[:8], "little"), len(key), len(self.key_bytes), 0))
             self.key_bytes += key
-        if len(keys) > _LISTED:
+        if len(keys) > _MAX_LISTED_KEYS:
             self.nodes[number][2:4] = self._hash(keys, first)
         for index, child in enumerate(node.children.values()):
             word, length, start, _ = self.edges[first + index]

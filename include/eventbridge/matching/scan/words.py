@@ -10,14 +10,14 @@ from numba.core import cgutils as numba_cgutils
 
 from eventbridge.matching.scan.memory import intrinsic, pointer_to
 
-AT_ONCE: Final = 8
+VECTOR_WORDS: Final = 8
 """Words that the functions here work on at a time: so far behind the last word of a row they may read."""
 
 # Numba's helpers to generate code have no types.
 cgutils: Any = numba_cgutils
 
 _WORD = ir.IntType(64)
-_WORDS = ir.VectorType(_WORD, AT_ONCE)
+_WORDS = ir.VectorType(_WORD, VECTOR_WORDS)
 
 
 @intrinsic
@@ -88,5 +88,5 @@ def _store(builder: Any, words: Any, into: Any) -> None:
 
 def _store_and_mark(builder: Any, words: Any, into: Any) -> Any:
     _store(builder, words, into)
-    flags = builder.icmp_unsigned("!=", words, ir.Constant(_WORDS, [0] * AT_ONCE))
-    return builder.zext(builder.bitcast(flags, ir.IntType(AT_ONCE)), _WORD)
+    flags = builder.icmp_unsigned("!=", words, ir.Constant(_WORDS, [0] * VECTOR_WORDS))
+    return builder.zext(builder.bitcast(flags, ir.IntType(VECTOR_WORDS)), _WORD)

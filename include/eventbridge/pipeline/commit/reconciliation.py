@@ -23,7 +23,7 @@ from eventbridge.model.row_vectors import Rows
 from eventbridge.pipeline.route.budgeted_rules import candidate_events
 from eventbridge.pipeline.settle.settlement import batch_deliveries, settlements
 from eventbridge.policy.reconciliation import Fingerprints, Reconciliation
-from eventbridge.runtime.batch_files import taken_ids
+from eventbridge.runtime.batch_files import read_taken_ids
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
 from eventbridge.store.parquet import read_table
@@ -38,27 +38,28 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     numbers = _event_numbers(runtime, batch)
     statuses, delivered = _statuses(runtime, batch)
     dead, records, transform_failures = _dead_letters(runtime, batch)
-    pending = runtime.ledger.pending.of_batch(batch.batch_id)
+    pending = runtime.ledger.pending.list_for_batch(batch.batch_id)
     shares = _shares(runtime, batch)
     return Reconciliation(
         **numbers,
         malformed_records=records["malformed"],
         unroutable_records=records["route_failed"],
         unproven=_unproven(runtime, batch, delivered),
-        matched=_matched(runtime, batch),
+        matched=_matched_fingerprints(runtime, batch),
         recorded=_recorded(runtime, batch),
-        candidate_events={rule: _of_events(files) for rule, files in candidate_events(runtime, batch).items()},
-        routed=add({share.rule: _of_events(share.done)} for share in shares),
-        rejected=add({share.rule: _of_events(share.rejected)} for share in shares),
+        candidate_events={rule: _event_fingerprint(files) for rule, files in candidate_events(runtime, batch).items()},
+        routed=add({share.rule: _event_fingerprint(share.done)} for share in shares),
+        rejected=add({share.rule: _event_fingerprint(share.rejected)} for share in shares),
         admitted=_admitted(runtime, batch),
         deferred=add(
-            {row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches.of_batch(batch.batch_id)
+            {row.rule: _event_fingerprint(row.files)}
+            for row in runtime.ledger.deferred_matches.list_for_batch(batch.batch_id)
         ),
         delivered=statuses["delivered"],
         pending_by_settlement=add([statuses["retry_scheduled"], statuses["unknown"]]),
-        pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),
+        pending=pending_fingerprints(runtime, (row for row in pending if row.reason != COPY)),
         copies_due=copy_fingerprints(runtime, batch),
-        copies=of_pending(runtime, (row for row in pending if row.reason == COPY)),
+        copies=pending_fingerprints(runtime, (row for row in pending if row.reason == COPY)),
         dead_by_settlement=statuses["dead_lettered"],
         dead=dead,
         transform_failures=transform_failures,
@@ -68,17 +69,19 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
 def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
     statuses: Counter[str] = Counter()
     gaps = 0
-    routed = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
+    routed = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"):
         if isinstance(file.detail, LandedRange):
             gaps += sum(end - start for start, end in file.detail.gaps)
         if file.path is not None:
             table = read_table(runtime.store, file.path, columns=["status"], coded=["status"])
             codes, names = codes_of(table["status"])
             statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
-    taken = sum(ids.count for ids in taken_ids(runtime, batch).values()) if batch.routes else 0
+    taken = sum(ids.count for ids in read_taken_ids(runtime, batch).values()) if batch.routes else 0
     taken += (
-        sum(each.count for each in runtime.ledger.replays.taken_by(batch.batch_id)) if batch.kind == "replay" else 0
+        sum(each.count for each in runtime.ledger.replays.list_taken_by(batch.batch_id))
+        if batch.kind == "replay"
+        else 0
     )
     return {
         "range_total": sum(part.end - part.start for part in runtime.ledger.batches.ranges(batch.batch_id)) + taken,
@@ -93,47 +96,52 @@ def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
     }
 
 
-def _matched(runtime: Runtime, batch: Batch) -> Fingerprints:
+def _matched_fingerprints(runtime: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return add([of_pending(runtime, runtime.ledger.pending.taken_by(batch.batch_id)), taken_ids(runtime, batch)])
-    return _named(runtime, batch)
+        return add(
+            [
+                pending_fingerprints(runtime, runtime.ledger.pending.list_taken_by(batch.batch_id)),
+                read_taken_ids(runtime, batch),
+            ]
+        )
+    return _named_fingerprints(runtime, batch)
 
 
 def _recorded(runtime: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return _named(runtime, batch)
-    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+        return _named_fingerprints(runtime, batch)
+    files = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
     return add(file.detail.matched for file in files if isinstance(file.detail, Routed))
 
 
-def _named(runtime: Runtime, batch: Batch) -> Fingerprints:
-    return add(by_target(table) for _, _, table in batch_deliveries(runtime, batch, ID_COLUMNS))
+def _named_fingerprints(runtime: Runtime, batch: Batch) -> Fingerprints:
+    return add(fingerprints_by_target(table) for _, _, table in batch_deliveries(runtime, batch, ID_COLUMNS))
 
 
 def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
-    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+    files = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
     return [file.detail for file in files if isinstance(file.detail, RoutedShare)]
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
     """Return the events for which budgeted rules have deliveries, by rule, read from their delivery files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
             table = read_table(runtime.store, file.path, columns=["event_file", "event_row"])
             event_rows = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
             found[file.detail.rule].update(event_rows)
-    return {rule: _of_event_rows(event_rows) for rule, event_rows in found.items()}
+    return {rule: _event_row_fingerprint(event_rows) for rule, event_rows in found.items()}
 
 
-def _of_events(files: Iterable[Sequence[str]]) -> Fingerprint:
+def _event_fingerprint(files: Iterable[Sequence[str]]) -> Fingerprint:
     """Return the fingerprint of events, given as pairs of buffer file and row set."""
-    return _of_event_rows((file, row) for file, rows in files for row in rowset.decode(rows))
+    return _event_row_fingerprint((file, row) for file, rows in files for row in rowset.decode(rows))
 
 
-def _of_event_rows(event_rows: Iterable[tuple[str, int]]) -> Fingerprint:
+def _event_row_fingerprint(event_rows: Iterable[tuple[str, int]]) -> Fingerprint:
     names = (f"{file}#{row}" for file, row in event_rows)
-    return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
+    return Fingerprint.from_ids(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
 
 
 def _statuses(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
@@ -145,7 +153,7 @@ def _statuses(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints
         for number, name in enumerate(names):
             chosen = codes == number
             rows = table if chosen.all() else table.filter(flag_column(chosen))
-            parts[name].append(by_target(rows))
+            parts[name].append(fingerprints_by_target(rows))
             if name == "delivered":
                 delivered.append(ids_of(rows["delivery_id"])[~_unsent_of_shadows(rows)])
     return {name: add(found) for name, found in parts.items()}, delivered
@@ -188,13 +196,13 @@ def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter
     found = []
     others: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"):
         if file.path is not None:
             table = read_table(
                 runtime.store, file.path, columns=[*ID_COLUMNS, "reason"], coded=["rule", "target", "reason"]
             )
             is_delivery = valid_of(table["delivery_id"])
-            found.append(by_target(table.filter(flag_column(is_delivery))))
+            found.append(fingerprints_by_target(table.filter(flag_column(is_delivery))))
             others.update(table.filter(flag_column(~is_delivery))["reason"].to_pylist())
             failed.update(_transform_failures(table))
     return add(found), others, failed
@@ -206,13 +214,13 @@ def _transform_failures(table: pa.Table) -> dict[str, int]:
     if "transform_failed" not in reasons:
         return {}
     failed = table.filter(flag_column(codes == reasons.index("transform_failed")))
-    return {target: each.count for target, each in by_target(failed).items()}
+    return {target: each.count for target, each in fingerprints_by_target(failed).items()}
 
 
 ID_COLUMNS = ["delivery_id", "rule", "target"]
 
 
-def by_target(table: pa.Table) -> Fingerprints:
+def fingerprints_by_target(table: pa.Table) -> Fingerprints:
     """Return the fingerprints of a table's rows, by `<rule>/<target>`; the table has ID_COLUMNS."""
     rule_of, rules = codes_of(table["rule"])
     target_of, targets = codes_of(table["target"])
@@ -220,16 +228,16 @@ def by_target(table: pa.Table) -> Fingerprints:
     return {f"{rules[pair // len(targets)]}/{targets[pair % len(targets)]}": each for pair, each in found.items()}
 
 
-def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
+def pending_fingerprints(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
     """Return the fingerprints of pending rows by `<rule>/<target>`; each delivery file is read only once."""
     by_file: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
     for each in pending:
         for file, rows in each.files:
             by_file[file].append((f"{each.rule}/{each.target}", row_vectors.decode(rows)))
-    return add(_of_rows(runtime, file, rows) for file, rows in by_file.items())
+    return add(_row_fingerprints(runtime, file, rows) for file, rows in by_file.items())
 
 
-def _of_rows(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
+def _row_fingerprints(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
     targets = {target: number for number, target in enumerate(dict.fromkeys(target for target, _ in named))}
     # A row that occurs twice counts twice: the reconciliation must reveal a duplicated delivery.
     rows = np.concatenate([its_rows for _, its_rows in named])

@@ -99,7 +99,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:
     """Return the ranges of a batch, with the last message that was read from each partition."""
-    landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
+    landed = [file.detail for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")]
     last: dict[Partition, LastMessage] = {}
     for each in landed:
         if isinstance(each, LandedRange) and each.last is not None:
@@ -135,7 +135,7 @@ def _settlements(path: str, manifest: bytes) -> list[str]:
 
 
 def _files(runtime: Runtime, batch: Batch) -> _Files:
-    return {kind: runtime.ledger.files.of_batch(batch.batch_id, kind) for kind in FILE_KINDS}
+    return {kind: runtime.ledger.files.list_for_batch(batch.batch_id, kind) for kind in FILE_KINDS}
 
 
 def manifest_of(
@@ -145,8 +145,8 @@ def manifest_of(
 
     `files` are the batch's files by kind; if omitted, they are read from the ledger.
     """
-    taken = runtime.ledger.pending.taken_by(batch.batch_id)
-    taken_deferred_matches = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
+    taken = runtime.ledger.pending.list_taken_by(batch.batch_id)
+    taken_deferred_matches = runtime.ledger.deferred_matches.list_taken_by(batch.batch_id)
     files = files or _files(runtime, batch)
     manifest = {
         "format": FORMAT,
@@ -178,10 +178,12 @@ def manifest_of(
     if_any = {
         "matching": _matching(files["delivery"]),
         "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
-        "taken_dead_letters": [[each.file, each.rows] for each in runtime.ledger.redrives.taken_by(batch.batch_id)],
+        "taken_dead_letters": [
+            [each.file, each.rows] for each in runtime.ledger.redrives.list_taken_by(batch.batch_id)
+        ],
         "replay_id": batch.replay_id if batch.kind == "replay" else "",
         "taken_events": _events(runtime, batch) if batch.kind == "replay" else [],
-        "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches.of_batch(batch.batch_id)),
+        "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches.list_for_batch(batch.batch_id)),
         "rejected": _as_json(reconciliation.rejected),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
@@ -210,11 +212,11 @@ def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
 
 
 def _events(runtime: Runtime, batch: Batch) -> list[list[str]]:
-    return [[each.file, each.rows] for each in runtime.ledger.replays.taken_by(batch.batch_id)]
+    return [[each.file, each.rows] for each in runtime.ledger.replays.list_taken_by(batch.batch_id)]
 
 
-def _deferred_matches(found: Iterable[DeferredMatch]) -> list[list[Any]]:
-    return sorted([row.batch_id, row.rule, row.reason, list(map(list, row.files))] for row in found)
+def _deferred_matches(matches: Iterable[DeferredMatch]) -> list[list[Any]]:
+    return sorted([row.batch_id, row.rule, row.reason, list(map(list, row.files))] for row in matches)
 
 
 def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
@@ -231,20 +233,20 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     Returns whether any were missing. Raises ReconciliationError with the ids of surplus deliveries, which are settled
     twice or do not belong to the batch.
     """
-    named = _named(runtime, batch)
+    named = _count_named_rows(runtime, batch)
     judge = Judge(runtime, batch)
     missing = []
     for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
         lacking = named.take(file, rows)
         if lacking.any():
             missing.append(judge.settle(file, rows[lacking], table.filter(flag_column(lacking))))
-    if surplus := named.left():
+    if surplus := named.excess():
         raise _surplus(runtime, batch, surplus)
     if not missing:
         return False
     count = sum(table.num_rows for table in missing)
     log.error("ALARM deliveries that the settlement of batch %s lacks, now settled: %d", batch.batch_id, count)
-    number = int(runtime.ledger.files.of_batch(batch.batch_id, "settlement")[-1].key) + 1
+    number = int(runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")[-1].key) + 1
     publish_settlement(runtime, batch, number, missing, first)
     schedule_retries(runtime, batch.batch_id)
     return True
@@ -276,12 +278,12 @@ class _NamedRows:
         np.subtract.at(known, rows[~lacking], 1)
         return lacking
 
-    def left(self) -> set[tuple[str, int]]:
+    def excess(self) -> set[tuple[str, int]]:
         """Return the rows with more entries in the settlement than in the batch, as (file, row)."""
         return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
 
 
-def _named(runtime: Runtime, batch: Batch) -> _NamedRows:
+def _count_named_rows(runtime: Runtime, batch: Batch) -> _NamedRows:
     named = _NamedRows()
     for _, table in settlements(runtime, batch.batch_id, ["file", "row"]):
         file_of, files = codes_of(table["file"])

@@ -70,7 +70,7 @@ def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[B
     There is one for each rule, target and outcome, and sums for each bus, which also count its events and how long the
     stages took. Raises StoreError if a file cannot be read.
     """
-    chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
+    chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)
     routing, unmatched = _routing_cpu(runtime, batch)
     _share_out(by_outcome, _sizes(chunks), _cpu(chunks, segments, routing))
@@ -104,8 +104,8 @@ def _deliveries(runtime: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
     return found
 
 
-def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
-    """Add the rows of a settlement to `found`: their number, and the time from publishing to delivery."""
+def _count(table: pa.Table, totals: dict[_Outcome, _Sums]) -> None:
+    """Add the rows of a settlement to `totals`: their number, and the time from publishing to delivery."""
     rule_of, rules = codes_of(table["rule"])
     target_of, targets = codes_of(table["target"])
     status_of, statuses = codes_of(table["status"])
@@ -124,16 +124,16 @@ def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
         sums = _Sums()
         sums.count, sums.latency = int(counts[number]), round(latencies[number])
         sums.buckets = buckets[number].tolist()
-        found[rules[rule], targets[target], _OUTCOMES[statuses[status]]].add(sums)
+        totals[rules[rule], targets[target], _OUTCOMES[statuses[status]]].add(sums)
 
 
-def _groups(codes: Rows, most: int) -> tuple[Rows, Rows]:
+def _groups(codes: Rows, max_code: int) -> tuple[Rows, Rows]:
     """Return the distinct codes, and the index of each row's code; sorts only if many codes are possible."""
-    if most > 4 * len(codes) + 1_000:
+    if max_code > 4 * len(codes) + 1_000:
         groups, group_of = np.unique(codes, return_inverse=True)
         return groups, group_of
-    groups = np.flatnonzero(np.bincount(codes, minlength=most))
-    index = np.zeros(most + 1, np.int64)
+    groups = np.flatnonzero(np.bincount(codes, minlength=max_code))
+    index = np.zeros(max_code + 1, np.int64)
     index[groups] = np.arange(len(groups))
     return groups, index[codes]
 
@@ -150,7 +150,7 @@ def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
     """Return the routing CPU time of each target, in proportion to matches, and that of tasks without a match."""
     found: Counter[_Of] = Counter()
     unmatched = 0
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if not isinstance(file.detail, Routed):
             continue
         matched = {key: ids.count for key, ids in file.detail.matched.items() if ids.count}
@@ -191,17 +191,17 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
             each.size, each.cpu = size, took
 
 
-def _again(runtime: Runtime, batch: Batch, found: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
+def _again(runtime: Runtime, batch: Batch, stats: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
     """Yield, by bus, the number of deliveries without a match in this batch: redriven ones and dead letter copies."""
     if batch.kind == "redrive" and not batch.routes:
-        for stat in found:
-            yield stat.key.bus, _counted(stat.count)
-    for row in runtime.ledger.pending.of_batch(batch.batch_id):
+        for stat in stats:
+            yield stat.key.bus, _sums_of_count(stat.count)
+    for row in runtime.ledger.pending.list_for_batch(batch.batch_id):
         if row.reason == COPY:
-            yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)
+            yield _bus_of(rules, row.rule, batch.bus), _sums_of_count(row.count)
 
 
-def _counted(count: int) -> _Sums:
+def _sums_of_count(count: int) -> _Sums:
     sums = _Sums()
     sums.count = count
     return sums
@@ -221,7 +221,7 @@ def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"):
             if isinstance(landed := file.detail, LandedRange):
                 counts["valid"] += landed.valid
                 counts["duplicate"] += landed.duplicate

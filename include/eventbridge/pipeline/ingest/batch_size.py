@@ -46,7 +46,7 @@ def max_events(runtime: Runtime, runner: str, handed_out: int | None, backlog: i
 def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
     """Return the mean size of a message in the runner's last landed batch, in bytes."""
     for batch in runtime.ledger.batches.find(limit=10, runner=runner):
-        files = runtime.ledger.files.of_batch(batch.batch_id, "buffer") if batch.kind == "normal" else []
+        files = runtime.ledger.files.list_for_batch(batch.batch_id, "buffer") if batch.kind == "normal" else []
         landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
         if read := sum(each.read for each in landed):
             return sum(each.size for each in landed) / read
@@ -66,7 +66,7 @@ def events_to_hand_out(
     parts: list[Part] = []
     for batch in runtime.ledger.batches.find(limit=_MAX_BATCHES, runner=runner):
         if batch.kind == "normal" and batch.state == "committed" and events < _ENOUGH_EVENTS:
-            landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
+            landed = [file.detail for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")]
             events += sum(each.read for each in landed if isinstance(each, LandedRange))
             parts += _parts(runtime, batch, rules)
     most = runtime.settings.batch_max_chunks
@@ -75,7 +75,7 @@ def events_to_hand_out(
         for name, pool in (pools or {}).items()
         if name in PRIORITY_POOLS and pool.slots
     }
-    return events_handed_out(FanOut.of(events, parts), capacity, most, runtime.settings.batch_max_deliveries)
+    return events_handed_out(FanOut.from_parts(events, parts), capacity, most, runtime.settings.batch_max_deliveries)
 
 
 def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
@@ -88,7 +88,7 @@ def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
         status, rule = statuses.get((piece.rule, piece.target)), rules.rules.get(piece.rule)
         target = rule.targets.get(piece.target) if rule is not None else None
         if target is not None and (status is None or status.state == "ok"):
-            most = runtime.chunk_sizes.of(target)
+            most = runtime.chunk_sizes.size_of(target)
             yield Part(pool, piece.count, max(piece.count / most.deliveries, piece.size / most.size))
 
 
@@ -110,7 +110,7 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
             continue  # a small and quick batch: it does not predict the time of a large one
         if (responded := _mostly_responded_at(runtime, batch)) is None:
             continue
-        landed = [file.detail for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
+        landed = [file.detail for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")]
         events = sum(each.read for each in landed if isinstance(each, LandedRange))
         seconds = (responded - batch.planned_at).total_seconds()
         if (found := paced_events(events, seconds, target, is_full=batch.is_full, backlog=backlog)) is not None:
@@ -123,7 +123,7 @@ def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
     try:
         tables = [
             read_table(runtime.store, file.path, ["settled_at"])
-            for file in runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+            for file in runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
             if file.path is not None and batch.kept == "all"
         ]
     except StoreError:  # commit, audit and repair report the error; an estimate must not fail because of it

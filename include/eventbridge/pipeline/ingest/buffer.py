@@ -22,8 +22,8 @@ from eventbridge.pipeline.ingest.sharing import LandedFile, Lander, LandingResul
 from eventbridge.pipeline.ingest.start_offsets import passes_over
 from eventbridge.pipeline.ingest.taken_messages import Row, TakenMessages
 from eventbridge.policy.field_use import rules_using
-from eventbridge.policy.operational_event import of_schema
-from eventbridge.policy.schema import learn, merged
+from eventbridge.policy.operational_event import schema_event
+from eventbridge.policy.schema import learn, merge_samples
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import EventMapping
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
@@ -150,7 +150,7 @@ class Landing:
     def _take_over(self, part: Part, response: LandingResult, budget: PrepareBudget) -> bool:
         """Record the files that a worker landed for a part; return False if the rest must be landed here."""
         position = part.start
-        for file, identities in response.by_file():
+        for file, identities in response.files():
             budget.check()
             detail = file.detail
             if self.seen.isdisjoint(identities):
@@ -167,7 +167,7 @@ class Landing:
 
         Returns False if the batch is no longer `planned`.
         """
-        found = self._checked(partition, start, limit)
+        found = self._check_file(partition, start, limit)
         batch = self.batch
         path = checking.write_file(self.runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
         return self._record(LandedFile(path, found.detail, found.samples), found.identities)
@@ -187,7 +187,7 @@ class Landing:
     def _sampled(self, samples: Mapping[str, TypeSample]) -> None:
         for name, sample in samples.items():
             if (before := self.samples.get(name)) is not None:
-                self.samples[name] = merged(before, sample)
+                self.samples[name] = merge_samples(before, sample)
             elif len(self.samples) < MAX_TYPES:
                 self.samples[name] = sample
 
@@ -201,9 +201,9 @@ class Landing:
             return None
         return self._fresh.next_events(partition, start, limit, self.seen)
 
-    def _checked(self, partition: Partition, start: int, limit: int) -> checking.CheckedFile:
+    def _check_file(self, partition: Partition, start: int, limit: int) -> checking.CheckedFile:
         if self.taken.covers(partition, start, limit):
-            return self._checking.taken_file(self.taken, partition, start, limit, self.seen)
+            return self._checking.check_taken_file(self.taken, partition, start, limit, self.seen)
         passed_over = passes_over(self.bus_today, self.source, partition, start) and not self._has_response
         return self._checking.next_file(partition, start, limit, self.seen, is_gap=passed_over)
 
@@ -214,7 +214,7 @@ class Landing:
 
     def _learn(self) -> None:
         """Read the sub-ranges that are recorded so far, and the identities of their valid events."""
-        for file in self.runtime.ledger.files.of_batch(self.batch.batch_id, "buffer"):
+        for file in self.runtime.ledger.files.list_for_batch(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
             self.recorded[file.key] = file
@@ -273,7 +273,7 @@ class FreshReading:
 
     def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
         """Return the new events of a partition up to `limit`, or up to about FILE_MAX_BYTES; adds them to `seen`."""
-        rows, refused, end = self._read(partition, start, limit)
+        rows, refused, end = self._read_next(partition, start, limit)
         events: list[FreshEvent] = []
         size = 0
         for number, (offset, published_at, body) in enumerate(rows):
@@ -290,7 +290,7 @@ class FreshReading:
                 events.append(FreshEvent(partition, offset, published_at, event_id, source, body))
         return FreshRange(end, len(rows), size, events)
 
-    def _read(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
+    def _read_next(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
         """Return messages, why some are not events (by row), and the offset up to which the log was read."""
         if self._pages is not None:
             return _rows_of(self._pages, partition, start, limit)
@@ -341,7 +341,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
     """
     if not samples:
         return []
-    known, types = runtime.ledger.schemas.of_types(batch.bus, samples)
+    known, types = runtime.ledger.schemas.list_for_types(batch.bus, samples)
     new = [name for name in samples if name not in known]
     passed_over = set(new[max(0, MAX_TYPES - types) :])
     found = [
@@ -351,7 +351,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
     ]
     rules = _rules_of_all(runtime, batch) if any(each.changes for each in found) else None
     return [
-        LearnedSchema(each.schema, tuple(of_schema(change, rules_using(rules, change)) for change in each.changes))
+        LearnedSchema(each.schema, tuple(schema_event(change, rules_using(rules, change)) for change in each.changes))
         if rules is not None
         else LearnedSchema(each.schema, ())
         for each in found
@@ -361,7 +361,7 @@ def learned_schemas(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSa
 def _rules_of_all(runtime: Runtime, batch: Batch) -> RuleSet:
     """Return the rules in force of all runners or, if they cannot be read, the batch's own rule set."""
     try:
-        known = runtime.ledger.rules.in_force()
+        known = runtime.ledger.rules.get_in_force()
         if known is not None:
             return frozen_rules(runtime.store, known.rule_set)
     except EventBridgeError as error:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import MessageOrigin, form_of, of_binary, of_plain
+from eventbridge.event.bindings import MessageOrigin, event_from_binary, event_from_plain, form_of
 from eventbridge.event.cloudevent import parse_event, recognise
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
@@ -32,8 +32,8 @@ from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store import layout
 from eventbridge.store.columns import (
+    coded_column,
     column_of,
-    listed,
     numbers_of,
     same,
     strings,
@@ -78,7 +78,7 @@ def check_one_by_one(
             rows.add_malformed(refused[row])
         else:
             rows.add_message(body, max_bytes)
-    return rows.checked()
+    return rows.result()
 
 
 @dataclass
@@ -116,14 +116,14 @@ class CheckedRows:
         """Add a message that is not an event."""
         self._add("malformed", None, None, None, reason)
 
-    def checked(self) -> CheckResult:
+    def result(self) -> CheckResult:
         """Return the result for all rows that were added."""
         columns = {
-            "status": listed(self._statuses),
-            "reason": listed(self._reasons),
+            "status": coded_column(self._statuses),
+            "reason": coded_column(self._reasons),
             "event_id": strings(self._event_ids),
-            "source": listed(self._sources),
-            "type": listed(self._types),
+            "source": coded_column(self._sources),
+            "type": coded_column(self._types),
         }
         return CheckResult(columns, self._types, Counter(self._statuses), self._identities)
 
@@ -202,10 +202,10 @@ class Checking:
 
         An event with an identity in `seen` is a duplicate.
         """
-        messages, end = self._read(partition, start if not is_gap else limit, limit)
+        messages, end = self._read_messages(partition, start if not is_gap else limit, limit)
         return self._file(partition, start, end, *as_events(messages, partition, self.mapping), seen)
 
-    def taken_file(
+    def check_taken_file(
         self, taken: TakenMessages, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes]
     ) -> CheckedFile:
         """Return the next taken messages of a partition, as many as fit one file, without reading the log."""
@@ -232,7 +232,7 @@ class Checking:
             return {}
         return sample_bodies(messages["body"].take(pa.array(chosen)).to_pylist(), self.limits.example_bytes)
 
-    def _read(self, partition: Partition, start: int, limit: int) -> tuple[pa.Table, int]:
+    def _read_messages(self, partition: Partition, start: int, limit: int) -> tuple[pa.Table, int]:
         """Return the next messages, as many as fit one file, and the offset up to which the log was read."""
         blocks: list[pa.RecordBatch] = []
         events, size = self.limits.file_events, FILE_MAX_BYTES
@@ -343,12 +343,12 @@ def as_events(
         try:
             form = form_of(headers)
             if form == "binary":
-                bodies[row] = of_binary(headers, bodies[row])
+                bodies[row] = event_from_binary(headers, bodies[row])
             elif form == "plain" and attributes is not None and (body := bodies[row]) is not None:
                 origin = MessageOrigin(
                     "-".join(str(part) for part in (*partition, offsets[row]) if part != ""), times[row]
                 )
-                bodies[row] = of_plain(attributes, body, origin, headers)
+                bodies[row] = event_from_plain(attributes, body, origin, headers)
         except EventError as error:
             refused[row] = str(error)
     column = messages.schema.get_field_index("body")

@@ -28,8 +28,8 @@ def check_compiled(
 ) -> CheckResult:
     """Check messages with compiled code; the result is the same as that of `check_one_by_one`."""
     if not len(bodies):
-        return CheckedRows(seen).checked()
-    names = _Names.of(bodies, max_bytes)
+        return CheckedRows(seen).result()
+    names = _Names.from_bodies(bodies, max_bytes)
     identities = set(names.identities)
     if refused or not names.sure.all() or len(identities) < len(bodies) or not identities.isdisjoint(seen):
         return _mixed(bodies, refused, names, CheckedRows(seen), max_bytes)
@@ -57,7 +57,7 @@ class _Names(NamedTuple):
     types: pa.StringArray
 
     @classmethod
-    def of(cls, bodies: pa.ChunkedArray, max_bytes: int) -> _Names:
+    def from_bodies(cls, bodies: pa.ChunkedArray, max_bytes: int) -> _Names:
         parts = [_names(texts, max_bytes) for chunk in bodies.chunks for texts in _readable(texts_of(chunk))]
         sure, identities, *columns = zip(*parts, strict=True)
         raw = b"".join(identities)
@@ -100,4 +100,4 @@ def _mixed(
             rows.add_event(event_id, source, type_, identity)
         else:
             rows.add_message(body, max_bytes)
-    return rows.checked()
+    return rows.result()

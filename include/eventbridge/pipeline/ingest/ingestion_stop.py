@@ -32,7 +32,7 @@ def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool
             log.warning("there is free space again; no batches had been planned since %s: %s", stop.since, stop.reason)
         stop = None
     if short is not None:
-        changed = _stopped(runtime, stop, short, again) or changed
+        changed = _record_stop(runtime, stop, short, again) or changed
     if changed:
         publish_operational_events(runtime)
     return short is not None
@@ -45,7 +45,7 @@ def _rooms(runtime: Runtime) -> list[FreeSpace]:
     return [disk] if quota is None else [disk, quota]
 
 
-def _stopped(runtime: Runtime, stop: IngestionStop | None, short: FreeSpace, again: int) -> bool:
+def _record_stop(runtime: Runtime, stop: IngestionStop | None, short: FreeSpace, again: int) -> bool:
     reason = stop.reason if stop is not None else _reason(runtime, short)
     log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
     return stop is None and runtime.ledger.ingestion.stop(reason, short.cause)

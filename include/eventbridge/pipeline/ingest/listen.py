@@ -190,7 +190,7 @@ def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
     """
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(runner)
-    moved = rule_transfer.moved_targets(runtime, taken.rules, rules, runner)
+    moved = rule_transfer.find_moved_targets(runtime, taken.rules, rules, runner)
     buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
     if not buses:
         raise NotFoundError(f"no rule has the runner {runner!r}. {suggest('Runners', runner, taken.rules.runners())}")
@@ -238,7 +238,9 @@ def settle_consumers(
     process planned a batch since the rules were taken up, or if an old runner without rules must catch up first.
     """
     runner, (taken, rules, moved, bus) = request.runner, own
-    kept = rule_transfer.kept_rules(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, registered.offsets)
+    kept = rule_transfer.find_kept_rules(
+        runtime, taken.rules, {rule for rule, _ in moved}, bus, source, registered.offsets
+    )
     if kept.must_wait:
         log.info("runner %s waits until an open batch ends, because its rules move to the runner of that batch", runner)
     if kept.must_wait or not (rules.rules or kept.rules):
@@ -248,12 +250,12 @@ def settle_consumers(
     ):
         return Again(request)
     transfer = rule_transfer.transfer_of(runner, registered.offsets, registered.arriving)
-    if (old := rule_transfer.to_catch_up(transfer.behind, taken.rules.runners())) is not None:
+    if (old := rule_transfer.rules_to_catch_up(transfer.behind, taken.rules.runners())) is not None:
         log.info("runner %s plans a batch for %s, which no longer has any rules", runner, old)
         return Again(PlanRequest(old, pools=request.pools))
     rules = rules.without(transfer.waiting)
     if kept.rules:
-        rules = RuleSet.joined([rules, taken.rules.only(kept.rules)])
+        rules = RuleSet.join([rules, taken.rules.only(kept.rules)])
     if not rule_transfer.assign(runtime, taken, rules, runner):
         return Again(request)
     until = rule_transfer.lower_bounds(transfer.until, kept.until)
@@ -299,7 +301,7 @@ def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: Rul
 
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[rule_transfer.Arrival]) -> str | None:
     """Return the unfinished batch that arriving rules wait for, if its own runner has no rules left to finish it."""
-    known = runtime.ledger.rules.in_force()
+    known = runtime.ledger.rules.get_in_force()
     batch_id = rule_transfer.orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batches.get(batch_id)):
         return None

@@ -76,7 +76,7 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     return True
 
 
-def closed(runtime: Runtime, batch: Batch) -> Batch:
+def wait_until_closed(runtime: Runtime, batch: Batch) -> Batch:
     """Return a batch that is not open; an open one is ended first. Raises UserError if it must stay open."""
     if batch.state != "open":
         return batch

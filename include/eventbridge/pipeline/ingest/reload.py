@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model.rule_state import RulesInForce
-from eventbridge.policy.operational_event import of_rule_errors
+from eventbridge.policy.operational_event import rule_errors_event
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
@@ -32,26 +32,26 @@ def take_up_rules(runtime: Runtime) -> TakenRules:
     and published once, as an operational event. Raises RuleFileError if no rule files were ever valid.
     """
     if runtime.settings.rules_from == "published":
-        known = runtime.ledger.rules.in_force()
-        return TakenRules(runtime.rule_set(), "") if known is None else _of(runtime, known)
+        known = runtime.ledger.rules.get_in_force()
+        return TakenRules(runtime.rule_set(), "") if known is None else _taken_rules(runtime, known)
     try:
         today = runtime.rule_files()
     except RuleFileError as error:
         _note(runtime, error)
-        known = runtime.ledger.rules.in_force()
+        known = runtime.ledger.rules.get_in_force()
         if known is None:
             raise
-        return _of(runtime, known)
-    known = runtime.ledger.rules.in_force()
+        return _taken_rules(runtime, known)
+    known = runtime.ledger.rules.get_in_force()
     if known is None or known.rule_set != today.hash:
         put_in_force(runtime, today, known)
     elif known.errors:
         runtime.ledger.rules.record_errors([])
-    return TakenRules(runtime.in_force(today), today.hash)
+    return TakenRules(runtime.without_disabled(today), today.hash)
 
 
-def _of(runtime: Runtime, known: RulesInForce) -> TakenRules:
-    return TakenRules(runtime.in_force(frozen_rules(runtime.store, known.rule_set)), known.rule_set)
+def _taken_rules(runtime: Runtime, known: RulesInForce) -> TakenRules:
+    return TakenRules(runtime.without_disabled(frozen_rules(runtime.store, known.rule_set)), known.rule_set)
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
@@ -83,9 +83,9 @@ def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
 
 
 def _note(runtime: Runtime, error: RuleFileError) -> None:
-    known = runtime.ledger.rules.in_force()
+    known = runtime.ledger.rules.get_in_force()
     if known is None:
         return
     log.error("ALARM the rule files have errors; the rules of %s stay in force: %s", known.since.isoformat(), error)
     errors = [str(each) for each in error.errors]
-    runtime.ledger.rules.record_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])
+    runtime.ledger.rules.record_errors(errors, [rule_errors_event(errors, known.rule_set, runtime.ledger.now())])

@@ -49,8 +49,8 @@ class CatchUp(NamedTuple):
     def __str__(self) -> str:
         """Return the message about what the runner waits for."""
         return (
-            f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
-            f"has {self.events:,} more {'event' if self.events == 1 else 'events'} to deliver for "
+            f"The {_format_rules(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, "
+            f"which has {self.events:,} more {'event' if self.events == 1 else 'events'} to deliver for "
             f"{'it' if len(self.rules) == 1 else 'them'} first: this runner waits until then"
         )
 
@@ -162,12 +162,12 @@ def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[
     return RuleTransfer(frozenset(waiting), until, tuple(behind))
 
 
-def _named(rules: Sequence[str]) -> str:
+def _format_rules(rules: Sequence[str]) -> str:
     return f"rule {rules[0]}" if len(rules) == 1 else f"rules {', '.join(rules)}"
 
 
 def _error_message(runner: str, arrival: Arrival, further: int) -> str:
-    rules, them = _named(arrival.rules), "it" if len(arrival.rules) == 1 else "them"
+    rules, them = _format_rules(arrival.rules), "it" if len(arrival.rules) == 1 else "them"
     events = f"{further:,} {'event' if further == 1 else 'events'}"
     if arrival.old == runner:
         return (
@@ -180,7 +180,7 @@ def _error_message(runner: str, arrival: Arrival, further: int) -> str:
     )
 
 
-def to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
+def rules_to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
     """Return an old runner that must catch up but has no rules left: no run of its own would plan its batch."""
     return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
 
@@ -223,7 +223,7 @@ class KeptRules:
     must_wait: bool = False
 
 
-def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
+def find_moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
     """Return the (rule, target) pairs that a runner delivers for but the current files assign to another runner.
 
     They are limited to the runner's bus. `rules` are the rules that the current files assign to this runner.
@@ -237,7 +237,7 @@ def moved_targets(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str)
     return [pair for pair in gone if today.rules[pair[0]].bus in buses]
 
 
-def kept_rules(
+def find_kept_rules(
     runtime: Runtime,
     today: RuleSet,
     moved: Iterable[str],
@@ -260,7 +260,7 @@ def kept_rules(
             and runtime.ledger.streaming.lease(new) is not None
         ):
             return KeptRules(frozenset(rules), offsets, must_wait=True)
-        ends = _taken_by(runtime, new, bus, source, offsets.keys())
+        ends = _taken_offsets(runtime, new, bus, source, offsets.keys())
         further = {partition: end for partition, end in ends.items() if end > offsets[partition]}
         if further:
             kept |= rules
@@ -275,7 +275,7 @@ def lower_bounds(first: Mapping[Partition, int], second: Mapping[Partition, int]
     }
 
 
-def _taken_by(
+def _taken_offsets(
     runtime: Runtime, runner: str, bus: Bus, source: LogSource, partitions: Collection[Partition]
 ) -> dict[Partition, int]:
     """Return the offset up to which a runner has taken each partition, including its batch in progress."""

@@ -107,7 +107,7 @@ class LandingResult(NamedTuple):
     landed: LandedFiles
     identities: bytes
 
-    def by_file(self) -> Iterator[tuple[LandedFile, set[bytes]]]:
+    def files(self) -> Iterator[tuple[LandedFile, set[bytes]]]:
         """Yield each file with the identities of its valid events."""
         begin = 0
         for file in self.landed.files:

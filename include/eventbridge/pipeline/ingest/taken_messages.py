@@ -52,15 +52,15 @@ class TakenMessages:
         return taken is not None and taken.start <= start and end <= taken.end
 
     def messages(
-        self, partition: Partition, start: int, end: int, most: int, max_bytes: int
+        self, partition: Partition, start: int, end: int, limit: int, max_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
         """Return the first messages of a range that was taken, why some are not events (by row), and their end offset.
 
-        At most `most` messages, and none after those that reach `max_bytes`.
+        At most `limit` messages, and none after those that reach `max_bytes`.
         """
         taken = self._partitions[partition]
         first = bisect_left(taken.rows, start, key=itemgetter(0))
-        last = min(first + most, bisect_left(taken.rows, end, key=itemgetter(0)))
+        last = min(first + limit, bisect_left(taken.rows, end, key=itemgetter(0)))
         size = 0
         for number in range(first, last):
             size += len(taken.rows[number][2] or b"")

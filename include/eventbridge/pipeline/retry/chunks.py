@@ -25,7 +25,7 @@ from eventbridge.runtime.runtime import Runtime
 #: The maximum number of ledger rows to read for one target; each holds up to a chunk of deliveries.
 _MAX_ROWS = 5_000
 
-Chunk = list[PendingDeliveries]
+PendingRows = list[PendingDeliveries]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class _DueTarget:
 
     rule: str
     target: str
-    first: Chunk
+    first: PendingRows
     size: ChunkSize
     most: int  # the maximum number of deliveries in the batch
     wants: int = 0
@@ -52,7 +52,7 @@ class RetryChunks:
     runner: str | None
     slots: PoolSlots | None
 
-    def take(self) -> list[Chunk]:
+    def take(self) -> list[PendingRows]:
         """Return the rows of each chunk: first one chunk for each target, then the additional ones.
 
         If more targets have due rows than a batch has chunks, they are served round robin. The capacity that the first
@@ -81,7 +81,7 @@ class RetryChunks:
 
     @cached_property
     def _busy(self) -> set[tuple[str, str]]:
-        return self.runtime.ledger.pending.taken_targets()
+        return self.runtime.ledger.pending.list_taken_targets()
 
     @cached_property
     def _statuses(self) -> dict[tuple[str, str], TargetStatus]:
@@ -89,7 +89,7 @@ class RetryChunks:
 
     @cached_property
     def _overrides(self) -> OperatorOverrides:
-        return self.runtime.ledger.overrides.in_effect()
+        return self.runtime.ledger.overrides.get_effective()
 
     def _round_robin(self) -> list[tuple[str, str]]:
         """Return the targets with due deliveries, longest waiting first; if they exceed a batch, round robin."""
@@ -114,17 +114,17 @@ class RetryChunks:
             return None  # a degraded target gets one chunk at a time
         probes = admitted == "probes"  # probes need few deliveries; unsent ones become pending again
         spec = self._spec(rule, target)
-        size = self.runtime.chunk_sizes.of(spec) if admitted == "all" else self.runtime.chunk_sizes.small
+        size = self.runtime.chunk_sizes.size_of(spec) if admitted == "all" else self.runtime.chunk_sizes.small
         rows = self._rows(rule, target, smallest=probes)
         read = len(rows)
         if ordered and (status is None or status.state != "disabled"):
             rows = [row for row in rows if row.order_shard is None]
-            rows += ordered_due(self.runtime, rule, target, self._now, self.runner)
+            rows += due_ordered_rows(self.runtime, rule, target, self._now, self.runner)
         most = self._most(rule, spec, status)
         given_up = any(row.hold_reason for row in rows)
         if probes and not given_up:  # dead-lettering needs no probe
             most = min(most, GOOD_PROBES)
-        first = _within(rows, min(size.deliveries, most), size.size)
+        first = _first_chunk(rows, min(size.deliveries, most), size.size)
         if not first:
             return None
         all_of_it = len(first) == read < _MAX_ROWS
@@ -132,14 +132,14 @@ class RetryChunks:
         wants = math.ceil((most - _count(first)) / size.deliveries) if well else 0
         return _DueTarget(rule, target, first, size, most, wants)
 
-    def _more(self, due: _DueTarget, share: int, left: int) -> list[Chunk]:
+    def _more(self, due: _DueTarget, share: int, left: int) -> list[PendingRows]:
         """Return up to `share` chunks that follow a target's first, with at most `left` deliveries in total."""
         taken = {row.pending_id for row in due.first}
         rows = [row for row in self._rows(due.rule, due.target) if row.pending_id not in taken]
         left = min(left, due.most - _count(due.first))
-        chunks: list[Chunk] = []
+        chunks: list[PendingRows] = []
         while rows and len(chunks) < share and rows[0].count <= left:
-            chunk = _within(rows, min(due.size.deliveries, left), due.size.size)
+            chunk = _first_chunk(rows, min(due.size.deliveries, left), due.size.size)
             chunks.append(chunk)
             rows = rows[len(chunk) :]
             left -= _count(chunk)
@@ -166,7 +166,7 @@ def _count(rows: Sequence[PendingDeliveries]) -> int:
     return sum(row.count for row in rows)
 
 
-def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: int) -> Chunk:
+def _first_chunk(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: int) -> PendingRows:
     """Return the first rows that fit a chunk; a single row always fits, because it was part of a chunk before."""
     kept: list[PendingDeliveries] = []
     count = size = 0
@@ -192,7 +192,9 @@ def keeps_waiting(rules: RuleSet, rule: str, target: str, hold_reason: str) -> b
     return hold_reason == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
-def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
+def due_ordered_rows(
+    runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None
+) -> list[PendingDeliveries]:
     """Return the due rows of an ordered target, from shards that no batch has taken and no push has leased.
 
     Deliveries that were tried come first, because the rest of their key waits for them; then the oldest, by the batch

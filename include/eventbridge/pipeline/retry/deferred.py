@@ -48,9 +48,7 @@ def plan_deferred_matches(
     full = full_rules(runtime, rules) & {each.rule for each in waiting}
     for rule in full:
         runtime.ledger.deferred_matches.defer(rule, now + _FULL_FOR)
-    for share in _due(
-        runtime, rules, _without_deferred(runtime.ledger.deferred_matches.waiting(runner), full, now), now
-    ):
+    for share in _due(runtime, rules, _drop_full(runtime.ledger.deferred_matches.waiting(runner), full, now), now):
         first = share[0]
         of = runtime.ledger.batches.get(first.batch_id)
         batch = Batch(
@@ -93,7 +91,7 @@ def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetim
 def _hold_and_release(
     runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], pools: Mapping[str, PoolSlots]
 ) -> None:
-    rules_on_hold, overrides = runtime.ledger.rules.on_hold(), runtime.ledger.overrides.in_effect()
+    rules_on_hold, overrides = runtime.ledger.rules.list_on_hold(), runtime.ledger.overrides.get_effective()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
         reason = deferred_match_hold_reason(rules, rules_on_hold, pools, overrides, rule)
@@ -103,7 +101,7 @@ def _hold_and_release(
             runtime.ledger.deferred_matches.release(rule)
 
 
-def _without_deferred(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
+def _drop_full(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
     """Omit the deferred matches of full rules, except those past their maximum age, which are dead-lettered."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
@@ -124,7 +122,7 @@ def _due(
         seen.add(each.rule)
         ready = [other for other in waiting if other.rule == each.rule and other.state == state]
         if ready and ready[0].due_at <= limit:
-            yield _first(runtime, ready, removed=removed, most=_max_events(runtime, rules, each.rule))
+            yield _first(runtime, ready, removed=removed, limit=_max_events(runtime, rules, each.rule))
 
 
 def _max_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
@@ -132,7 +130,7 @@ def _max_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
     return min(runtime.settings.retry_max_per_target, _MAX_CHEAP_EVENTS if is_cheap else _MAX_EVENTS)
 
 
-def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, most: int) -> list[DeferredMatch]:
+def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, limit: int) -> list[DeferredMatch]:
     """Return the oldest deferred matches with the same bus, runner and replay, within the size of a batch."""
     taken: list[DeferredMatch] = []
     count = 0
@@ -142,7 +140,7 @@ def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, m
         alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
         if removed or one.replay_id:
             alike = alike and one.rule_set == other.rule_set
-        if taken and (count > most or not alike):
+        if taken and (count > limit or not alike):
             break
         taken.append(each)
     return taken

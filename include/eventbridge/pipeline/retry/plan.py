@@ -26,7 +26,7 @@ from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.policy.delivery_windows import late_reported_before, missed_before
 from eventbridge.policy.hold_reason import delivery_hold_reason
-from eventbridge.policy.operational_event import of_running_late
+from eventbridge.policy.operational_event import running_late_event
 from eventbridge.rules import RuleSet
 from eventbridge.runtime.identity import refuse_lost_ledger
 from eventbridge.runtime.instrumented import instrumented
@@ -128,7 +128,7 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Put on hold the deliveries that the current rules hold, and release those whose reason no longer applies."""
     now = runtime.clock()
-    statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.in_effect()
+    statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.get_effective()
     for waiting in runtime.ledger.pending.waiting_targets(runner):
         rule, target, hold_reason = waiting.rule, waiting.target, waiting.hold_reason
         if hold_reason == QUEUE_EXHAUSTED:
@@ -158,7 +158,7 @@ def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
             within = target.deliver_within_seconds
             if within is not None:
                 runtime.ledger.due.release_missed(rule.name, target.name, missed_before(within, now))
-                event_of = partial(of_running_late, rule.name, target.name, within, time=now)
+                event_of = partial(running_late_event, rule.name, target.name, within, time=now)
                 runtime.ledger.due.report_late(rule.name, target.name, late_reported_before(within, now), event_of)
 
 

@@ -22,7 +22,7 @@ from eventbridge.model.pending import DeferredMatch
 from eventbridge.pipeline.route.tries import ALL_SHARES, Canary, result_file, try_alone, try_together
 from eventbridge.policy.ordering import POSITION_COLUMNS, position_of, spans_of
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
-from eventbridge.routing.share_budget import CROWDED, ROUTE_FAILED, TotalBudget, by_lot, deferred
+from eventbridge.routing.share_budget import CROWDED, ROUTE_FAILED, TotalBudget, deferred, shuffle_shares
 from eventbridge.rules import Rule, RuleSet
 from eventbridge.runtime.quotas import full_owners
 from eventbridge.runtime.runtime import Runtime
@@ -53,7 +53,7 @@ def route_budgeted_rules(
 
     If `defers`, every share is deferred. Raises SparkError if Spark is at fault.
     """
-    recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
+    recorded = {file.key for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
     missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
     if not missing:
@@ -69,7 +69,7 @@ def route_budgeted_rules(
             shares.append(share)
         elif not _record(runtime, result_file(batch.batch_id, deferred(share, reason))):
             return False
-    return not shares or _route(runtime, job, router, by_lot(batch.batch_id, shares))
+    return not shares or _route(runtime, job, router, shuffle_shares(batch.batch_id, shares))
 
 
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
@@ -80,12 +80,12 @@ def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
             if isinstance(file.detail, RoutedSlice):
                 for rule, rows in file.detail.candidate_events.items():
                     found[rule][file.detail.file] += rowset.decode(rows)
     else:
-        taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
+        taken = runtime.ledger.deferred_matches.list_taken_by(batch.batch_id)
         for each in sorted(
             taken, key=lambda deferred_match: (deferred_match.made_at, deferred_match.deferred_match_id)
         ):
@@ -100,7 +100,7 @@ def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
 def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[DeferredMatch]:
     """Return the deferred matches that follow from a batch's recorded shares, to be published with its chunks."""
     rules = runtime.rules_of(batch).rules
-    taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
+    taken = runtime.ledger.deferred_matches.list_taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
     # Shares that were not tried come first, as they did not fail: of matches of one age, the first is routed first.
@@ -162,17 +162,17 @@ def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     if batch.kind != "normal":
         return ()
     rules = runtime.rules_of(batch)
-    return tuple(sorted(full_rules(runtime, rules) | _behind(runtime, rules)))
+    return tuple(sorted(full_rules(runtime, rules) | _rules_behind(runtime, rules)))
 
 
 def defer_again(runtime: Runtime, batch: Batch) -> None:
     """Publish a batch whose run died before it was routed: unrouted shares are deferred again, nothing is pushed."""
-    recorded = {file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
+    recorded = {file.key for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")}
     for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
         if share.slice_id not in recorded:
             _record(runtime, result_file(batch.batch_id, deferred(share, ABANDONED)))
-    routed = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+    routed = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
     runtime.ledger.chunks.publish(batch.batch_id, runtime.ledger.now(), [], deferred_matches(runtime, batch, routed))
 
 
@@ -190,7 +190,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
     settings = runtime.settings
     if batch.kind != "retry":
         return RuleShare(key, rule, files, settings.route_rule_cpu_budget)
-    taken = runtime.ledger.deferred_matches.taken_by(batch.batch_id)
+    taken = runtime.ledger.deferred_matches.list_taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
         give_up = ("rule_removed", f"no rule file defines {rule} any more")
@@ -206,14 +206,14 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
     rules = runtime.rules_of(batch)
     on_hold = {
         name: ON_HOLD
-        for name, each in runtime.ledger.rules.on_hold().items()
+        for name, each in runtime.ledger.rules.list_on_hold().items()
         if name in rules.rules and each.version == rules.rules[name].version
     }
-    behind = dict.fromkeys(_behind(runtime, rules), BEHIND)
+    behind = dict.fromkeys(_rules_behind(runtime, rules), BEHIND)
     return behind | dict.fromkeys(full_rules(runtime, rules), PENDING_MAX) | on_hold
 
 
-def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
+def _rules_behind(runtime: Runtime, rules: RuleSet) -> set[str]:
     """Return the rules whose new shares must wait until their deferred matches, from any runner, are routed.
 
     These are budgeted rules, whose backlog then delays the others by one budget only once, and ordered ones. Other
@@ -262,7 +262,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
     """Return the number of tries in earlier batches that died with this share, which may have caused it."""
-    abandoned = [each for each in runtime.ledger.deferred_matches.taken_by(batch_id) if each.reason == ABANDONED]
+    abandoned = [each for each in runtime.ledger.deferred_matches.list_taken_by(batch_id) if each.reason == ABANDONED]
     return max(
         (runtime.ledger.route_tries.counts(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0
     )

@@ -13,7 +13,7 @@ from eventbridge.model.file_detail import Routed
 from eventbridge.model.rule_state import OperatorOverrides
 from eventbridge.pipeline.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_routed_later
 from eventbridge.pipeline.route.tries import ALL_SLICES, Canary, leaves, result_file, route_one_by_one, try_together
-from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, joined
+from eventbridge.policy.chunking import ChunkLimits, ChunkPlan, PlannedPiece, PoolSlots, cut_chunks, merge_pieces
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rules import RuleSet
 from eventbridge.rules.types import ChunkSize, ChunkSizes
@@ -75,7 +75,7 @@ def route(
         batch = runtime.ledger.batches.get(batch_id)
     if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= runtime.ledger.now():
         return []
-    chunks = [chunk for chunk in runtime.ledger.chunks.of_batch(batch_id) if chunk.map_index is not None]
+    chunks = [chunk for chunk in runtime.ledger.chunks.list_for_batch(batch_id) if chunk.map_index is not None]
     return [chunk.chunk_id for chunk in sorted(chunks, key=lambda chunk: chunk.map_index or 0)]
 
 
@@ -128,8 +128,8 @@ class _Recording:
         self._runtime = runtime
         self._batch = batch
         self._budget = PrepareBudget(runtime, "route", batch.batch_id)
-        self._wanted = slices_of(runtime.ledger.files.of_batch(batch.batch_id, "buffer"))
-        self._recorded = {file.key: file for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")}
+        self._wanted = slices_of(runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"))
+        self._recorded = {file.key: file for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")}
 
     def missing(self) -> list[Slice]:
         """Return the slices, or parts of them, without a result."""
@@ -153,7 +153,7 @@ class _Recording:
             # Another process recorded this slice first, and our file is unused; or the batch is no longer `buffered`.
             if ledger.batches.get(batch_id).state != "buffered":
                 return False
-            self._recorded |= {other.key: other for other in ledger.files.of_batch(batch_id, "delivery")}
+            self._recorded |= {other.key: other for other in ledger.files.list_for_batch(batch_id, "delivery")}
         self._budget.progressed()
         if self.missing():
             self._budget.check()
@@ -188,15 +188,15 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
 def _publish(runtime: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None) -> None:
     settings = runtime.settings
     limits = ChunkLimits(runtime.chunk_sizes.small, settings.batch_max_chunks, pools)
-    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
-    rules, overrides = runtime.rules_of(batch), runtime.ledger.overrides.in_effect()
+    files = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
+    rules, overrides = runtime.rules_of(batch), runtime.ledger.overrides.get_effective()
     shadows = rules.shadows()
     statuses = {key: status.state for key, status in runtime.ledger.targets.statuses().items() if key not in shadows}
     sizes = _SizeOfChunk(rules, runtime.chunk_sizes)
     lanes = overridden_lanes(rules, overrides)
     plans = cut_chunks(_pieces(batch, files, pools, runtime.ledger.now(), sizes, lanes), limits, statuses, overrides)
     on_hold_seconds = max(
-        (each.on_hold_seconds for each in runtime.ledger.deferred_matches.taken_by(batch.batch_id)), default=0.0
+        (each.on_hold_seconds for each in runtime.ledger.deferred_matches.list_taken_by(batch.batch_id)), default=0.0
     )
     chunks = [_chunk(batch, index, plan, on_hold_seconds) for index, plan in enumerate(plans)]
     deadline_at = runtime.ledger.now() + timedelta(seconds=settings.batch_timeout)
@@ -252,7 +252,7 @@ class _SizeOfChunk(dict[tuple[str, str], ChunkSize]):
 
     def __missing__(self, key: tuple[str, str]) -> ChunkSize:
         rule, target = key
-        found = self[key] = self._sizes.of(self._rules.rules[rule].targets[target])
+        found = self[key] = self._sizes.size_of(self._rules.rules[rule].targets[target])
         return found
 
 
@@ -261,7 +261,7 @@ def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, on_hold_seconds: float)
         Piece(
             piece.file, piece.rows, piece.count, piece.size, piece.rule, piece.target, on_hold_seconds=on_hold_seconds
         )
-        for piece in joined(plan.pieces)
+        for piece in merge_pieces(plan.pieces)
     )
     # Handed-out chunks come first, so that a chunk's id is also its map index.
     map_index = chunk_id if plan.handed_out else None

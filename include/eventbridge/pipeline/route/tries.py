@@ -170,12 +170,12 @@ def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Ca
     slice whose file cannot be read.
     """
     while missing := recording.missing():
-        if not recording.record(_routed(runtime, job, router, canary, missing[0])):
+        if not recording.record(_route_slice(runtime, job, router, canary, missing[0])):
             return False
     return True
 
 
-def _routed(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
+def _route_slice(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
     """Return the record of a slice: its result, its split, or that its only event is unroutable."""
     outcome = try_alone(runtime, job, router, canary, piece)
     if isinstance(outcome, SliceResult):

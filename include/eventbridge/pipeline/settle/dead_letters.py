@@ -16,7 +16,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.file_detail import LandedRange, UnroutableEvent
 from eventbridge.model.outcome import SettledDelivery
-from eventbridge.pipeline.settle.settlement import first_settlement, records, settled_as
+from eventbridge.pipeline.settle.settlement import first_settlement, read_settled_as, records
 from eventbridge.pipeline.settle.statuses import settle
 from eventbridge.runtime.batch_files import naming_the_repair, read_dead_letters
 from eventbridge.runtime.instrumented import instrumented
@@ -79,7 +79,7 @@ def dead_letters_again(
 def _write(runtime: Runtime, batch: Batch) -> None:
     batch_id = batch.batch_id
     news = DeadLetterNews(batch)
-    known = {file.key for file in runtime.ledger.files.of_batch(batch_id, "dead_letter")}
+    known = {file.key for file in runtime.ledger.files.list_for_batch(batch_id, "dead_letter")}
     first = first_settlement(runtime, batch)
     for key, rows in _numbered(runtime, batch, first):
         news.add(rows)
@@ -102,18 +102,20 @@ def _numbered(runtime: Runtime, batch: Batch, first: str) -> Iterator[tuple[str,
 
 
 def _parts(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    tables = [table for _, table in settled_as(runtime, batch.batch_id, ["dead_lettered"], schemas.SETTLEMENT.names)]
+    tables = [
+        table for _, table in read_settled_as(runtime, batch.batch_id, ["dead_lettered"], schemas.SETTLEMENT.names)
+    ]
     if tables:
-        dead = _sorted(pa.concat_tables(tables))
+        dead = _sort(pa.concat_tables(tables))
         attempts = _Attempts(runtime, batch)
         for start in range(0, dead.num_rows, _RECORDS_PER_FILE):
             some = list(records(dead.slice(start, _RECORDS_PER_FILE)))
-            yield _records(runtime, batch, some, attempts.of(some))
+            yield _records(runtime, batch, some, attempts.attempts(some))
     yield from _malformed(runtime, batch)
     yield from _unroutable(runtime, batch)
 
 
-def _sorted(settled: pa.Table) -> pa.Table:
+def _sort(settled: pa.Table) -> pa.Table:
     """Return settled deliveries ordered by file and row."""
     file_of, files = codes_of(settled["file"])
     order = np.lexsort((numbers_of(settled["row"]), np.argsort(np.argsort(files))[file_of]))
@@ -191,11 +193,11 @@ class _Attempts:
         self._runtime = runtime
         self._lineage: dict[int, set[tuple[str, int]]] = {
             chunk.chunk_id: {(batch.batch_id, chunk.chunk_id)}.union(*(each.lineage for each in chunk.pieces))
-            for chunk in runtime.ledger.chunks.of_batch(batch.batch_id)
+            for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id)
         }
         self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
-    def of(self, dead: Sequence[SettledDelivery]) -> dict[bytes, list[Record]]:
+    def attempts(self, dead: Sequence[SettledDelivery]) -> dict[bytes, list[Record]]:
         """Return all attempts at some deliveries by delivery id, oldest first."""
         wanted = pa.array([settled.delivery_id for settled in dead], type=pa.binary(16))
         chunks = {settled.chunk_id for settled in dead if settled.chunk_id is not None}
@@ -221,7 +223,7 @@ class _Attempts:
 
 
 def _malformed(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    for file in runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
+    for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"):
         if file.path is None or not isinstance(file.detail, LandedRange) or not file.detail.malformed:
             continue
         table = read_table(runtime.store, file.path)
@@ -232,7 +234,7 @@ def _malformed(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
 
 
 def _unroutable(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    files = runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+    files = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
     found = [file.detail for file in files if isinstance(file.detail, UnroutableEvent)]
     for start in range(0, len(found), _RECORDS_PER_FILE):
         some = found[start : start + _RECORDS_PER_FILE]

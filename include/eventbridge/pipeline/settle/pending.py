@@ -23,10 +23,10 @@ from eventbridge.model.outcome import NOT_BEFORE
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
-from eventbridge.pipeline.settle.settlement import first_settlement, settled_as
+from eventbridge.pipeline.settle.settlement import first_settlement, read_settled_as
 from eventbridge.pipeline.settle.waiting import COLUMNS, Flags, PendingGroup, WaitingRows
 from eventbridge.policy.delivery_windows import late_reported_before
-from eventbridge.policy.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
+from eventbridge.policy.operational_event import OperationalEvent, delivery_hold_event
 from eventbridge.policy.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
@@ -71,13 +71,11 @@ def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDel
     if not on_hold:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]
-    found = (table.to_pylist() for _, table in settled_as(runtime, batch.batch_id, ["retry_scheduled"], columns))
+    found = (table.to_pylist() for _, table in read_settled_as(runtime, batch.batch_id, ["retry_scheduled"], columns))
     rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
     times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in on_hold}
     return [
-        of_rule_on_hold_at_delivery(
-            row.rule, row.target, name, _position_of(row), row.reason, times[name], batch.batch_id
-        )
+        delivery_hold_event(row.rule, row.target, name, _position_of(row), row.reason, times[name], batch.batch_id)
         for name, row in on_hold.items()
     ]
 
@@ -91,7 +89,7 @@ def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     """Return the pending rows that follow from a batch's settlement, including its supplements."""
     rows = []
     order, spans, context = OrderedPending(runtime, batch), SpanPending(runtime, batch), _PendingContext(runtime, batch)
-    for number, table in settled_as(runtime, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
+    for number, table in read_settled_as(runtime, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
         waiting = WaitingRows(table)
         order.enter(waiting)
         spans.enter(waiting)
@@ -109,10 +107,10 @@ class _PendingContext:
         self._tried = {int(file.key.split("-", 1)[0]) for file in files if not is_of_streaming_task(file)}
         self._in_streaming_task = any(map(is_of_streaming_task, files))
         self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
-        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
+        for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id):
             for piece in chunk.pieces:
                 self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
-        self._runner_of = {row.pending_id: row.runner for row in runtime.ledger.pending.taken_by(batch.batch_id)}
+        self._runner_of = {row.pending_id: row.runner for row in runtime.ledger.pending.list_taken_by(batch.batch_id)}
 
     def pending(self, settlement: int, waiting: WaitingRows, group: PendingGroup, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
@@ -137,7 +135,7 @@ class _PendingContext:
             attempts=group.attempts,
             due_at=datetime.fromtimestamp(group.due_second, UTC),
             files=tuple(
-                sorted((file, row_vectors.encode(waiting.row[of_file])) for file, of_file in waiting.by_file(at))
+                sorted((file, row_vectors.encode(waiting.row[of_file])) for file, of_file in waiting.group_by_file(at))
             ),
             count=len(at),
             size=_share(pieces, len(at)),
@@ -218,14 +216,14 @@ class OrderedPending:
         self._batch = batch
         self._rule_set = runtime.rules_of(batch)
         self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
-        for taken in runtime.ledger.pending.taken_by(batch.batch_id):
+        for taken in runtime.ledger.pending.list_taken_by(batch.batch_id):
             for file, rows in taken.files if is_marked(taken.hold_reason) else ():
                 self._notes[file].append((taken.hold_reason, row_vectors.decode(rows)))
 
     def enter(self, waiting: WaitingRows) -> None:
         """Set shard, position, reason and hold reason in the rows of ordered targets."""
-        found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
-        for file, at in waiting.by_file(found):
+        found = np.flatnonzero(waiting.target_flags(partial(may_be_ordered, self._rule_set)))
+        for file, at in waiting.group_by_file(found):
             self._set_positions(waiting, file, at)
         ordered = waiting.shard != NO_CODE
         if not ordered.any():
@@ -252,12 +250,12 @@ class OrderedPending:
         untried = waiting.has(waiting.status, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
         if self._batch.kind == "retry" and not self._batch.routes:
             waiting.hold_reason[free & blocked] = waiting.code(BEHIND_ITS_KEY)
-        for file, at in waiting.by_file(np.flatnonzero(free & untried)) if self._notes else ():
+        for file, at in waiting.group_by_file(np.flatnonzero(free & untried)) if self._notes else ():
             for note, rows in self._notes[file]:  # an operator's decision stays if the push did not carry it out
                 waiting.hold_reason[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
         ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
         if ended.any():
-            ended &= waiting.of_targets(partial(dead_letters_nothing, self._rule_set))
+            ended &= waiting.target_flags(partial(dead_letters_nothing, self._rule_set))
         for number in np.flatnonzero(ended).tolist():
             waiting.hold_reason[number] = waiting.code(on_hold_at(delivery_id_text(waiting.ids[number].tobytes())))
 
@@ -282,7 +280,7 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
     if batch.routes:
         return
     taken: Counter[tuple[str, str, int]] = Counter()
-    for row in runtime.ledger.pending.taken_by(batch.batch_id):
+    for row in runtime.ledger.pending.list_taken_by(batch.batch_id):
         if row.order_shard is not None:
             taken[row.rule, row.target, row.order_shard] += row.count
     for row in pending:
@@ -305,14 +303,14 @@ class SpanPending:
     def _pieces(self) -> list[tuple[int, int, Piece]]:
         return [
             (chunk.chunk_id, number, piece)
-            for chunk in self._runtime.ledger.chunks.of_batch(self._batch.batch_id)
+            for chunk in self._runtime.ledger.chunks.list_for_batch(self._batch.batch_id)
             for number, piece in enumerate(chunk.pieces)
             if self._takes_spans(piece.rule, piece.target)
         ]
 
     def enter(self, waiting: WaitingRows) -> None:
         """Set the span of rows; a span is due when the last of its deliveries is."""
-        of_targets = waiting.of_targets(self._takes_spans)
+        of_targets = waiting.target_flags(self._takes_spans)
         if not of_targets.any():  # otherwise all chunks would be read for nothing
             return
         for chunk_id, number, piece in self._pieces:

@@ -36,7 +36,7 @@ def first_settlement(runtime: Runtime, batch: Batch) -> str:
     Read it before anything that follows from a settlement, and pass it to the ledger with the result: a batch that is
     settled again has another first settlement.
     """
-    return next((file.key for file in runtime.ledger.files.of_batch(batch.batch_id, "settlement")), "")
+    return next((file.key for file in runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")), "")
 
 
 def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
@@ -62,16 +62,16 @@ def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -
 
 def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are dictionary-coded."""
-    for file in runtime.ledger.files.of_batch(batch_id, "settlement"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "settlement"):
         if file.path is not None:
             yield int(file.key), read_table(runtime.store, file.path, columns, coded=_coded(columns))
 
 
-def settled_as(
+def read_settled_as(
     runtime: Runtime, batch_id: str, statuses: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) as `settlements` does, only for these statuses; little is read of a file that has none."""
-    for file in runtime.ledger.files.of_batch(batch_id, "settlement"):
+    for file in runtime.ledger.files.list_for_batch(batch_id, "settlement"):
         if file.path is None:
             continue
         codes, names = codes_of(_statuses(runtime, file.path))
@@ -111,12 +111,12 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
     """
     coded = [name for name in columns if name in _CODED]
     if batch.routes:
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
             if file.path is not None:
                 table = read_table(runtime.store, file.path, columns, coded=coded)
                 yield file.path, np.arange(table.num_rows), table
         return
-    for path, pieces in _by_file(runtime.ledger.chunks.of_batch(batch.batch_id)).items():
+    for path, pieces in _group_by_file(runtime.ledger.chunks.list_for_batch(batch.batch_id)).items():
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
         table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)
@@ -129,9 +129,9 @@ class ChunkRows:
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.chunks = chunks
-        self._pieces = _by_file(chunks)
+        self._pieces = _group_by_file(chunks)
 
-    def of(self, file: str, rows: Rows) -> tuple[Rows, Rows]:
+    def chunk_indexes(self, file: str, rows: Rows) -> tuple[Rows, Rows]:
         """Return for each row the index of its chunk in `chunks`, NO_CODE if it has none, and its earlier attempts."""
         chunk_of = np.full(int(rows.max(initial=-1)) + 1, NO_CODE)
         attempts = np.zeros(len(chunk_of), np.int64)
@@ -142,7 +142,7 @@ class ChunkRows:
         return chunk_of[rows], attempts[rows]
 
 
-def _by_file(chunks: Iterable[Chunk]) -> dict[str, list[tuple[int, Piece]]]:
+def _group_by_file(chunks: Iterable[Chunk]) -> dict[str, list[tuple[int, Piece]]]:
     """Return the pieces of each delivery file, each with the index of its chunk."""
     found: dict[str, list[tuple[int, Piece]]] = defaultdict(list)
     for number, chunk in enumerate(chunks):

@@ -55,12 +55,12 @@ def settle(runtime: Runtime, batch: Batch) -> Batch:
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
         batch = runtime.ledger.batches.get(batch.batch_id)
-    if batch.state == "settling" and not runtime.ledger.files.of_batch(batch.batch_id, "settlement"):
-        publish_settlement(runtime, batch, 0, settled_tables(runtime, batch), settlement_key(0))
+    if batch.state == "settling" and not runtime.ledger.files.list_for_batch(batch.batch_id, "settlement"):
+        publish_settlement(runtime, batch, 0, read_settled_tables(runtime, batch), settlement_key(0))
     return batch
 
 
-def settled_tables(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
+def read_settled_tables(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
     """Yield the settled deliveries of a batch from its segments, except the segments with keys in `without`.
 
     There is one table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
@@ -76,7 +76,7 @@ class Judge:
 
     def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
         """Without `responses`, every delivery that could be sent is unknown."""
-        chunks = runtime.ledger.chunks.of_batch(batch.batch_id)
+        chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
         self._responses = responses or read_responses(runtime.store, ())
         self._chunk_rows = ChunkRows(chunks)
         self._rules = runtime.rules_of(batch)
@@ -90,7 +90,7 @@ class Judge:
         # One more value than chunks: for a row without a chunk, whose index is NO_CODE.
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
-        self._overrides = runtime.ledger.overrides.in_effect()
+        self._overrides = runtime.ledger.overrides.get_effective()
         reasons = {
             EXPECTATION_FAILED,
             RULE_PAUSED,
@@ -110,8 +110,8 @@ class Judge:
         is safe, forgetting it is not. No delivery is due before it may be sent, or while its target's window is closed.
         A delivery without a payload becomes a dead letter or, if its target allows no dead letters, waits.
         """
-        responses = self._responses.of(columns.ids_of(table["delivery_id"]))
-        chunk_of, attempts = self._chunk_rows.of(file, rows)
+        responses = self._responses.rows_of(columns.ids_of(table["delivery_id"]))
+        chunk_of, attempts = self._chunk_rows.chunk_indexes(file, rows)
         status, _ = columns.codes_of(responses["status"])  # a rank: the dictionary is STATUS_RANK
         found = status != columns.NO_CODE
         status[~found] = _UNKNOWN
@@ -126,14 +126,14 @@ class Judge:
             due_at[waits] = self._due_at(table, responses, chunk_of)[waits]
             hold_reason[waits] = self._hold_reasons_of(table, chunk_of)[waits]
         if failed.any():
-            kept = failed & _of_targets(table, self._dead_letters_nothing)
+            kept = failed & _target_flags(table, self._dead_letters_nothing)
             status[failed] = _DEAD
             status[kept] = _RETRY
             due_at[kept] = self._now
-            reason = _replaced(reason, failed, self._reasons(file, rows))
-            detail = _replaced(detail, failed, columns.coded(table["failure"]))
+            reason = _replace(reason, failed, self._reasons(file, rows))
+            detail = _replace(detail, failed, columns.coded(table["failure"]))
         if self._shadows:
-            over = (status != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
+            over = (status != _DELIVERED) & _target_flags(table, self._shadows.__contains__)
             status, reason = self._settle_shadows(status, reason, over, failed)
             due_at[over], hold_reason[over] = columns.NO_TIME, columns.NO_CODE
         if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
@@ -164,7 +164,7 @@ class Judge:
     ) -> tuple[Rows, pa.DictionaryArray]:
         """Return the statuses and reasons, with the rows `over`, which are of shadows, settled as delivered."""
         reasons = columns.texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
-        return np.where(over, _DELIVERED, status), _replaced(reason, over, reasons)
+        return np.where(over, _DELIVERED, status), _replace(reason, over, reasons)
 
     def _due_at(self, table: pa.Table, responses: pa.Table, chunk_of: Rows) -> Rows:
         due_at = columns.times_of(responses["due_at"])
@@ -184,7 +184,7 @@ class Judge:
             if reason := self._overrides.hold_reason(*target):
                 hold_reason[its_rows] = self._hold_reasons.index(reason)
         if self._disabled:
-            hold_reason[_of_targets(table, self._disabled.__contains__)] = _DISABLED
+            hold_reason[_target_flags(table, self._disabled.__contains__)] = _DISABLED
         return hold_reason
 
     def _dead_letters_nothing(self, target: tuple[str, str]) -> bool:
@@ -209,7 +209,7 @@ def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str
     """Return row sets by reason by path: rows that failed for another reason than `transform_failed`."""
     return {
         file.path: file.detail.failure_reasons
-        for file in runtime.ledger.files.of_batch(batch.batch_id, "delivery")
+        for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
         if file.path is not None and isinstance(file.detail, RoutedShare)
     }
 
@@ -224,7 +224,7 @@ def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
     return dict(zip(names, np.split(order, starts[1:]), strict=False))  # without rows, there is one part but no name
 
 
-def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:
+def _target_flags(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:
     """Return which rows have targets for which `chosen` is true."""
     flags = np.zeros(table.num_rows, bool)
     for target, rows in _rows_by_target(table).items():
@@ -232,6 +232,6 @@ def _of_targets(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _
     return flags
 
 
-def _replaced(column: pa.DictionaryArray, where: _Flags, by: pa.DictionaryArray) -> pa.DictionaryArray:
+def _replace(column: pa.DictionaryArray, where: _Flags, by: pa.DictionaryArray) -> pa.DictionaryArray:
     plain = pc.if_else(columns.flag_column(where), by.cast(pa.string()), column.cast(pa.string()))
     return plain.dictionary_encode()

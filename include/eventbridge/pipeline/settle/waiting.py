@@ -86,13 +86,13 @@ class WaitingRows:
         """Return which rows have one of the texts in a column."""
         return np.isin(column, [self.code(text) for text in texts])
 
-    def of_targets(self, chosen: Callable[[str, str], bool]) -> Flags:
+    def target_flags(self, chosen: Callable[[str, str], bool]) -> Flags:
         """Return which rows have targets for which `chosen` is true."""
         pairs, of_row = np.unique(self.rule * len(self.texts) + self.target, return_inverse=True)
         flags = [chosen(*(self.texts[code] for code in divmod(pair, len(self.texts)))) for pair in pairs.tolist()]
         return np.array(flags, bool)[of_row]
 
-    def by_file(self, at: Rows) -> Iterator[tuple[str, Rows]]:
+    def group_by_file(self, at: Rows) -> Iterator[tuple[str, Rows]]:
         """Yield (file, positions) for the rows at some positions, in ascending order."""
         for code, part in _split(self.file[at], at):
             yield self.texts[code], part

@@ -19,7 +19,7 @@ from eventbridge.errors import BusError
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.sources.embedded.file import FileTables, lock_file
 from eventbridge.sources.embedded.table_log import TableLog
-from eventbridge.sources.open import Opening
+from eventbridge.sources.open import SourceSetup
 from eventbridge.sources.protocol import Announcements, LogSource
 
 
@@ -76,9 +76,9 @@ class FileAnnouncements:
 
     def __init__(self, path: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        self._descriptor = _checked(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+        self._descriptor = _check_result(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         try:
-            _checked(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_CLOSE_WRITE))
+            _check_result(libc.inotify_add_watch(self._descriptor, os.fsencode(path), _IN_CLOSE_WRITE))
         except OSError:
             self.close()
             raise
@@ -99,14 +99,14 @@ class FileAnnouncements:
         os.close(self._descriptor)
 
 
-def _checked(result: int) -> int:
+def _check_result(result: int) -> int:
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return result
 
 
-def open_embedded(opening: Opening[EmbeddedFields]) -> LogSource:
+def open_embedded(opening: SourceSetup[EmbeddedFields]) -> LogSource:
     """Open the bus, and create it if it does not exist; raises BusError on failure.
 
     With a ledger in PostgreSQL the bus is in that database, shared by all hosts; otherwise in the bus folder.

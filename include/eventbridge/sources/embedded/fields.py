@@ -16,7 +16,7 @@ class EmbeddedFields(Source):
     partitions: int = 4
 
 
-def _read(fields: Fields) -> dict[str, Any]:
+def _read_fields(fields: Fields) -> dict[str, Any]:
     return {"partitions": fields.whole("partitions", 4, 1, 256)}
 
 
@@ -24,6 +24,6 @@ EMBEDDED = SourceType(
     "embedded",
     EmbeddedFields,
     "eventbridge.sources.embedded.bus:open_embedded",
-    read=_read,
+    read=_read_fields,
     words=("topics", "partitions", "start_at"),
 )

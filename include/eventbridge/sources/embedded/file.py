@@ -393,5 +393,5 @@ def _sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _sentence(path: Path, what: str, remedy: str) -> str:
-    return f"{path}: {what.rstrip('.')}." + (f" {remedy}." if remedy else "")
+def _sentence(path: Path, problem: str, remedy: str) -> str:
+    return f"{path}: {problem.rstrip('.')}." + (f" {remedy}." if remedy else "")

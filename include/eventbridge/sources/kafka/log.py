@@ -22,7 +22,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.fields import KafkaFields
 from eventbridge.sources.kafka.publishing import IdempotentPublisher
 from eventbridge.sources.kafka.reading import PartitionFollower, RangeConsumer
-from eventbridge.sources.open import Opening
+from eventbridge.sources.open import SourceSetup
 
 #: How long the list of partitions is cached for `ends`.
 _PARTITIONS_CACHE_SECONDS: Final = 5.0
@@ -162,7 +162,7 @@ class KafkaLog:
         if topic not in self._topics:
             raise BusError(f"{self.uri}: topic {topic!r} is not open. Open topics: {', '.join(self._topics)}")
         return self._publisher.publish(
-            [partition for partition in self._known_partitions() if partition.topic == topic], records
+            [partition for partition in self._cached_partitions() if partition.topic == topic], records
         )
 
     def max_bytes(self, topic: str) -> int | None:
@@ -192,7 +192,7 @@ class KafkaLog:
 
     def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets that the cluster stores for a consumer group, for the partitions of the topics."""
-        parts = [TopicPartition(partition.topic, partition.partition_id) for partition in self._known_partitions()]
+        parts = [TopicPartition(partition.topic, partition.partition_id) for partition in self._cached_partitions()]
         group_partitions = ConsumerGroupTopicPartitions(group, parts)
         doing = f"cannot read the committed offsets of the group {group!r}"
         asked = self._queries.responses(lambda client: client.list_consumer_group_offsets([group_partitions]), doing)
@@ -242,7 +242,7 @@ class KafkaLog:
         doing = f"cannot describe the topics {', '.join(map(repr, self._topics))}"
         return self._queries.responses(lambda client: client.describe_topics(named), doing)
 
-    def _known_partitions(self) -> Sequence[Partition]:
+    def _cached_partitions(self) -> Sequence[Partition]:
         return sorted(self._partitions) if time.monotonic() < self._partitions_until else self.partitions()
 
     def _check(self, partition: Partition) -> None:
@@ -264,10 +264,10 @@ class KafkaLog:
     def _raise_for_failed(self, parts: Sequence[TopicPartition], doing: str) -> None:
         for part in parts:
             if part.error is not None:
-                raise self._queries.failed(f"{doing} in {part.topic}/{part.partition}", part.error)
+                raise self._queries.failure(f"{doing} in {part.topic}/{part.partition}", part.error)
 
 
-def open_kafka(opening: Opening[KafkaFields]) -> KafkaLog:
+def open_kafka(opening: SourceSetup[KafkaFields]) -> KafkaLog:
     """Open the source's topics, without sending a request to the brokers. Raises ConnectionUnusable."""
     source = opening.source
     settings = client_settings(opening.connections(source.connection))

@@ -61,9 +61,9 @@ class IdempotentPublisher:
             number = next(self._turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
             raw = None if key is None else key.encode("utf-8", "surrogatepass")
             self._send(producer, partitions[number], (body, raw, at), sent.callback(index, partitions[number]))
-        while sent.left and self._client_errors.fatal is None:
+        while sent.remaining and self._client_errors.fatal is None:
             producer.poll(0.05)
-        failed = self._client_errors.fatal if sent.left else sent.failed
+        failed = self._client_errors.fatal if sent.remaining else sent.failed
         if failed is not None:
             raise bus_error(
                 str(self._settings["bootstrap.servers"]), f"cannot publish to {partitions[0].topic!r}", failed
@@ -124,7 +124,7 @@ class _Acknowledgements:
         self._lock = Lock()
 
     @property
-    def left(self) -> int:
+    def remaining(self) -> int:
         """The number of records without a report."""
         return self._left
 

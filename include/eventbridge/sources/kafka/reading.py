@@ -106,7 +106,7 @@ class RangeConsumer:
             return
         fault_points.reach("bus.read")
         if self._range is None or not self._range.is_continued_by(partition, start, end):
-            self._range = self._begun(partition, start, end)
+            self._range = self._begin(partition, start, end)
         reading = self._range
         if (rest := reading.rest_from(start)) is not None:
             yield rest
@@ -117,7 +117,7 @@ class RangeConsumer:
                 reading.last = reading.blocks.popleft()
                 yield reading.last
 
-    def _begun(self, partition: Partition, start: int, end: int) -> _Range:
+    def _begin(self, partition: Partition, start: int, end: int) -> _Range:
         if self._range is not None and self._range.is_before(partition, start) and not self._range.blocks:
             return _Range(partition, end, self._range.fetched)
         self._consumer.assign([TopicPartition(partition.topic, partition.partition_id, start)])
@@ -129,7 +129,7 @@ class RangeConsumer:
         size = 0
         self._range = None  # reset on error: messages fetched so far would be skipped
         while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
-            more = self._sorted_out(reading, doing)
+            more = self._select_in_range(reading, doing)
             found += more
             size += sum(map(len, more))
         self._range = reading
@@ -149,7 +149,7 @@ class RangeConsumer:
                 raise bus_error(self._servers, doing, self._client_errors.instead_of(KafkaError(KafkaError._TIMED_OUT)))
         return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
 
-    def _sorted_out(self, reading: _Range, doing: str) -> list[Message]:
+    def _select_in_range(self, reading: _Range, doing: str) -> list[Message]:
         """Return the messages that belong to a range, and note whether it is complete."""
         messages = reading.fetched or self._next(doing)
         reading.fetched = []

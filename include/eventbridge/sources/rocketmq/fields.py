@@ -31,7 +31,7 @@ class RocketmqFields(Source):
         return self.mode == "pop"
 
 
-def _read(fields: Fields) -> dict[str, Any]:
+def _read_fields(fields: Fields) -> dict[str, Any]:
     read = read_broker_fields(fields)
     mode = fields.choice("mode", "offsets", ("offsets", "pop"))
     if mode == "offsets":
@@ -56,6 +56,6 @@ ROCKETMQ = SourceType(
     "rocketmq",
     RocketmqFields,
     "eventbridge.sources.rocketmq.queue:open_rocketmq",
-    read=_read,
+    read=_read_fields,
     words=(*WORDS, "mode", "group", "visibility_timeout"),
 )

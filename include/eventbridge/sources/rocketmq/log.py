@@ -84,12 +84,12 @@ class RocketmqLog:
         if (known := self._earliest.get(partition)) is not None:
             return known
         with self._doing(f"cannot read the begin offset of {_name(partition)}"):
-            return self._client.earliest(self._checked(partition))
+            return self._client.earliest(self._checked_queue(partition))
 
     def end(self, partition: Partition) -> int:
         """Return the offset up to which a partition can be read."""
         with self._doing(f"cannot read the end offset of {_name(partition)}"):
-            return self._client.end(self._checked(partition))
+            return self._client.end(self._checked_queue(partition))
 
     def ends(self) -> Mapping[Partition, int]:
         """Return the end offset of every partition; the requests to a broker are sent together.
@@ -99,7 +99,7 @@ class RocketmqLog:
         """
         if self._following is not None:
             return self._following.ends()
-        known = self._known()
+        known = self._cached_partitions()
         with self._doing("cannot read the end offsets"):
             found = self._client.ends([TopicQueue(*partition) for partition in known])
         return {Partition(*partition): offset for partition, offset in found.items()}
@@ -114,7 +114,7 @@ class RocketmqLog:
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message stored at or after the aware time `at` (the end if none is)."""
         since = max(0, -((_EPOCH - at) // _MILLISECOND))  # rounded up: brokers count milliseconds
-        asked = self._checked(partition)
+        asked = self._checked_queue(partition)
         with self._doing(f"cannot look up offsets of {_name(partition)} by time"):
             end, first = self._client.end(asked), self._client.earliest(asked)
             found = max(first, self._client.offset_at(asked, since))
@@ -137,7 +137,7 @@ class RocketmqLog:
                 f"ends at {log_end}: the topic was recreated, or its broker lost messages. "
                 "Restore the topic, or give the rules a runner with a new name"
             )
-        return self._read(partition, max(start, self.earliest(partition)), end)
+        return self._read_range(partition, max(start, self.earliest(partition)), end)
 
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
@@ -155,12 +155,15 @@ class RocketmqLog:
     def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets that the brokers store for a consumer group, for the partitions of the topics."""
         with self._doing(f"cannot read the committed offsets of the group {group!r}"):
-            asked = {partition: self._client.committed(group, TopicQueue(*partition)) for partition in self._known()}
+            asked = {
+                partition: self._client.committed(group, TopicQueue(*partition))
+                for partition in self._cached_partitions()
+            }
         return {partition: offset for partition, offset in asked.items() if offset is not None}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group, without joining it; the last write wins."""
-        asked = {self._checked(partition): offset for partition, offset in offsets.items()}
+        asked = {self._checked_queue(partition): offset for partition, offset in offsets.items()}
         fault_points.reach("bus.commit")
         with self._doing(f"cannot commit for the group {group!r}"):
             for partition, offset in asked.items():
@@ -178,7 +181,7 @@ class RocketmqLog:
             self._following.close()
         self._following, self._earliest = None, {}
 
-    def _read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _read_range(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
         if start < end:
             with self._doing(f"cannot read {_name(partition)} from {start} to {end}"):
@@ -187,16 +190,16 @@ class RocketmqLog:
     def _pulled(self, partition: Partition, start: int, end: int) -> Blocks:
         yield from blocks_of_bodies(self._client.read_bodies(TopicQueue(*partition), start, end))
 
-    def _known(self) -> Sequence[Partition]:
+    def _cached_partitions(self) -> Sequence[Partition]:
         return sorted(self._partitions) if time.monotonic() < self._partitions_until else self.partitions()
 
-    def _checked(self, partition: Partition) -> TopicQueue:
+    def _checked_queue(self, partition: Partition) -> TopicQueue:
         if partition not in self._partitions and partition not in self.partitions():
             raise BusError(f"{self.uri}: the partition {_name(partition)} is not open")
         return TopicQueue(*partition)
 
-    def _doing(self, what: str) -> AbstractContextManager[None]:
-        return as_bus_errors(self._servers, what)
+    def _doing(self, action: str) -> AbstractContextManager[None]:
+        return as_bus_errors(self._servers, action)
 
 
 def _name(partition: Partition) -> str:

@@ -43,7 +43,7 @@ class MessagePublisher:
         fault_points.reach("bus.publish")
         positions: dict[int, tuple[Partition, int]] = {}
         with as_bus_errors(self._servers, f"cannot publish to {topic!r}"):
-            for partition, mine in self._by_partition(self._partitions(topic), records).items():
+            for partition, mine in self._group_by_partition(self._partitions(topic), records).items():
                 for part in _parts(mine):
                     offsets = self._send(partition, [message for _, message in part])
                     positions |= {
@@ -68,7 +68,7 @@ class MessagePublisher:
                 while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
                     time.sleep(_POLL_SECONDS)
 
-    def _by_partition(
+    def _group_by_partition(
         self, partitions: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]
     ) -> dict[TopicQueue, list[_Numbered]]:
         found: dict[TopicQueue, list[_Numbered]] = {}

@@ -16,7 +16,7 @@ from eventbridge.clients.rocketmq.settings import as_bus_errors, client_settings
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import RECEIVED
-from eventbridge.sources.open import Opening
+from eventbridge.sources.open import SourceSetup
 from eventbridge.sources.rocketmq.blocks import headers_of
 from eventbridge.sources.rocketmq.fields import RocketmqFields
 from eventbridge.sources.rocketmq.log import RocketmqLog
@@ -107,21 +107,21 @@ class RocketmqQueue:
         """Close the connections to name servers and brokers."""
         self._client.close()
 
-    def _doing(self, what: str) -> AbstractContextManager[None]:
-        return as_bus_errors(self._servers, f"{what} {self._topics[0]!r}")
+    def _doing(self, action: str) -> AbstractContextManager[None]:
+        return as_bus_errors(self._servers, f"{action} {self._topics[0]!r}")
 
 
-def _size(found: Sequence[PoppedMessage]) -> int:
-    return sum(len(each.message.body) for each in found)
+def _size(messages: Sequence[PoppedMessage]) -> int:
+    return sum(len(each.message.body) for each in messages)
 
 
-def _block(found: Sequence[PoppedMessage]) -> pa.RecordBatch:
-    messages = [each.message for each in found]
+def _block(popped: Sequence[PoppedMessage]) -> pa.RecordBatch:
+    messages = [each.message for each in popped]
     keys = [message.properties.get("KEYS") for message in messages]
     headers = [headers_of(message.properties) for message in messages]
     columns: list[list[object]] = [
-        [each.receipt for each in found],
-        [each.message_id for each in found],
+        [each.receipt for each in popped],
+        [each.message_id for each in popped],
         [message.stored_at * 1_000 for message in messages],
         [None if key is None else key.encode("utf-8", "replace") for key in keys],
         [[{"name": name, "value": value} for name, value in each] or None for each in headers],
@@ -131,7 +131,7 @@ def _block(found: Sequence[PoppedMessage]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED)
 
 
-def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqLog | RocketmqQueue:
+def open_rocketmq(opening: SourceSetup[RocketmqFields]) -> RocketmqLog | RocketmqQueue:
     """Open the source's topics, without a request to the servers yet. Raises ConnectionUnusable."""
     source = opening.source
     settings = client_settings(opening.connections(source.connection))

@@ -26,7 +26,7 @@ class SqsFields(Source):
         return True
 
 
-def _read(fields: Fields) -> dict[str, Any]:
+def _read_fields(fields: Fields) -> dict[str, Any]:
     return {
         "connection": fields.name("connection"),
         "visibility_timeout": fields.duration("visibility_timeout", 60.0, 10, 12 * 3600),
@@ -38,6 +38,6 @@ SQS = SourceType(
     "sqs",
     SqsFields,
     "eventbridge.sources.sqs.queue:open_sqs",
-    read=_read,
+    read=_read_fields,
     words=("topics", "connection", "visibility_timeout", "mapping"),
 )

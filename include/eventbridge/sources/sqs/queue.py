@@ -15,7 +15,7 @@ from eventbridge import fault_points
 from eventbridge.clients.s3.access import S3Access
 from eventbridge.errors import BusError, ConnectionUnusable
 from eventbridge.sources.messages import RECEIVED
-from eventbridge.sources.open import Opening
+from eventbridge.sources.open import SourceSetup
 from eventbridge.sources.sqs.fields import SqsFields
 
 #: SQS's maximum of messages per request.
@@ -93,14 +93,14 @@ class SqsQueue:
         """Extend the visibility timeout of messages; their receipts stay the same."""
         more = {"VisibilityTimeout": self._invisible}
         with self._doing("extend the visibility timeout of messages of"):
-            self._in_batches(self._client.change_message_visibility_batch, receipts, more)
+            self._call_in_batches(self._client.change_message_visibility_batch, receipts, more)
         return list(receipts)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
         """Delete messages; expired receipts are ignored."""
         fault_points.reach("bus.acknowledge")
         with self._doing("delete messages of"):
-            self._in_batches(self._client.delete_message_batch, receipts, {})
+            self._call_in_batches(self._client.delete_message_batch, receipts, {})
         fault_points.reach("bus.acknowledge.done")
 
     def waiting(self) -> int:
@@ -119,7 +119,7 @@ class SqsQueue:
             self._url = str(self._client.get_queue_url(QueueName=self._name)["QueueUrl"])
         return self._url
 
-    def _in_batches(
+    def _call_in_batches(
         self, call: Callable[..., Mapping[str, Any]], receipts: Sequence[str], more: Mapping[str, object]
     ) -> None:
         for first in range(0, len(receipts), _AT_ONCE):
@@ -132,14 +132,14 @@ class SqsQueue:
                     raise BusError(f"SQS at {self._endpoint}: a message of {self._name!r}: {failed['Code']} {details}")
 
     @contextmanager
-    def _doing(self, what: str) -> Iterator[None]:
+    def _doing(self, action: str) -> Iterator[None]:
         try:
             yield
         except ClientError as error:
             details = error.response.get("Error", {})
             remedy = _REMEDIES.get(details.get("Code", ""), "")
             raise BusError(
-                f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: "
+                f"SQS at {self._endpoint}: cannot {action} the queue {self._name!r}: "
                 + f"{details.get('Code')}: {details.get('Message')}. "
                 + (f"{remedy}." if remedy else "")
             ) from None
@@ -149,25 +149,25 @@ class SqsQueue:
             ) from None
         except BotoCoreError as error:
             raise BusError(
-                f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: {error}. "
+                f"SQS at {self._endpoint}: cannot {action} the queue {self._name!r}: {error}. "
                 "Correct endpoint_url and region_name in the connection's extra, or wait until it responds"
             ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise BusError(
-                f"SQS at {self._endpoint}: cannot {what} the queue {self._name!r}: a response that was cut short, or "
+                f"SQS at {self._endpoint}: cannot {action} the queue {self._name!r}: a response that was cut short, or "
                 f"is not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
             ) from None
 
 
-def _block(found: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    groups = [each.get("Attributes", {}).get("MessageGroupId") for each in found]
+def _block(messages: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    groups = [each.get("Attributes", {}).get("MessageGroupId") for each in messages]
     columns: list[list[object]] = [
-        [each["ReceiptHandle"] for each in found],
-        [each["MessageId"] for each in found],
-        [int(each["Attributes"]["SentTimestamp"]) * 1_000 for each in found],
+        [each["ReceiptHandle"] for each in messages],
+        [each["MessageId"] for each in messages],
+        [int(each["Attributes"]["SentTimestamp"]) * 1_000 for each in messages],
         [None if group is None else group.encode() for group in groups],
-        [_headers(each.get("MessageAttributes", {})) or None for each in found],
-        [each["Body"].encode("utf-8", "surrogatepass") for each in found],
+        [_headers(each.get("MessageAttributes", {})) or None for each in messages],
+        [each["Body"].encode("utf-8", "surrogatepass") for each in messages],
     ]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, RECEIVED, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RECEIVED)
@@ -190,7 +190,7 @@ def _header(name: str) -> str:
     return f"ce_{name[3:]}" if name.startswith(("ce-", "ce_")) else name
 
 
-def open_sqs(opening: Opening[SqsFields]) -> SqsQueue:
+def open_sqs(opening: SourceSetup[SqsFields]) -> SqsQueue:
     """Open the queue of the source's first topic, without a request to the server yet. Raises ConnectionUnusable.
 
     Connections have the type `aws`, as for S3.

@@ -19,7 +19,7 @@ class FileFields(Target):
     path: str = ""
 
 
-def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
+def _read_fields(fields: Fields, _: Transform | None) -> dict[str, Any]:
     path = fields.text("path", required=True)
     if path and (problem := path_error(path)):
         fields.add_to("path", *problem)
@@ -43,5 +43,5 @@ def _takes(_: FileFields) -> Takes:
 
 
 FILE = TargetType(
-    "file", FileFields, "eventbridge.targets.file.target:open_file", takes=_takes, read=_read, obstacle=_obstacle
+    "file", FileFields, "eventbridge.targets.file.target:open_file", takes=_takes, read=_read_fields, obstacle=_obstacle
 )

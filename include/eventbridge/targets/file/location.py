@@ -25,9 +25,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 class PathRefused(OSError):
     """A path that a file target must not write to: the reason and the remedy."""
 
-    def __init__(self, what: str, remedy: str) -> None:
-        super().__init__(0, f"{what}. {remedy}")
-        self.what = what
+    def __init__(self, problem: str, remedy: str) -> None:
+        super().__init__(0, f"{problem}. {remedy}")
+        self.what = problem
         self.remedy = remedy
 
 
@@ -49,23 +49,23 @@ class FileLocation:
         Each name is opened relative to its folder, so that no link is followed, even if it was created during the call.
         Raises OSError: PathRefused for a file that is not regular or has a second name.
         """
-        made = [str(each) for each in _made_root(Path(self.root))]
+        made = [str(each) for each in _make_root(Path(self.root))]
         folder = os.open(self.root, _FOLDER)
         try:
             for number, name in enumerate(self.names[:-1], 1):
-                below, is_new = self._below(folder, name, number)
+                below, is_new = self._open_below(folder, name, number)
                 os.close(folder)
                 folder = below
                 if is_new:
-                    made.append(self._to(number))
-            return self._opened(folder), made
+                    made.append(self._path_to(number))
+            return self._open_file(folder), made
         finally:
             os.close(folder)
 
     def check(self) -> None:
         """Raise PathRefused if a part of the path, below the allowed folder, is a link of either kind."""
         for number in range(1, len(self.names) + 1):
-            if _is_link(path := self._to(number)):
+            if _is_link(path := self._path_to(number)):
                 raise _link_refused(path)
         try:
             found = os.lstat(self.path)
@@ -74,11 +74,11 @@ class FileLocation:
         if stat.S_ISREG(found.st_mode):  # `path_obstacle` reports the rest
             _refuse_shared(self.path, found)
 
-    def _opened(self, folder: int) -> int:
+    def _open_file(self, folder: int) -> int:
         try:
             descriptor = os.open(self.names[-1], _FLAGS, _FILE_MODE, dir_fd=folder)
         except OSError as error:
-            raise self._named(error, len(self.names)) from None
+            raise self._describe_error(error, len(self.names)) from None
         try:
             _refuse_shared(self.path, os.fstat(descriptor))
         except OSError:
@@ -86,10 +86,10 @@ class FileLocation:
             raise
         return descriptor
 
-    def _to(self, number: int) -> str:
+    def _path_to(self, number: int) -> str:
         return os.path.join(self.root, *self.names[:number])  # noqa: PTH118
 
-    def _below(self, folder: int, name: str, number: int) -> tuple[int, bool]:
+    def _open_below(self, folder: int, name: str, number: int) -> tuple[int, bool]:
         is_new = False
         try:
             try:
@@ -102,12 +102,12 @@ class FileLocation:
                     pass
                 return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder), is_new
         except OSError as error:
-            raise self._named(error, number) from None
+            raise self._describe_error(error, number) from None
 
-    def _named(self, error: OSError, number: int) -> OSError:
+    def _describe_error(self, error: OSError, number: int) -> OSError:
         """Return a clearer error if a link was refused."""
-        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(self._to(number)):
-            return _link_refused(self._to(number))
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(self._path_to(number)):
+            return _link_refused(self._path_to(number))
         return error
 
 
@@ -141,16 +141,16 @@ def _link_refused(path: str) -> PathRefused:
     return PathRefused(f"{path!r} is a link, but file targets follow no links", "Name the link's target")
 
 
-def _refuse_shared(path: str, found: os.stat_result) -> None:
+def _refuse_shared(path: str, status: os.stat_result) -> None:
     """Refuse a file that is not regular, or that a second name makes part of another place."""
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise PathRefused(f"{path!r} is not a regular file", "Name another file, or remove it")
-    if found.st_nlink > 1:
-        what = f"{path!r} is a hard link to a file with {found.st_nlink} names, and another may lie in another folder"
+    if status.st_nlink > 1:
+        what = f"{path!r} is a hard link to a file with {status.st_nlink} names, and another may lie in another folder"
         raise PathRefused(what, "Replace it by a copy, or remove the other names")
 
 
-def _made_root(root: Path) -> list[Path]:
+def _make_root(root: Path) -> list[Path]:
     missing = [each for each in (root, *root.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(_FOLDER_MODE, exist_ok=True)

@@ -22,7 +22,7 @@ from eventbridge.rules.address import path_obstacle
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.file.location import FileLocation, PathRefused, location_of
 from eventbridge.targets.lines import is_json, json_line, json_lines
-from eventbridge.targets.open import Opening
+from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
 
 #: The maximum written while holding the lock: requests, and payloads of a block.
@@ -135,7 +135,7 @@ class FileTarget:
     def _append(self, lines: bytes | memoryview, patience_seconds: float) -> str | None:
         """Append whole lines or nothing; return the error, if any."""
         try:
-            descriptor, size = self._locked(patience_seconds)
+            descriptor, size = self._lock(patience_seconds)
             try:
                 size = repaired(descriptor, size)
                 self._write(descriptor, size, lines)
@@ -156,7 +156,7 @@ class FileTarget:
             with suppress(OSError):  # the disk begins to write, so that `flush` waits for less
                 os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
 
-    def _locked(self, patience_seconds: float) -> tuple[int, int]:
+    def _lock(self, patience_seconds: float) -> tuple[int, int]:
         """Lock the file that has the name now, and return its descriptor and size; the caller unlocks it."""
         end = time.monotonic() + patience_seconds
         while True:
@@ -337,7 +337,7 @@ class FolderSyncs:
 FOLDER_SYNCS = FolderSyncs()
 
 
-def open_file(opening: Opening[FileFields]) -> FileTarget:
+def open_file(opening: TargetSetup[FileFields]) -> FileTarget:
     """Return a file target; raises UserError for an unusable or forbidden one."""
     target = opening.target
     if not target.path:

@@ -38,7 +38,7 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
         what = f"has no url, and its connection {connection.id!r} no extra `secret_url`"
         raise _error(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
     url = secret or target.url
-    parts = _checked_url(rule, target, connection if secret else None, url)
+    parts = _check_url(rule, target, connection if secret else None, url)
     if connection is not None:
         _check_host(rule, target, connection, parts)
     return url
@@ -76,7 +76,7 @@ def _check_connection(rule: str, target: HttpFields, connection: Connection) -> 
     require_type(connection, HTTP_TYPES, f"target {target.name!r} of rule {rule!r}")
 
 
-def _checked_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
+def _check_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
     """Return the parts of a valid URL; `holder` is the connection that has it, None if the rule file has it."""
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
@@ -109,7 +109,7 @@ def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -
 
 def _check_host(rule: str, target: HttpFields, connection: Connection, url: SplitResult) -> None:
     """Reject a URL with another scheme, host or port than the connection's."""
-    sent_to = _shown(url.scheme, url.hostname, url.port)
+    sent_to = _format_origin(url.scheme, url.hostname, url.port)
     sends = f"target {target.name!r} of rule {rule!r} sends to {sent_to}"
     origin = origin_of(connection, sent_to, f", and {sends}")
     if origin is None:
@@ -117,10 +117,10 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
     scheme, host, port = origin
     own = (scheme, _folded(host), port or _PORTS.get(scheme))
     if own != (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme]):
+        its_origin = _format_origin(scheme, host, port)
         raise ConnectionUnusable(
-            f"Connection {connection.id!r} of type {connection.type!r} is for {_shown(scheme, host, port)}, and {sends}"
-            ". Correct the url in the rule file, or the host of the connection. Include the scheme: the "
-            "default is https."
+            f"Connection {connection.id!r} of type {connection.type!r} is for {its_origin}, and {sends}. "
+            "Correct the url in the rule file, or the host of the connection. Include the scheme: the default is https."
         )
 
 
@@ -182,12 +182,12 @@ def _folded(host: str) -> str:
     return host.lower().rstrip(".")
 
 
-def _shown(scheme: str, host: str | None, port: int | None) -> str:
+def _format_origin(scheme: str, host: str | None, port: int | None) -> str:
     name = f"[{host}]" if ":" in (host or "") else host
     return (f"{scheme}://" if scheme else "") + f"{name}" + (f":{port}" if port else "")
 
 
-def _error(rule: str, target: HttpFields, what: str, remedy: str, holder: Connection | None = None) -> UserError:
+def _error(rule: str, target: HttpFields, problem: str, remedy: str, holder: Connection | None = None) -> UserError:
     where = "" if holder is None else f", in the extra `secret_url` of its connection {holder.id!r}"
     kind = UserError if holder is None else ConnectionUnusable
-    return kind(f"Target {target.name!r} of rule {rule!r} {what}{where}. {remedy}.")
+    return kind(f"Target {target.name!r} of rule {rule!r} {problem}{where}. {remedy}.")

@@ -86,7 +86,7 @@ class BatchingHttpTarget(HttpTarget):
         first = 0
         while first < len(requests):
             count = batch_request.together(self._candidates(requests, first, seen), self._limits)
-            items, held_back = _taken(taken, count)
+            items, held_back = _take(taken, count)
             if items:
                 made = _batch_request(first, items, seen[first])
                 self._sent[first] = made
@@ -115,7 +115,7 @@ class BatchingHttpTarget(HttpTarget):
         reading = read_response(response, sent.content, [request.delivery_id for request in sent.items])
         if reading.most is not None:
             size_bytes = len(sent.payload)
-            self._limits = batch_request.after_refusal(self._limits, response.code, len(sent.items), size_bytes)
+            self._limits = batch_request.limits_after_refusal(self._limits, response.code, len(sent.items), size_bytes)
             self._most.update((request.delivery_id, reading.most) for request in sent.items)
         self.more_of_response = sum(its is not None for its in reading.responses)
         for request, its in zip(sent.items, reading.responses, strict=True):
@@ -125,7 +125,7 @@ class BatchingHttpTarget(HttpTarget):
             self.more_of_response -= 1
             yield request.index, its if its is response else _veiled(its, sent.veil)
 
-    def _read(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Response:
+    def _read_response(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Response:
         assert isinstance(request, _BatchRequest), "nothing else is sent"
         request.content, request.veil = exchange.content(), exchange.veiled
         return super()._read(exchange, request, error_number, message)
@@ -138,7 +138,7 @@ class BatchingHttpTarget(HttpTarget):
         return lines
 
 
-def _taken(requests: Iterator[Request | None], count: int) -> tuple[tuple[Request, ...], bool]:
+def _take(requests: Iterator[Request | None], count: int) -> tuple[tuple[Request, ...], bool]:
     """Take up to a number of requests, and return those that may be sent now and whether the next one must wait."""
     items: list[Request] = []
     for request in itertools.islice(requests, count):
@@ -163,7 +163,7 @@ def _batch_request(number: int, items: tuple[Request, ...], kind: Kind | None) -
     return _BatchRequest(
         number,
         batch_request.batch_request_id([each.delivery_id for each in items]),
-        batch_request.joined([each.payload for each in items]),
+        batch_request.join_payloads([each.payload for each in items]),
         batch_request.MEDIA_TYPES[kind],
         # all deliveries of one replay: otherwise the replay header is omitted
         items[0].headers if all(each.headers == items[0].headers for each in items) else {},

@@ -95,13 +95,13 @@ def credentials_of(connection: Connection) -> Credentials:
         raise _unusable(connection, f"has a login or password and an extra `{way}`. Keep one of the two")
     _refuse_strays(connection, way)
     if way == "token":
-        found = _of_token(connection)
+        found = _token_credentials(connection)
     elif way == "api_key":
-        found = _of_api_key(connection)
+        found = _api_key_credentials(connection)
     elif way == "token_url":
-        found = _of_client(connection)
+        found = _client_credentials(connection)
     else:
-        found = _of_login(connection)
+        found = _login_credentials(connection)
     # A receiver that shows its settings shows its copy of a key, with or without the prefix
     texts = [each.partition("_")[2].rstrip("=") for each in signing.split()]
     return replace(found, signing_keys=keys, secrets=(*found.secrets, *forms_of(texts)))
@@ -123,14 +123,14 @@ def _refuse_strays(connection: Connection, way: str) -> None:
                 raise _unusable(connection, f"has an extra `{name}` and no `{owner}`. Add that, or remove it")
 
 
-def _of_token(connection: Connection) -> Credentials:
+def _token_credentials(connection: Connection) -> Credentials:
     token = _text(connection, "token")
     if not _VISIBLE.fullmatch(token):
         raise _unusable(connection, "has an extra `token` with a space or control character. Copy it again")
     return Credentials((_bearer(token),), secrets=forms_of([token]))
 
 
-def _of_api_key(connection: Connection) -> Credentials:
+def _api_key_credentials(connection: Connection) -> Credentials:
     key, name, parameter = (_text(connection, each) for each in ("api_key", "api_key_header", "api_key_query"))
     if name and parameter:
         raise _unusable(connection, "has the extras `api_key_header` and `api_key_query`. Keep one of the two")
@@ -151,7 +151,7 @@ def _of_api_key(connection: Connection) -> Credentials:
     return Credentials((line,), secrets=forms_of([key, key.rpartition(" ")[2]]))  # `ApiKey 123`: also 123 alone
 
 
-def _of_client(connection: Connection) -> Credentials:
+def _client_credentials(connection: Connection) -> Credentials:
     url, secret_in = _text(connection, "token_url"), _text(connection, "client_secret_in") or "header"
     if not connection.login or not connection.password:
         what = "has an extra `token_url`, and no login (the client id) or no password (the client secret)"
@@ -185,7 +185,7 @@ def _of_client(connection: Connection) -> Credentials:
     return Credentials(client=client, secrets=client.secrets)
 
 
-def _of_login(connection: Connection) -> Credentials:
+def _login_credentials(connection: Connection) -> Credentials:
     if not connection.login:
         if connection.password:
             raise _unusable(connection, "has a password and no login. Put a bearer token into extra `token`")
@@ -211,5 +211,5 @@ def _text(connection: Connection, name: str) -> str:
     return value.strip()
 
 
-def _unusable(connection: Connection, what: str) -> ConnectionUnusable:
-    return ConnectionUnusable(f"Connection {connection.id!r} {what}.")
+def _unusable(connection: Connection, problem: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} {problem}.")

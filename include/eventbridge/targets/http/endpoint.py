@@ -100,7 +100,7 @@ class SocketGuard:
         self.refusals.clear()
         self.opened = False
 
-    def refused_address(self) -> str:
+    def describe_refusal(self) -> str:
         """Return the refused address and the remedy."""
         shown = "; ".join(dict.fromkeys(self.refusals))
         return f"{shown}: nothing is delivered there unless {SETTING} names its block"

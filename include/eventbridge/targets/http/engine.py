@@ -43,7 +43,7 @@ class HttpEngine:
         News are ended transfers, or room for the next one.
         """
         news = self._with_room()
-        for curl, error_number, message in self._multi.ended(0.0 if news else seconds):
+        for curl, error_number, message in self._multi.wait_for_ended(0.0 if news else seconds):
             slot = self._slots[curl]
             if error_number == pycurl.E_ABORTED_BY_CALLBACK and not slot.flying[curl].sent:
                 self._connect_again(slot.flying[curl])

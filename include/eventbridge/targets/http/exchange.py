@@ -12,7 +12,7 @@ from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import ResponseContent
 from eventbridge.targets.http.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle, send_to
-from eventbridge.targets.http.redaction import SecretForm, masked, veiled
+from eventbridge.targets.http.redaction import SecretForm, mask, veiled
 from eventbridge.targets.protocol import Request
 
 #: The stored part of a response's body, and the size at which reading stops: a target must not exhaust memory or a
@@ -91,7 +91,7 @@ class Exchange:
         self._hide(())
         self._socket_guard = SocketGuard(endpoint.guard)
         self.curl = easy_handle(
-            endpoint, self._socket_guard, self._before_request, self._take_debug, self._lines.append, self._take_body
+            endpoint, self._socket_guard, self._allow_request, self._take_debug, self._lines.append, self._take_body
         )
 
     def turn_to(self, endpoint: Endpoint) -> None:
@@ -150,7 +150,7 @@ class Exchange:
     def response(self, error_number: int, message: str) -> Response:
         """Return the result of the ended transfer; `error_number` and `message` are libcurl's."""
         if error_number and not self._is_cut_off(error_number):
-            return self._failed(error_number, message)
+            return self._failure(error_number, message)
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
         if 200 <= code < 300:
             return Response(True, self.started_at, self._duration_ms(), code, response_head=self._response_head())
@@ -172,7 +172,7 @@ class Exchange:
     def interrupted(self, now: datetime) -> Response:
         """Return the response of a transfer that was interrupted at `now`."""
         passed_ms = (now - self.started_at).total_seconds() * 1000
-        return self._without_response("Interrupted", "the push ended before the response came", passed_ms)
+        return self._no_response("Interrupted", "the push ended before the response came", passed_ms)
 
     def _is_cut_off(self, error_number: int) -> bool:
         """Return whether we ended the transfer because the response is too large: its status still counts."""
@@ -182,24 +182,24 @@ class Exchange:
             return False
         return sum(map(len, self._lines)) > _HEAD_BYTES
 
-    def _failed(self, error_number: int, message: str) -> Response:
+    def _failure(self, error_number: int, message: str) -> Response:
         if self.sent and error_number in _CLOSED:
-            return self._without_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
+            return self._no_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
-            return self._without_response("AddressRefused", self._socket_guard.refused_address(), self._duration_ms())
+            return self._no_response("AddressRefused", self._socket_guard.describe_refusal(), self._duration_ms())
         # A truncated body makes the response incomplete (RFC 9112, 8), and it must be recorded as such
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
-        return self._without_response(self._error_class(error_number), detail, self._duration_ms())
+        return self._no_response(self._error_class(error_number), detail, self._duration_ms())
 
-    def _without_response(self, error_class: str, error: str, duration_ms: float) -> Response:
+    def _no_response(self, error_class: str, error: str, duration_ms: float) -> Response:
         return Response(
             accepted=False,
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
             # libcurl's text or ours: it contains a short secret only by chance
-            error=masked(error.encode(errors="backslashreplace"), self._secrets).decode(),
+            error=mask(error.encode(errors="backslashreplace"), self._secrets).decode(),
             response_head=self._response_head(),
         )
 
@@ -236,7 +236,7 @@ class Exchange:
             fields[name.strip().lower()] = value.strip()
         return fields
 
-    def _before_request(self, _their_address: str, _our_address: str, _their_port: int, our_port: int) -> int:
+    def _allow_request(self, _their_address: str, _our_address: str, _their_port: int, our_port: int) -> int:
         """Allow one request on an open connection.
 
         libcurl repeats a request whose connection closes without a response. Only a request that an HTTP/2 server

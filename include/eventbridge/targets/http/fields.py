@@ -28,7 +28,7 @@ class HttpFields(Target):
     batch: BatchLimits | None = None  # None for one request per delivery
 
 
-def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
+def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
     # a connection may contain the URL; only a running task can read connections
     url = fields.text("url", required=not fields.has("connection"))
@@ -53,7 +53,7 @@ def _timeouts(fields: Fields) -> dict[str, Any]:
     if node is None or not isinstance(node.value, dict):
         return {"timeout_seconds": fields.duration("timeout", 10.0, 1.0, 30.0)}
     fields.refuse_empty("timeout", "Write total, connect or both, or remove it")
-    both = fields.below("timeout", "a timeout")
+    both = fields.nested("timeout", "a timeout")
     both.close()
     total = both.duration("total", 10.0, 1.0, 30.0)
     connect = both.duration("connect", 5.0, 0.1, 30.0)
@@ -80,7 +80,7 @@ HTTP = TargetType(
     "eventbridge.targets.http.open:open_http",
     takes=_takes,
     chunk_size=_chunk_size,
-    read=_read,
+    read=_read_fields,
     words=("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch"),
 )
 
@@ -113,7 +113,7 @@ def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
     if transform.form == "TEMPLATE" and not parse_template(transform.template or "")[0].is_json:
         message = "{} puts deliveries into one JSON array, but this template produces text"
         fields.refuse(("batch",), message, "Remove it, or write the template as JSON")
-    size = fields.below("batch", "a batch")
+    size = fields.nested("batch", "a batch")
     size.close()
     fields.refuse_empty("batch", f"Write {_EXAMPLE}, or one of the two")
     default = BatchLimits()

@@ -69,7 +69,7 @@ class Multi:
         self._multi.setopt(pycurl.M_MAXCONNECTS, max_connections)
 
     def start(self, curl: pycurl.Curl, seconds: float) -> None:
-        """Start a transfer with a timeout; it is sent by the next call of `ended`.
+        """Start a transfer with a timeout; it is sent by the next call of `wait_for_ended`.
 
         The handle itself has only a connect timeout.
         """
@@ -77,7 +77,7 @@ class Multi:
         self._multi.add_handle(curl)
         self._fresh[curl] = seconds
 
-    def ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
+    def wait_for_ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
         """Run all transfers, waiting at most `timeout_seconds` for activity, and return those that ended.
 
         Each has libcurl's error number (0: a response came) and message. The caller must remove them.
@@ -85,11 +85,11 @@ class Multi:
         over_at = self._next_timeout_at + self.stalled_seconds
         drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))
         if self._next_timeout_at > self._active_time():
-            return self._finished() if drove else []
+            return self._collect_ended() if drove else []
         for _ in range(_LAST_ROUNDS):
             if not self._drive(0.0):
                 break
-        return self._finished() + self._overdue()
+        return self._collect_ended() + self._overdue()
 
     def _drive(self, wait: float) -> bool:
         """Serve sockets and timers, wait at most this many seconds, and return whether any was ready."""
@@ -152,13 +152,13 @@ class Multi:
         return time.monotonic() - self.stalled_seconds
 
     def wake(self) -> None:
-        """Let `ended` return at once; may be called by any thread."""
+        """Let `wait_for_ended` return at once; may be called by any thread."""
         with self._closing:
             if not self._epoll.closed:
                 os.eventfd_write(self._wakeup, 1)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `ended` return once when another descriptor becomes readable; `fd_ready` is set then."""
+        """Let `wait_for_ended` return once when another descriptor becomes readable; `fd_ready` is set then."""
         self.fd_ready = False
         if other is self._other_fd:
             self._epoll.modify(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)
@@ -193,7 +193,7 @@ class Multi:
             self._epoll.close()
             os.close(self._wakeup)
 
-    def _finished(self) -> list[tuple[pycurl.Curl, int, str]]:
+    def _collect_ended(self) -> list[tuple[pycurl.Curl, int, str]]:
         ended: list[tuple[pycurl.Curl, int, str]] = []
         queued = 1
         while queued:
@@ -206,15 +206,15 @@ class Multi:
             self._drop_timeout(curl)
         return ended
 
-    def _on_socket(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
-        if what == pycurl.POLL_REMOVE:
+    def _on_socket(self, events: int, descriptor: int, _multi: object, _data: object) -> None:
+        if events == pycurl.POLL_REMOVE:
             # Still watched: the next request usually uses the same connection, and unwatching costs a system call. An
             # event that arrives meanwhile removes the watch.
             self._resting.add(descriptor)
             return
         self._resting.discard(descriptor)
         wanted = (
-            _EVENTS[what],
+            _EVENTS[events],
             sockets_opened(),
         )  # after a new socket was opened, the number may belong to another one
         known = self._watched.get(descriptor)
@@ -230,7 +230,7 @@ class Multi:
     def _check_idle(self, descriptor: int) -> None:
         """Record an idle connection as closed if its server closed it; otherwise keep watching it."""
         try:
-            port = _closed_port(descriptor)
+            port = _find_closed_port(descriptor)
             if port is None:  # such as a TLS session ticket, which libcurl reads with the next response
                 self._watched[descriptor] = _UNSURE
                 self._epoll.modify(descriptor, select.EPOLLRDHUP)
@@ -247,7 +247,7 @@ class Multi:
         self._timer_at = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
 
 
-def _closed_port(descriptor: int) -> int | None:
+def _find_closed_port(descriptor: int) -> int | None:
     """Return the local port of a connection that its peer closed, None if it is open."""
     poll = select.poll()
     poll.register(descriptor, select.POLLRDHUP)

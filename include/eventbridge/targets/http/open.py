@@ -17,12 +17,12 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.http.tls import Tls, tls_of
 from eventbridge.targets.http.tokens import TokenClient
-from eventbridge.targets.open import Opening
+from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import SsrfGuard
 
 
-def open_http(opening: Opening[HttpFields]) -> Target:
+def open_http(opening: TargetSetup[HttpFields]) -> Target:
     """Return an http target; raises UserError for an unusable one (ConnectionUnusable for its connection).
 
     Its connection is read now, and again after 401 or 407.

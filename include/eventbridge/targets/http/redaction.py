@@ -22,8 +22,8 @@ WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 #: The `&` of an entity, as JSON inside or outside of HTML writes it.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
-#: The maximum number of bytes that `_escaped` allows for one byte: backslashes, an ampersand, `#x`, zeros, digits and
-#: `;`.
+#: The maximum number of bytes that `_escaped_forms` allows for one byte: backslashes, an ampersand, `#x`, zeros,
+#: digits and `;`.
 _LONGEST_FORM: Final = 22
 #: The maximum characters of a secret per expression: 1,000 that are all escaped take 1 MB.
 LONGEST_PIECE: Final = 1_000
@@ -53,7 +53,7 @@ class SecretForm:
 
     @cached_property
     def _texts(self) -> tuple[str, ...]:
-        return (self.value, *_in_base64(self.value))
+        return (self.value, *_base64_forms(self.value))
 
     @cached_property
     def _pattern(self) -> Any:
@@ -81,7 +81,7 @@ def forms_of(values: Iterable[str]) -> tuple[SecretForm, ...]:
     return tuple(SecretForm(piece) for value in sorted({*values}) for piece in _pieces(value))
 
 
-def masked(text: bytes, forms: Iterable[SecretForm]) -> bytes:
+def mask(text: bytes, forms: Iterable[SecretForm]) -> bytes:
     """Return a text of the same length with asterisks for every secret of six characters or more."""
     if len(text) < SHORTEST_MASKED:
         return text
@@ -95,9 +95,9 @@ def masked(text: bytes, forms: Iterable[SecretForm]) -> bytes:
 
 
 def veiled(text: bytes, forms: Iterable[SecretForm]) -> bytes:
-    """Return a text `masked`, or WITHHELD if it repeats a shorter secret."""
+    """Return a text as `mask` does, or WITHHELD if it repeats a shorter secret."""
     listed = list(forms)
-    shown = masked(text, listed)
+    shown = mask(text, listed)
     return WITHHELD if any(not form.is_masked and any(form.spans(shown)) for form in listed) else shown
 
 
@@ -113,17 +113,17 @@ def _any_form(character: str) -> str:
     if character in _PLAIN:
         return f"\\x{ord(character):02x}"
     as_latin_1 = character.encode(errors="surrogatepass").decode("latin-1")
-    misread = "".join(map(_escaped, as_latin_1))
-    return f"(?:{_escaped(character)}|{misread})" if len(as_latin_1) > 1 else _escaped(character)
+    misread = "".join(map(_escaped_forms, as_latin_1))
+    return f"(?:{_escaped_forms(character)}|{misread})" if len(as_latin_1) > 1 else _escaped_forms(character)
 
 
 def _any_form_in_base64(character: str) -> str:
     """Return the same for a character of base64, which has two alphabets."""
     other = {"+": "-", "/": "_"}.get(character)
-    return _any_form(character) if other is None else f"(?:{_escaped(character)}|{other})"
+    return _any_form(character) if other is None else f"(?:{_escaped_forms(character)}|{other})"
 
 
-def _escaped(character: str) -> str:
+def _escaped_forms(character: str) -> str:
     encoded = character.encode(errors="surrogatepass")
     code, units = ord(character), character.encode("utf-16-be", errors="surrogatepass").hex()
     raw = "".join(f"\\x{byte:02x}" for byte in encoded)
@@ -142,7 +142,7 @@ def _longest(character: str) -> int:
     return 1 if character in _PLAIN else _LONGEST_FORM * len(character.encode(errors="surrogatepass"))
 
 
-def _in_base64(value: str) -> tuple[str, ...]:
+def _base64_forms(value: str) -> tuple[str, ...]:
     """Return the determined characters in the base64 of a text that holds a value, for each possible alignment.
 
     Those at the edges hold bits of the surrounding text, and at most four bits of the value each.

@@ -100,7 +100,7 @@ class HttpTarget:
                 if not (slot.flying or self._held_back):
                     return
                 yield None
-                yield from self._ended(slot)
+                yield from self._handle_ended(slot)
                 if self._clock() >= until:
                     break
             while slot.flying:
@@ -114,7 +114,7 @@ class HttpTarget:
                 self._give_up(slot)
             slot.leave()
 
-    def _ended(self, slot: TransferSlot) -> Iterator[Step]:
+    def _handle_ended(self, slot: TransferSlot) -> Iterator[Step]:
         while slot.ended:
             reach("target.responded")
             done = self._finish(slot, *slot.ended.popleft())

@@ -124,5 +124,5 @@ def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
-def _unusable(connection: Connection, what: str) -> ConnectionUnusable:
-    return ConnectionUnusable(f"Connection {connection.id!r} {what}")
+def _unusable(connection: Connection, problem: str) -> ConnectionUnusable:
+    return ConnectionUnusable(f"Connection {connection.id!r} {problem}")

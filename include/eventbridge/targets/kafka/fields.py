@@ -18,7 +18,7 @@ class KafkaFields(Target):
     topic: str = ""
 
 
-def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
+def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     mode = {} if transform is None else {"content_mode": fields.choice("content_mode", "structured", CONTENT_MODES)}
     return {
         "connection": fields.name("connection", required=True),
@@ -38,6 +38,6 @@ KAFKA = TargetType(
     KafkaFields,
     "eventbridge.targets.kafka.target:open_kafka",
     chunk_size=_chunk_size,
-    read=_read,
+    read=_read_fields,
     words=("connection", "topic", "timeout", "max_in_flight", "content_mode"),
 )

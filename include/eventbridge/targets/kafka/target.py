@@ -16,7 +16,7 @@ from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.targets.kafka.fields import KafkaFields
-from eventbridge.targets.open import Opening
+from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
 
 _SETTINGS: Final[Mapping[str, Any]] = {
@@ -129,7 +129,7 @@ class KafkaTarget:
         index, ended = request.index, self._ended
         self._flying[index] = sent = _MessageInFlight(self._clock(), request, alone)
         try:
-            self._opened().produce(
+            self._open().produce(
                 self._topic,
                 request.payload,
                 None if request.order_key is None else request.order_key.encode("utf-8", "surrogatepass"),
@@ -140,7 +140,7 @@ class KafkaTarget:
             sent.alone = True  # it failed only in a batch with others
             ended.append((index, error.args[0]))
 
-    def _opened(self) -> Producer:
+    def _open(self) -> Producer:
         if self._producer is None:
             self._client_errors = ClientErrors()
             self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._client_errors})
@@ -251,7 +251,7 @@ def error_class(error: KafkaError) -> str:
     return _CLASSES.get(error.code(), "KafkaError")
 
 
-def open_kafka(opening: Opening[KafkaFields]) -> KafkaTarget:
+def open_kafka(opening: TargetSetup[KafkaFields]) -> KafkaTarget:
     """Return a Kafka target; raises ConnectionUnusable for its connection, which is read now."""
     target = opening.target
     settings = client_settings(opening.connections(target.connection))

@@ -19,7 +19,7 @@ class RocketmqFields(Target):
     tag: str = ""
 
 
-def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
+def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     mode = {} if transform is None else {"content_mode": fields.choice("content_mode", "structured", CONTENT_MODES)}
     return {
         "connection": fields.name("connection", required=True),
@@ -40,6 +40,6 @@ ROCKETMQ = TargetType(
     RocketmqFields,
     "eventbridge.targets.rocketmq.target:open_rocketmq",
     chunk_size=_chunk_size,
-    read=_read,
+    read=_read_fields,
     words=("connection", "topic", "tag", "timeout", "max_in_flight", "content_mode"),
 )

@@ -31,7 +31,7 @@ from eventbridge.clients.rocketmq.settings import as_bus_errors, client_settings
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
-from eventbridge.targets.open import Opening
+from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.rocketmq.fields import RocketmqFields
 
@@ -115,16 +115,18 @@ class RocketmqTarget:
         return True
 
     def _responses(self) -> Iterator[tuple[int, Response]]:
-        for index, error in self._lines.ended(_WAIT_SECONDS):
+        for index, error in self._lines.results(_WAIT_SECONDS):
             yield self._response_to(index, error)
 
     def _response_to(self, index: int, error: RemotingError | None) -> tuple[int, Response]:
         started_at = self._flying.pop(index)
         reach("target.responded")
         if error is None:
-            return index, Response(True, started_at, self._since(started_at))
+            return index, Response(True, started_at, self._elapsed_ms(started_at))
         reason = " ".join(str(error).split())[:300]
-        return index, Response(False, started_at, self._since(started_at), error_class=error_class(error), error=reason)
+        return index, Response(
+            False, started_at, self._elapsed_ms(started_at), error_class=error_class(error), error=reason
+        )
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
         """Abandon the messages in flight, and yield their responses."""
@@ -132,13 +134,13 @@ class RocketmqTarget:
         if given_up:
             self._drop()
         for index, started_at in given_up.items():
-            duration_ms = self._since(started_at)
+            duration_ms = self._elapsed_ms(started_at)
             yield (
                 index,
                 Response(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop"),
             )
 
-    def _since(self, started_at: datetime) -> float:
+    def _elapsed_ms(self, started_at: datetime) -> float:
         return max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
 
     def _drop(self) -> None:
@@ -190,7 +192,7 @@ class SendConnections:
             raise
         self._flying[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
 
-    def ended(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
+    def results(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
         """Yield the result of each message, None if the broker has it; wait for a result if there is none."""
         found = self._received()
         if not found and self._connections:
@@ -291,7 +293,7 @@ def error_class(error: RemotingError) -> str:
             return "RocketmqError"
 
 
-def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqTarget:
+def open_rocketmq(opening: TargetSetup[RocketmqFields]) -> RocketmqTarget:
     """Return a RocketMQ target; raises ConnectionUnusable for its connection, which is read now."""
     target = opening.target
     settings = replace(client_settings(opening.connections(target.connection)), timeout_seconds=target.timeout_seconds)

@@ -29,7 +29,7 @@ class S3Fields(Target):
     format: Literal["jsonl", "parquet"] = "jsonl"
 
 
-def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
+def _read_fields(fields: Fields, _: Transform | None) -> dict[str, Any]:
     bucket, prefix = fields.text("bucket", required=True), fields.text("prefix")
     if bucket and not _BUCKET.fullmatch(bucket):
         fields.add_to("bucket", f"{bucket!r} is not a valid bucket name", "Write 3 to 63 of a-z 0-9 . -")
@@ -68,7 +68,7 @@ S3 = TargetType(
     S3Fields,
     "eventbridge.targets.s3.target:open_s3",
     takes=_takes,
-    read=_read,
+    read=_read_fields,
     obstacle=obstacle_of,
     words=("connection", "bucket", "prefix", "format", "timeout"),
 )

@@ -30,7 +30,7 @@ from eventbridge.fault_points import reach
 from eventbridge.model.outcome import Response
 from eventbridge.policy.batch_request import batch_request_id
 from eventbridge.targets.lines import json_line, json_lines
-from eventbridge.targets.open import Opening
+from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import DeliverySpan, Request
 from eventbridge.targets.s3.fields import S3Fields, obstacle_of
 
@@ -192,7 +192,7 @@ def _class_of(error: BotoCoreError) -> str:
     return "NetworkError" if isinstance(error, (ConnectionBroken, HTTPClientError)) else "S3Error"
 
 
-def open_s3(opening: Opening[S3Fields]) -> S3Target:
+def open_s3(opening: TargetSetup[S3Fields]) -> S3Target:
     """Return an S3 target; raises UserError for a forbidden prefix, and for its connection, which is read now."""
     target = opening.target
     if (found := obstacle_of(target, opening.locations)) is not None:

@@ -41,7 +41,7 @@ class Put:
             return _missing(self.value, self.missing_is_error)
         assert not isinstance(value, MissingValue)
         draft.take(value)
-        return draft.put(self.path, copied(value) if isinstance(self.value, Path) else value)
+        return draft.put(self.path, copy_value(value) if isinstance(self.value, Path) else value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,12 +255,12 @@ def _obstacle(value: JsonValue | MissingValue, step: str | int | None, following
     return f"{where} is {'missing' if value is MISSING else type_name(value)}, not {needed}"
 
 
-def copied(value: JsonValue) -> JsonValue:
+def copy_value(value: JsonValue) -> JsonValue:
     """Return a value that shares no container with the one given."""
     if isinstance(value, dict):
-        return {name: copied(inner) for name, inner in value.items()}
+        return {name: copy_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [copied(inner) for inner in value]
+        return [copy_value(inner) for inner in value]
     return value
 
 

@@ -32,7 +32,7 @@ def to_number(value: JsonValue) -> JsonValue:
         return Number("1" if value else "0")
     if isinstance(value, str) and Number.is_number(text := value.strip(_BLANK)):
         return Number(text)
-    raise TransformFailed(f"{shown(value)} is not a number")
+    raise TransformFailed(f"{format_value(value)} is not a number")
 
 
 def to_integer(value: JsonValue) -> JsonValue:
@@ -50,9 +50,9 @@ def to_integer(value: JsonValue) -> JsonValue:
     # int() of a maximum of 18 digits: an exponent may be of any length
     zeros = int(exponent[:18] or "0") - len(fraction) + len(digits) - len(significant)
     if zeros < 0:
-        raise TransformFailed(f"{shown(value)} is not an integer")
+        raise TransformFailed(f"{format_value(value)} is not an integer")
     if zeros > MAXIMUM_DIGITS:
-        raise TransformFailed(f"{shown(value)} has too many digits as an integer")
+        raise TransformFailed(f"{format_value(value)} has too many digits as an integer")
     return Number(("-" if mantissa[0] == "-" else "") + significant + "0" * zeros)
 
 
@@ -64,7 +64,7 @@ def to_boolean(value: JsonValue) -> JsonValue:
         return value == Number("1")
     if isinstance(value, str) and (word := value.strip(_BLANK).lower()) in ("true", "false", "1", "0"):
         return word in ("true", "1")
-    raise TransformFailed(f"{shown(value)} is neither true nor false")
+    raise TransformFailed(f"{format_value(value)} is neither true nor false")
 
 
 def to_json(value: JsonValue) -> JsonValue:
@@ -74,10 +74,10 @@ def to_json(value: JsonValue) -> JsonValue:
     try:
         return parse_value(value)
     except EventError as error:
-        raise TransformFailed(f"{shown(value)} is {error}") from None
+        raise TransformFailed(f"{format_value(value)} is {error}") from None
 
 
-def shown(value: JsonValue) -> str:
+def format_value(value: JsonValue) -> str:
     """Return a value as messages show it: short, and containers by their type."""
     match value:
         case str():

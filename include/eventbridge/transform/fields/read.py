@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar, cast
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import JsonValue, Number, type_name
-from eventbridge.transform.error import either, error_at, member, nearest, shown
+from eventbridge.transform.error import either, error_at, format_value, member, nearest
 from eventbridge.transform.fields.changed import Change, Convert, Delete, IfPresent, Put, Rename, Step
 from eventbridge.transform.fields.operations import TYPES, Flatten, Hash, Mask
 from eventbridge.transform.jsonpath import KNOWN_NAMES, Path, parse_path, path_text, source
@@ -36,7 +36,7 @@ class Options:
         """Note an error."""
         self.errors.append(error_at(where, message, value, remedy))
 
-    def at(self, name: str) -> str:
+    def path_of(self, name: str) -> str:
         """Return the JSON path of an option, or of all of them where it is not given."""
         return member(self._where, name) if self._given.get(name) is not None else self._where
 
@@ -46,16 +46,16 @@ class Options:
         if not isinstance(value, list | tuple):
             return [self.path("path")]
         if not value:
-            self.add(self.at("path"), "the list of paths is empty", value, "Write path: $.data.name")
-        return [self._path(text, f"{self.at('path')}[{index}]") for index, text in enumerate(value)]
+            self.add(self.path_of("path"), "the list of paths is empty", value, "Write path: $.data.name")
+        return [self._path(text, f"{self.path_of('path')}[{index}]") for index, text in enumerate(value)]
 
     def path(self, name: str) -> Path:
         """Return the one path of an option that must be given."""
-        return self._path(self._given.get(name), self.at(name))
+        return self._path(self._given.get(name), self.path_of(name))
 
     def _path(self, value: object, where: str) -> Path:
         if not isinstance(value, str):
-            message = f"{self._operation} needs a path" if value is None else f"{shown(value)} is not a path"
+            message = f"{self._operation} needs a path" if value is None else f"{format_value(value)} is not a path"
             self.add(where, message, value, "Write path: $.data.name")
             return NO_PATH
         try:
@@ -76,17 +76,17 @@ class Options:
             return None
         return found
 
-    def text(self, name: str, default: str | None, check: Callable[[str], bool], what: str) -> str:
-        """Return a text that passes a check, which `what` describes; without a default it is required."""
+    def text(self, name: str, default: str | None, check: Callable[[str], bool], expected: str) -> str:
+        """Return a text that passes a check, which `expected` describes; without a default it is required."""
         value = self._given.get(name)
         if value is None and default is None:
             message = f"{self._operation} needs the option {name}"
-            self.add(self._where, message, None, f"Write {name}: followed by {what}")
+            self.add(self._where, message, None, f"Write {name}: followed by {expected}")
         if value is None:
             return default or ""
         if not isinstance(value, str) or not check(value):
             remedy = f'Write {name}: "{default or "name"}"'
-            self.add(self.at(name), f"{name} is {shown(value)}, but must be {what}", value, remedy)
+            self.add(self.path_of(name), f"{name} is {format_value(value)}, but must be {expected}", value, remedy)
             return default or ""
         return value
 
@@ -98,8 +98,8 @@ class Options:
         text = value.text if isinstance(value, Number) else str(value) if type(value) is int else ""
         if re.fullmatch(r"\d{1,9}", text, re.ASCII) and low <= int(text) <= high:
             return int(text)
-        message = f"{name} is {shown(value)}, but must be a whole number from {low} to {high:,}"
-        self.add(self.at(name), message, value, f"Write {name}: {max(low, 4)}")
+        message = f"{name} is {format_value(value)}, but must be a whole number from {low} to {high:,}"
+        self.add(self.path_of(name), message, value, f"Write {name}: {max(low, 4)}")
         return default
 
     def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
@@ -109,8 +109,10 @@ class Options:
             return default
         if isinstance(value, str) and value in choices:
             return value
-        message = f"{self._operation} needs the option {name}" if value is None else f"{name} cannot be {shown(value)}"
-        self.add(self.at(name), message, value, nearest(value, choices, f"Write {either(choices)}"))
+        message = (
+            f"{self._operation} needs the option {name}" if value is None else f"{name} cannot be {format_value(value)}"
+        )
+        self.add(self.path_of(name), message, value, nearest(value, choices, f"Write {either(choices)}"))
         return default
 
 
@@ -153,7 +155,7 @@ def _step_problem(given: object, where: str) -> TransformError | None:
     (operation,) = given
     if operation not in OPERATIONS:
         remedy = nearest(operation, OPERATIONS, f"Use {either(OPERATIONS)}")
-        return error_at(member(where, operation), f"there is no operation {shown(operation)}", operation, remedy)
+        return error_at(member(where, operation), f"there is no operation {format_value(operation)}", operation, remedy)
     return None
 
 
@@ -194,22 +196,22 @@ def _rename(options: Options, missing_is_error: bool) -> list[Change]:
     name = options.text("to", None, bool, "a new name or a path that begins with $")
     if_present = cast("IfPresent", options.choice("if_present", "error", IF_PRESENT))
     keeps_position = not name.startswith("$")
-    to = _renamed(options, path, name) if keeps_position else options.path("to")
+    to = _sibling_path(options, path, name) if keeps_position else options.path("to")
     if name and to is not NO_PATH and path is not NO_PATH and to.steps == path.steps:
-        options.add(options.at("to"), f"the value is already at {to.text}", name, "Write another name")
+        options.add(options.path_of("to"), f"the value is already at {to.text}", name, "Write another name")
     return [Rename(path, to, keeps_position, if_present, missing_is_error)]
 
 
-def _renamed(options: Options, path: Path, name: str) -> Path:
+def _sibling_path(options: Options, path: Path, name: str) -> Path:
     """Return the path of the same value under another name."""
     if isinstance(path.steps[-1], int):
         message = "an element of a list has no name"
-        options.add(options.at("to"), message, name, "Write a path, such as to: $.data.name, to move it there")
+        options.add(options.path_of("to"), message, name, "Write a path, such as to: $.data.name, to move it there")
         return NO_PATH
     if len(path.steps) == 1 and name and not _ATTRIBUTE.fullmatch(name):
         remedy = f"Write to: $.data.{name} to move it there" if name.isidentifier() else "Write another name"
         message = f"{name!r} is not a valid attribute name: use only a-z and 0-9"
-        options.add(options.at("to"), message, name, remedy)
+        options.add(options.path_of("to"), message, name, remedy)
     steps = (*path.steps[:-1], name)
     return Path(path_text(steps), steps)
 
@@ -217,7 +219,7 @@ def _renamed(options: Options, path: Path, name: str) -> Path:
 def _keep_required(options: Options, path: Path, verb: str) -> None:
     if len(path.steps) == 1 and path.steps[0] in _REQUIRED and path is not NO_PATH:
         message = f"{path.text} is required in every event and cannot be {verb}"
-        options.add(options.at("path"), message, path.text, "Remove the step, or use content_mode: data")
+        options.add(options.path_of("path"), message, path.text, "Remove the step, or use content_mode: data")
 
 
 def _cast(options: Options, missing_is_error: bool) -> list[Change]:
@@ -230,12 +232,12 @@ def _cast(options: Options, missing_is_error: bool) -> list[Change]:
 def _mask(options: Options, missing_is_error: bool) -> list[Change]:
     first, last = options.whole("keep_first", 0, 0, 1_000), options.whole("keep_last", 0, 0, 1_000)
     character = options.text("character", "*", lambda text: len(text) == 1, "one character")
-    return _converted(options, Mask(first, last, character), missing_is_error)
+    return _convert(options, Mask(first, last, character), missing_is_error)
 
 
 def _hash(options: Options, missing_is_error: bool) -> list[Change]:
     salt = options.text("salt", "", lambda text: text.isprintable(), "a printable string")
-    return _converted(options, Hash(salt), missing_is_error)
+    return _convert(options, Hash(salt), missing_is_error)
 
 
 def _flatten(options: Options, missing_is_error: bool) -> list[Change]:
@@ -245,11 +247,11 @@ def _flatten(options: Options, missing_is_error: bool) -> list[Change]:
     for path in paths:
         if len(path.steps) == 1 and path.steps[0] in KNOWN_NAMES[1:]:
             message = f"{path.text} is a single value and cannot be flattened"
-            options.add(options.at("path"), message, path.text, "Write path: $.data, or a part of the data")
+            options.add(options.path_of("path"), message, path.text, "Write path: $.data, or a part of the data")
     return [Convert(path, flatten, missing_is_error) for path in paths]
 
 
-def _converted(options: Options, function: Callable[[JsonValue], JsonValue], missing_is_error: bool) -> list[Change]:
+def _convert(options: Options, function: Callable[[JsonValue], JsonValue], missing_is_error: bool) -> list[Change]:
     return [Convert(path, function, missing_is_error) for path in options.paths()]
 
 

@@ -57,7 +57,7 @@ def main() -> None:
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints text that it does not understand
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which then closes the pipe
-    signal.signal(signal.SIGPROF, _out_of_time)
+    signal.signal(signal.SIGPROF, _raise_out_of_time)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
     expressions: dict[str, Any] = {}
     while request := _request(requests):
@@ -79,7 +79,7 @@ def _request(pipe: BinaryIO) -> list[bytes] | None:
 
 def _response(expressions: dict[str, Any], text: str, scope: bytes, event: bytes) -> tuple[int, bytes]:
     try:
-        with _limited():
+        with _cpu_limit():
             result = _evaluate(expressions, text, scope, event)
             if result is None:
                 return UNDEFINED, b""
@@ -100,7 +100,7 @@ def _response(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
 
 
 @contextlib.contextmanager
-def _limited() -> Iterator[None]:
+def _cpu_limit() -> Iterator[None]:
     """Raise _OutOfTime in here after CPU_SECONDS of it; the kernel ends the process if that does not help."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime + 2 * CPU_SECONDS) + 1
@@ -118,7 +118,7 @@ def _limit(what: int, value: int) -> None:
     resource.setrlimit(what, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
 
 
-def _out_of_time(*_: object) -> NoReturn:
+def _raise_out_of_time(*_: object) -> NoReturn:
     raise _OutOfTime
 
 
@@ -158,7 +158,7 @@ def _plain(value: Any) -> JsonValue:
     if isinstance(value, _ExactNumber):
         return Number(value.text)
     if isinstance(value, int | float):
-        return Number.of(value)
+        return Number.from_python(value)
     if isinstance(value, Mapping):
         return {str(name): _plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -98,18 +98,18 @@ def _word(block: int, turn: int, position: int) -> Any:
 @compiled
 def _mix(a: Any, b: Any, c: Any, d: Any, x: Any, y: Any) -> Any:
     a = a + b + x
-    d = _turned(d ^ a, np.uint64(32))
+    d = _rotate(d ^ a, np.uint64(32))
     c = c + d
-    b = _turned(b ^ c, np.uint64(24))
+    b = _rotate(b ^ c, np.uint64(24))
     a = a + b + y
-    d = _turned(d ^ a, np.uint64(16))
+    d = _rotate(d ^ a, np.uint64(16))
     c = c + d
-    b = _turned(b ^ c, np.uint64(63))
+    b = _rotate(b ^ c, np.uint64(63))
     return a, b, c, d
 
 
 @compiled
-def _turned(word: Any, count: Any) -> Any:
+def _rotate(word: Any, count: Any) -> Any:
     return word >> count | word << (np.uint64(64) - count)
 
 
@@ -123,7 +123,7 @@ class DeliveryIds:
         self._tails = _bytes(b"".join(tails))
         self._tail_starts: npt.NDArray[np.int64] = np.cumsum([0, *map(len, tails)], dtype=np.int64)
 
-    def of(
+    def compute(
         self, sources: Texts, event_ids: Texts, events: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.uint8]:
         """Return 16 bytes per delivery, of event number `events[i]` for target number `targets[i]`."""

@@ -92,7 +92,7 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
                 operations = [each for part in template.parts for each in filled.operations(part, template.is_json)]
             except UnicodeEncodeError:  # half of a surrogate pair in text: every delivery fails
                 return BY_RENDERER
-            return Program(_joined(operations), JSON if template.is_json else TEXT)
+            return Program(_join_literals(operations), JSON if template.is_json else TEXT)
     return BY_RENDERER
 
 
@@ -130,9 +130,9 @@ class _Filled:
             yield Operation(PART, path=(), context=CONTEXTS[part.context])
         else:
             source = self._own.get(part.name, self._names.get(part.name))
-            yield self._of_source(part, source, is_json)
+            yield self._source_operation(part, source, is_json)
 
-    def _of_source(self, part: Placeholder, source: Path | Any, is_json: bool) -> Operation:
+    def _source_operation(self, part: Placeholder, source: Path | Any, is_json: bool) -> Operation:
         nothing = _literal(nothing_of(part), is_json).text
         if isinstance(source, Path):
             failure = None
@@ -146,7 +146,7 @@ def _literal(text: str, is_json: bool) -> Operation:
     return Operation(LITERAL, (escape_halves(text) if is_json else text).encode())
 
 
-def _joined(operations: Sequence[Operation]) -> tuple[Operation, ...]:
+def _join_literals(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """Return the operations with literals that follow one another as one, and no empty ones."""
     joined: list[Operation] = []
     for is_literal, run in groupby(operations, lambda each: each.code == LITERAL):

@@ -8,11 +8,11 @@ from typing import Final, NoReturn
 from eventbridge.similar_names import similar
 from eventbridge.transform.sql.bounds import call_problem
 from eventbridge.transform.sql.functions import FUNCTIONS, HIGHER_ORDER, INSTEAD, UNITS, WITH_UNIT, words
-from eventbridge.transform.sql.lexer import Token, quoted
+from eventbridge.transform.sql.lexer import Token, quote
 from eventbridge.transform.sql.reader import MAXIMUM_LAMBDAS, Reader
-from eventbridge.transform.sql.run_time_limits import for_call
+from eventbridge.transform.sql.run_time_limits import limit_call
 from eventbridge.transform.sql.searches import search_parts
-from eventbridge.transform.sql.tree import Node, between
+from eventbridge.transform.sql.tree import Node, join_nodes
 
 #: The columns that an expression can use: CloudEvents' attributes as text, and the other parts of an event.
 COLUMNS: Final = (
@@ -57,7 +57,7 @@ class Calls(Reader):
             return self._word(token)
         self._next()
         if token.kind in ("text", "raw"):
-            return self._node("text", token.at, quoted(token.value), value=token.value)
+            return self._node("text", token.at, quote(token.value), value=token.value)
         if token.kind == "hex":
             return self._node("bytes", token.at, f"X'{token.value}'")
         if token.kind == "number":
@@ -87,7 +87,7 @@ class Calls(Reader):
             return self._interval()
         if name in _TIMES and after.kind in ("text", "raw"):
             self._next()
-            return self._node("time", token.at, f"{name.upper()} {quoted(self._next().value)}")
+            return self._node("time", token.at, f"{name.upper()} {quote(self._next().value)}")
         if after.text != "(":
             self._next()
             return self._column(token, token.text)
@@ -139,7 +139,7 @@ class Calls(Reader):
         parts = search_parts(name, arguments)
         if parts is None:
             begin = f"{name}({unit}, " if unit else f"{name}("
-            parts = (begin, *between(for_call(name, arguments, inside=self._lambdas > 0)), ")")
+            parts = (begin, *join_nodes(limit_call(name, arguments, inside=self._lambdas > 0)), ")")
         call = self._node("call", token.at, *parts, value=name)
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
             looks = f"{self._peek().text.upper()} looks at other events"
@@ -157,7 +157,7 @@ class Calls(Reader):
     def _arguments(self, name: str, bracket: Token) -> list[Node]:
         found: list[Node] = []
         while True:
-            node = self._lambda() if name in HIGHER_ORDER and self._at_lambda() else self.expression()
+            node = self._lambda() if name in HIGHER_ORDER and self._is_at_lambda() else self.expression()
             if name == "struct" and self._take("as"):
                 field = self._next()
                 if not _PARAMETER.fullmatch(field.value or field.text):
@@ -168,7 +168,7 @@ class Calls(Reader):
                 self._close(bracket)
                 return found
 
-    def _at_lambda(self) -> bool:
+    def _is_at_lambda(self) -> bool:
         if self._peek().text != "(":
             return self._peek().kind in _NAMES and self._peek(1).text == "->"
         ahead = 1
@@ -249,7 +249,7 @@ class Calls(Reader):
             token = self._next()
             if token.kind != "number" and not _INTERVAL_TEXT.fullmatch(token.value):
                 self._refuse(token, "this is no interval", "Write INTERVAL '1' DAY")
-            written += f" {sign}{token.text if token.kind == 'number' else quoted(token.value)}"
+            written += f" {sign}{token.text if token.kind == 'number' else quote(token.value)}"
             for word in ("", "to"):
                 if word and not self._take(word):
                     break

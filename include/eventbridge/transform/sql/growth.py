@@ -40,7 +40,7 @@ class Growth(NamedTuple):
                 found[at] = min(found[at] + mine * theirs, _ENOUGH)
         return Growth(*found)
 
-    def at(self, n: int) -> int:
+    def value_at(self, n: int) -> int:
         """Return the value for an event of the size n; for a polynomial whose `beyond` is 0."""
         return self.fixed + self.linear * n + self.square * n * n
 
@@ -67,7 +67,7 @@ class Size(NamedTuple):
         """Return the size of several such values."""
         return Size(*(each.times(many) for each in self))
 
-    def written(self) -> Growth:
+    def written_size(self) -> Growth:
         """Return how many bytes the value takes when it is written as text."""
         return self.text.plus(self.numbers.times(Growth(NUMBER))).plus(self.items.times(Growth(AROUND)))
 
@@ -91,7 +91,7 @@ MAXIMUM_COUNT: Final = 1_000
 COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
 
 
-def made(call: Node) -> int:
+def count_made(call: Node) -> int:
     """Return the maximum number that a call makes once it has passed `bounds`."""
     name = str(call.value)
     many = items(call.children) if name == "sequence" else most(call.children[COUNTS[name]], name)
@@ -112,17 +112,17 @@ def range_of(node: Node) -> tuple[int | None, int | None]:
         return None, None
     lows, highs = zip(*(range_of(child) for child in node.children), strict=True)
     if node.value == "least":
-        return _all(min, lows), _known(min, highs)
-    return _known(max, lows), _all(max, highs)
+        return _all(min, lows), _choose_known(min, highs)
+    return _choose_known(max, lows), _all(max, highs)
 
 
-def _known(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
+def _choose_known(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
     known = [number for number in numbers if number is not None]
     return choose(known) if known else None
 
 
 def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
-    return None if None in numbers else _known(choose, numbers)
+    return None if None in numbers else _choose_known(choose, numbers)
 
 
 def most(count: Node, name: str) -> int | None:
@@ -225,7 +225,7 @@ def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
 def size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
     """Return the result of `size_of`, given the sizes of the nodes below that are no lambdas."""
     size = _size_with(node, sizes, known)
-    written = size.written()
+    written = size.written_size()
     if written.beyond or written.fixed > MAXIMUM_FIXED or max(written.linear, written.square) > MAXIMUM_COUNT:
         raise ValueTooLarge(node)
     return size
@@ -233,24 +233,24 @@ def size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
 
 def _size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
     if not node.children:
-        return _of_leaf(node, known)
+        return _leaf_size(node, known)
     match node.kind:
         case "call" if node.value in HIGHER_ORDER:
-            return _of_lambdas(str(node.value), node.children, sizes, known)
+            return _lambda_size(str(node.value), node.children, sizes, known)
         case "call":
-            return _of_call(node, sizes)
+            return _call_size(node, sizes)
         case "cast":
             return _cast(node.children[0], sizes[0], str(node.value))
         case "index" | "member" | "path" | "limited":
             return sizes[0]
         case "unary":
-            return _of_arithmetic(sizes)
+            return _arithmetic_size(sizes)
         case "operator" if node.value != "()" and " || " not in node.parts:
-            return _of_arithmetic(sizes)
+            return _arithmetic_size(sizes)
     return total(sizes)
 
 
-def _of_leaf(node: Node, known: Mapping[str, Size]) -> Size:
+def _leaf_size(node: Node, known: Mapping[str, Size]) -> Size:
     match node.kind:
         case "parameter":
             return known[str(node.value)]
@@ -261,11 +261,11 @@ def _of_leaf(node: Node, known: Mapping[str, Size]) -> Size:
         case "number" | "constant" | "time":
             return _SMALL
         case "call":
-            return _of_call(node, ())
-    return text(max(_LONG, len(node.written())))
+            return _call_size(node, ())
+    return text(max(_LONG, len(node.to_sql())))
 
 
-def _of_arithmetic(sizes: Sizes) -> Size:
+def _arithmetic_size(sizes: Sizes) -> Size:
     """Return the size of a number, or of an interval if one is among the operands."""
     return Size(text(_LONG).text if any(size.text != Growth() for size in sizes) else Growth(), ONE)
 
@@ -278,23 +278,23 @@ def _cast(child: Node, size: Size, named: str) -> Size:
         if named == "VARIANT":
             return size
         is_json = child.kind == "path" or (child.kind == "column" and child.value == "data")
-        return text(size.text.times(Growth(_RENDERED)) if is_json else _rendered(size).written())
+        return text(size.text.times(Growth(_RENDERED)) if is_json else _rendered_size(size).written_size())
     members = size.items.times(Growth(2)) if "map" in words else size.items
     return Size(
-        _rendered(size).text if words & OF_TEXT else Growth(),
+        _rendered_size(size).text if words & OF_TEXT else Growth(),
         size.numbers.plus(members) if words & OF_FIXED_SIZE else size.numbers,
         size.items,
     )
 
 
-def _rendered(size: Size) -> Size:
+def _rendered_size(size: Size) -> Size:
     return Size(size.text.times(Growth(_RENDERED)), size.numbers, size.items)
 
 
-def _of_call(call: Node, sizes: Sizes) -> Size:
+def _call_size(call: Node, sizes: Sizes) -> Size:
     name = str(call.value)
     if name in ARITHMETIC:
-        return _of_arithmetic(sizes)
+        return _arithmetic_size(sizes)
     if name in OF_ONE_NUMBER:
         return _SMALL
     if name in _AT_MOST:
@@ -306,15 +306,15 @@ def _of_call(call: Node, sizes: Sizes) -> Size:
         if most is not None:
             return text(max(most, 0) * _CHARACTER)
     if name in _CUT:
-        whole = sizes[0].written()
+        whole = sizes[0].written_size()
         return Size(whole, items=whole.plus(ONE).times(Growth(_CUT[name])))
     together = total(sizes)
     if name in _TIMES:
-        return text(together.written().plus(ONE).times(Growth(_TIMES[name])))
+        return text(together.written_size().plus(ONE).times(Growth(_TIMES[name])))
     return together.plus(Size(items=Growth(len(sizes))))
 
 
-def _of_lambdas(name: str, arguments: Sequence[Node], sizes: Sizes, known: Mapping[str, Size]) -> Size:
+def _lambda_size(name: str, arguments: Sequence[Node], sizes: Sizes, known: Mapping[str, Size]) -> Size:
     given = total(sizes)
     lambdas = [each for each in arguments if each.kind == "lambda"]
     if name in ("aggregate", "reduce", "exists", "forall") or name in _CHOOSE:
@@ -334,52 +334,52 @@ def _body(function: Node, known: Mapping[str, Size], value: Size) -> Size:
     return size_of(function.children[0], {**known, **dict.fromkeys(str(function.value).split(), value)})
 
 
-def _replaced(call: Node, sizes: Sizes) -> Size:
+def _replaced_size(call: Node, sizes: Sizes) -> Size:
     if len(sizes) < 3:
         return sizes[0]
-    each = sizes[2].written().plus(ONE)
+    each = sizes[2].written_size().plus(ONE)
     found, put = (argument.literal_text() for argument in call.children[1:3])
     if call.value == "replace" and found and put is not None:
         length = len(found.encode("utf-8", "surrogatepass"))
         each = Growth(max(1, -(-len(put.encode("utf-8", "surrogatepass")) // length)))
     # capturing groups contain no more than the match: `patterns` refuses them inside a look-around
-    return text(sizes[0].written().plus(ONE).times(each))
+    return text(sizes[0].written_size().plus(ONE).times(each))
 
 
-def _joined(_call: Node, sizes: Sizes) -> Size:
-    between = total(sizes[1:]).written()
-    return text(sizes[0].written().plus(sizes[0].items.plus(ONE).times(between)))
+def _joined_size(_call: Node, sizes: Sizes) -> Size:
+    between = total(sizes[1:]).written_size()
+    return text(sizes[0].written_size().plus(sizes[0].items.plus(ONE).times(between)))
 
 
 def _with_separator(_call: Node, sizes: Sizes) -> Size:
     rest = total(sizes[1:])
-    return text(rest.written().plus(rest.items.plus(Growth(len(sizes))).times(sizes[0].written())))
+    return text(rest.written_size().plus(rest.items.plus(Growth(len(sizes))).times(sizes[0].written_size())))
 
 
-def _formatted(call: Node, sizes: Sizes) -> Size:
+def _formatted_size(call: Node, sizes: Sizes) -> Size:
     marks = (call.children[0].literal_text() or "").count("%")
-    each = total(sizes[1:]).written().times(Growth(3)).plus(Growth(_WIDTH))  # %S writes capitals
+    each = total(sizes[1:]).written_size().times(Growth(3)).plus(Growth(_WIDTH))  # %S writes capitals
     return text(sizes[0].text.plus(each.times(Growth(marks))))
 
 
 def _repeated(call: Node, sizes: Sizes) -> Size:
-    many = Growth(made(call))
+    many = Growth(count_made(call))
     if call.value == "repeat":
-        return text(sizes[0].written().plus(ONE).times(many))
+        return text(sizes[0].written_size().plus(ONE).times(many))
     return sizes[0].plus(Size(items=ONE)).times(many)
 
 
-def _filled(call: Node, sizes: Sizes) -> Size:
+def _filled_size(call: Node, sizes: Sizes) -> Size:
     if len(call.children) <= COUNTS[str(call.value)]:
         return total(sizes)
-    many = Growth(made(call) * _CHARACTER)
+    many = Growth(count_made(call) * _CHARACTER)
     if call.value == "array_insert":
         return total(sizes).plus(Size(items=many.plus(ONE)))
-    return text(total(sizes).written().plus(many))
+    return text(total(sizes).written_size().plus(many))
 
 
 def _sequence(call: Node, _sizes: Sizes) -> Size:
-    many = Growth(made(call))
+    many = Growth(count_made(call))
     return Size(numbers=many, items=many)
 
 
@@ -405,13 +405,13 @@ def _entries(_call: Node, sizes: Sizes) -> Size:
     return Size(sizes[0].text.plus(items.times(Growth(len("keyvalue")))), sizes[0].numbers, items.times(Growth(3)))
 
 
-def _parsed(_call: Node, sizes: Sizes) -> Size:
-    return Size(sizes[0].written(), items=sizes[0].written())
+def _parsed_size(_call: Node, sizes: Sizes) -> Size:
+    return Size(sizes[0].written_size(), items=sizes[0].written_size())
 
 
 def _as_json(_call: Node, sizes: Sizes) -> Size:
     escaped = total(sizes).text.times(Growth(_ESCAPED))
-    return text(Size(escaped, sizes[0].numbers, sizes[0].items.plus(ONE)).written())
+    return text(Size(escaped, sizes[0].numbers, sizes[0].items.plus(ONE)).written_size())
 
 
 def _got(call: Node, sizes: Sizes) -> Size:
@@ -426,13 +426,13 @@ def _string(call: Node, sizes: Sizes) -> Size:
 
 _RULES: Final[dict[str, Callable[[Node, Sizes], Size]]] = {
     **dict.fromkeys(("array_repeat", "repeat"), _repeated),
-    **dict.fromkeys(("array_insert", "lpad", "rpad", "space"), _filled),
+    **dict.fromkeys(("array_insert", "lpad", "rpad", "space"), _filled_size),
     **dict.fromkeys(("binary", "string"), _string),
-    **dict.fromkeys(("format_string", "printf"), _formatted),
-    **dict.fromkeys(("parse_json", "try_parse_json"), _parsed),
-    **dict.fromkeys(("regexp_replace", "replace"), _replaced),
+    **dict.fromkeys(("format_string", "printf"), _formatted_size),
+    **dict.fromkeys(("parse_json", "try_parse_json"), _parsed_size),
+    **dict.fromkeys(("regexp_replace", "replace"), _replaced_size),
     **dict.fromkeys(("try_variant_get", "variant_get"), _got),
-    "array_join": _joined,
+    "array_join": _joined_size,
     "arrays_zip": _zipped,
     "concat_ws": _with_separator,
     "map_entries": _entries,

@@ -84,16 +84,16 @@ def tokens(text: str) -> list[Token]:
     return [*found, Token("end", "", len(text))]
 
 
-def quoted(value: str) -> str:
+def quote(value: str) -> str:
     """Return a text as a literal that Spark reads as this text.
 
     Everything but plain letters, digits and a few signs is escaped as UTF-16 units: no quote, backslash, comment or
     `${name}` of Spark's variable substitution is in what is sent.
     """
-    return "'" + "".join(_sent(each) for each in value) + "'"
+    return "'" + "".join(_escape_character(each) for each in value) + "'"
 
 
-def _sent(character: str) -> str:
+def _escape_character(character: str) -> str:
     if character.isascii() and (character.isalnum() or character in " ._,:+="):
         return character
     units = character.encode("utf-16-be", "surrogatepass")

@@ -12,10 +12,10 @@ from typing import Final, NoReturn
 
 from eventbridge.transform.sql.bounds import regex_problem, tree_problem
 from eventbridge.transform.sql.calls import Calls
-from eventbridge.transform.sql.lexer import SqlError, quoted
+from eventbridge.transform.sql.lexer import SqlError, quote
 from eventbridge.transform.sql.reader import MAXIMUM_DEPTH
-from eventbridge.transform.sql.run_time_limits import for_decimal, for_like, for_patterns, like_limit
-from eventbridge.transform.sql.tree import Node, between
+from eventbridge.transform.sql.run_time_limits import like_limit, limit_decimal, limit_for_like, limit_for_patterns
+from eventbridge.transform.sql.tree import Node, join_nodes
 from eventbridge.transform.sql.types import TypeReader
 from eventbridge.transform.sql.work import with_limits
 
@@ -56,15 +56,15 @@ class Parser(Calls):
     def expression(self) -> Node:
         """Return an expression: conditions joined by OR."""
         with self.deeper():
-            return self._joined("or", lambda: self._joined("and", self._negated))
+            return self._join("or", lambda: self._join("and", self._negated))
 
-    def _joined(self, word: str, operand: Callable[[], Node]) -> Node:
+    def _join(self, word: str, operand: Callable[[], Node]) -> Node:
         operands = [operand()]
         while self._take(word):
             operands.append(operand())
         if len(operands) == 1:
             return operands[0]
-        return self._node("operator", operands[0].at, "(", *between(operands, f" {word.upper()} "), ")", value=word)
+        return self._node("operator", operands[0].at, "(", *join_nodes(operands, f" {word.upper()} "), ")", value=word)
 
     def _negated(self) -> Node:
         at = self._peek().at
@@ -96,12 +96,12 @@ class Parser(Calls):
             self._expect("and", "BETWEEN is incomplete")
             return value, " BETWEEN ", low, " AND ", self._value()
         if word == "in":
-            return value, " IN (", *between(self._bracketed("IN")), ")"
+            return value, " IN (", *join_nodes(self._bracketed("IN")), ")"
         if word in ("rlike", "regexp"):
             pattern = self._value()
             if problem := regex_problem(pattern):
                 self._refuse_node(problem)
-            return for_patterns(value, [pattern.literal_text() or ""]), " RLIKE ", pattern
+            return limit_for_patterns(value, [pattern.literal_text() or ""]), " RLIKE ", pattern
         return self._like(word.upper(), value)
 
     def _like(self, word: str, value: Node) -> tuple[str | Node, ...]:
@@ -110,15 +110,15 @@ class Parser(Calls):
             self._next()
             patterns = self._bracketed(f"{word} {quantifier.upper()}")
             texts = [self._like_text(pattern) for pattern in patterns]
-            return for_like(value, texts), f" {word} {quantifier.upper()} (", *between(patterns), ")"
+            return limit_for_like(value, texts), f" {word} {quantifier.upper()} (", *join_nodes(patterns), ")"
         pattern = self._value()
-        value = for_like(value, [self._like_text(pattern)])
+        value = limit_for_like(value, [self._like_text(pattern)])
         if not self._take("escape"):
             return value, f" {word} ", pattern
         token = self._next()
         if token.kind not in ("text", "raw") or len(token.value) != 1:
             self._refuse(token, "ESCAPE needs one character in quotes", "Write ESCAPE '/'")
-        return value, f" {word} ", pattern, f" ESCAPE {quoted(token.value)}"
+        return value, f" {word} ", pattern, f" ESCAPE {quote(token.value)}"
 
     def _bracketed(self, word: str) -> list[Node]:
         bracket = self._peek()
@@ -201,7 +201,7 @@ class Parser(Calls):
         named = reader.read()
         self._at = reader.at
         if "DECIMAL" in named:
-            value = for_decimal(value)
+            value = limit_decimal(value)
         return self._node("cast", at, f"{word}(", value, f" AS {named})", value=named)
 
     def _member(self, node: Node) -> Node:
@@ -228,7 +228,7 @@ class Parser(Calls):
             path += self._step(first=False)
         if self._peek().text == "(":
             self._refuse(self._peek(), "a member cannot be called", "Write a function's name before its arguments")
-        return self._node("path", node.at, "variant_get(", node, f", {quoted(path)}, 'variant')", value=path)
+        return self._node("path", node.at, "variant_get(", node, f", {quote(path)}, 'variant')", value=path)
 
     def _step(self, *, first: bool) -> str:
         bracket = self._peek()

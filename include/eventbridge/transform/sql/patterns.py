@@ -249,7 +249,7 @@ class _Shape:
             if at in seen or at >= len(self.pieces):
                 continue
             seen.add(at)
-            behind = self._behind(at, signs)
+            behind = self._positions_behind(at, signs)
             if behind is None:
                 return None
             found = max(found, int(self._is_character(at)))
@@ -261,7 +261,7 @@ class _Shape:
         piece = self.pieces[at]
         return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
 
-    def _behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
+    def _positions_behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
         """Return where a match may continue after a piece; None if a repetition of these signs may end within it."""
         piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
         behind = [at + (2 if repeat else 1)]

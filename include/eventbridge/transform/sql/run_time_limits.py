@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from eventbridge.transform.sql.bounds import PATTERNS
 from eventbridge.transform.sql.growth import Growth
-from eventbridge.transform.sql.lexer import quoted
+from eventbridge.transform.sql.lexer import quote
 from eventbridge.transform.sql.patterns import MAXIMUM_TRIES, NO_LIMIT, pattern_limit, text_limit
 from eventbridge.transform.sql.tree import Node
 
@@ -59,7 +59,7 @@ EVENT_SIZE: Final = "__size"
 EVENT: Final = f"`{EVENT_SIZE}`"
 
 
-def for_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
+def limit_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
     """Return the arguments of a call, those limited that the call might take too long for.
 
     `inside`: the call is inside a lambda.
@@ -69,7 +69,7 @@ def for_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
         limited = [_hashed(_compared(each, name, most), name) for each in arguments[:compared]]
         return [*limited, *arguments[compared:]]
     if name in _DECIMALS and (len(arguments) > 1 or name == "decimal"):
-        return [for_decimal(each) if at == _DECIMALS[name] else each for at, each in enumerate(arguments)]
+        return [limit_decimal(each) if at == _DECIMALS[name] else each for at, each in enumerate(arguments)]
     if name in ("variant_get", "try_variant_get") and len(arguments) > 2:
         return _got(name, arguments)
     if name in _REMOVED and len(arguments) > 1:
@@ -77,15 +77,15 @@ def for_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
     texts = [arguments[at].literal_text() or "" for at in PATTERNS.get(name, ()) if at < len(arguments)]
     if name in ("parse_url", "try_parse_url"):  # Spark searches for the key with its own pattern
         texts = [f"(&|^){text}=([^&]*)" for text in texts]
-    return [for_patterns(arguments[0], texts), *arguments[1:]] if texts else arguments
+    return [limit_for_patterns(arguments[0], texts), *arguments[1:]] if texts else arguments
 
 
-def for_patterns(value: Node, patterns: Sequence[str]) -> Node:
+def limit_for_patterns(value: Node, patterns: Sequence[str]) -> Node:
     """Return a text as a node that fails if it is too long for one of some allowed regular expressions."""
-    return _limited(value, min(map(pattern_limit, patterns)))
+    return _limit_length(value, min(map(pattern_limit, patterns)))
 
 
-def for_decimal(value: Node) -> Node:
+def limit_decimal(value: Node) -> Node:
     """Return the operand of a cast to a decimal as a node that fails for a number whose digits take too long."""
     if value.kind in ("number", "constant"):
         return value
@@ -93,7 +93,7 @@ def for_decimal(value: Node) -> Node:
         f"a number has more than {MAXIMUM_DIGITS} digits or an exponent below -9999, and a decimal of it may take too "
         "long: use left(x, 100), or a double"
     )
-    return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quoted(_SLOW_NUMBER)}", message)
+    return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quote(_SLOW_NUMBER)}", message)
 
 
 def _got(name: str, arguments: list[Node]) -> list[Node]:
@@ -101,7 +101,7 @@ def _got(name: str, arguments: list[Node]) -> list[Node]:
     if not re.search("dec|numeric", (wanted.literal_text() or "").lower()):
         return arguments
     part = Node("call", value.at, (f"{name}(", value, ", ", path, ", 'variant')"), name)
-    return [for_decimal(part), Node("text", path.at, (quoted("$"),), "$"), wanted]
+    return [limit_decimal(part), Node("text", path.at, (quote("$"),), "$"), wanted]
 
 
 def _characters(value: Node) -> Node:
@@ -132,26 +132,26 @@ class MemberTime(NamedTuple):
     read: str
 
 
-def for_members(value: Node, name: str, time: MemberTime) -> Node:
+def limit_members(value: Node, name: str, time: MemberTime) -> Node:
     """Return an array or map as a node that fails if the lambdas of a call would take too long for its members."""
-    left = f"({time.most}D - {_at_run_time(time.together, EVENT)})" if any(time.together) else f"{time.most}D"
+    left = f"({time.most}D - {_run_time_expression(time.together, EVENT)})" if any(time.together) else f"{time.most}D"
     read = EVENT if time.read == EVENT else "`__read`"
-    allowed = f"greatest(1D, floor({left} / {_at_run_time(time.each, read)}))"
+    allowed = f"greatest(1D, floor({left} / {_run_time_expression(time.each, read)}))"
     if time.read != EVENT:
         allowed = f"transform(array({time.read}), `__read` -> {allowed})[0]"
     parts = (
-        quoted(f"the lambda of {name} takes too long for "),
+        quote(f"the lambda of {name} takes too long for "),
         "size(`__it`)",
-        quoted(" members in an event of "),
+        quote(" members in an event of "),
         EVENT,
-        quoted(" bytes, as it reads other values of the event for each member: use slice(x, 1, "),
+        quote(" bytes, as it reads other values of the event for each member: use slice(x, 1, "),
         f"CAST({allowed} AS BIGINT)",
-        quoted("), or let it read its own member alone"),
+        quote("), or let it read its own member alone"),
     )
     return _failing_if(value, f"size(`__it`) > 1 AND size(`__it`) > {allowed}", f"concat({', '.join(parts)})")
 
 
-def _at_run_time(time: Growth, size: str) -> str:
+def _run_time_expression(time: Growth, size: str) -> str:
     terms = [f"{factor}D{f' * {size}' * power}" for power, factor in enumerate(time) if factor]
     return f"({' + '.join(terms)})"
 
@@ -171,9 +171,9 @@ def tries_of_text(node: Node) -> int | None:
     return -(-MAXIMUM_TRIES // int(str(text.value))) if limited else -(-MAXIMUM_TRIES // NO_LIMIT)
 
 
-def for_like(value: Node, patterns: Sequence[str]) -> Node:
+def limit_for_like(value: Node, patterns: Sequence[str]) -> Node:
     """Return a text as a node that fails if it is too long for one of some allowed patterns of LIKE."""
-    return _limited(value, min(map(like_limit, patterns)))
+    return _limit_length(value, min(map(like_limit, patterns)))
 
 
 def like_limit(pattern: str) -> int:
@@ -184,25 +184,25 @@ def like_limit(pattern: str) -> int:
     return text_limit(re.sub("%+", "%", pattern).removesuffix("%").count("%"))
 
 
-def _limited(value: Node, most: int) -> Node:
-    if most >= NO_LIMIT:
+def _limit_length(value: Node, limit: int) -> Node:
+    if limit >= NO_LIMIT:
         return value
-    message = f"the text has more than {most} characters, and the pattern may take too long: use left(x, {most})"
-    return _unless(value, f"length(`__it`) > {most}", message, str(most))
+    message = f"the text has more than {limit} characters, and the pattern may take too long: use left(x, {limit})"
+    return _unless(value, f"length(`__it`) > {limit}", message, str(limit))
 
 
-def _compared(value: Node, name: str, most: int) -> Node:
-    what, remedy = ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {most})")
+def _compared(value: Node, name: str, limit: int) -> Node:
+    what, remedy = ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {limit})")
     message = (
-        f"the {what} has more than {most} members, and {name} compares each array, struct or binary value "
+        f"the {what} has more than {limit} members, and {name} compares each array, struct or binary value "
         f"with each other: use {remedy}, or compare texts or numbers"
     )
     nested = "typeof(`__it`) RLIKE '^(array|map)<(array|struct|binary)'"
-    return _unless(value, f"size(`__it`) > {most} AND {nested}", message)
+    return _unless(value, f"size(`__it`) > {limit} AND {nested}", message)
 
 
 def _unless(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
-    return _failing_if(value, problem, quoted(message), longest)
+    return _failing_if(value, problem, quote(message), longest)
 
 
 def _failing_if(value: Node, problem: str, message: str, longest: str | None = None) -> Node:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from eventbridge.transform.sql.lexer import quoted
+from eventbridge.transform.sql.lexer import quote
 from eventbridge.transform.sql.tree import Node
 
 #: Functions that search for one text in another: the argument to search in, and the argument to search for.
@@ -42,11 +42,11 @@ def search_parts(name: str, arguments: list[Node]) -> tuple[str | Node, ...] | N
     text, wanted = (f"octet_length(CAST({fields[at]} AS STRING))" for at in (looked_in, looked_for))
     message = ", ".join(
         (
-            quoted(f"{name} looks for a text of "),
+            quote(f"{name} looks for a text of "),
             wanted,
-            quoted(" bytes in one of "),
+            quote(" bytes in one of "),
             text,
-            quoted(
+            quote(
                 f" bytes, and may compare {MAXIMUM_COMPARED:,} bytes at most: use left(x, 1000) of the text that it "
                 "looks for"
             ),

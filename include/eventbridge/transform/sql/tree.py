@@ -25,7 +25,7 @@ class Node:
         """Return the nodes below this one."""
         return tuple(part for part in self.parts if isinstance(part, Node))
 
-    def written(self) -> str:
+    def to_sql(self) -> str:
         """Return the expression as it is sent to Spark."""
         return "".join(self._texts())
 
@@ -48,7 +48,7 @@ class Node:
                 yield part
 
 
-def between(nodes: list[Node], mark: str = ", ") -> tuple[str | Node, ...]:
+def join_nodes(nodes: list[Node], mark: str = ", ") -> tuple[str | Node, ...]:
     """Return nodes with a text of our own between them."""
     parts: list[str | Node] = []
     for node in nodes:

@@ -21,7 +21,7 @@ from eventbridge.transform.sql.run_time_limits import (
     EVENT,
     PAIRWISE,
     MemberTime,
-    for_members,
+    limit_members,
     tries_of_text,
 )
 from eventbridge.transform.sql.searches import SEARCHES
@@ -54,7 +54,7 @@ class Weight(NamedTuple):
     byte: int
     item: int
 
-    def of(self, size: Size) -> Growth:
+    def time_for(self, size: Size) -> Growth:
         """Return the time for values of a size."""
         items = size.numbers.plus(size.items)
         return Growth(self.alone).plus(size.text.times(Growth(self.byte))).plus(items.times(Growth(self.item)))
@@ -115,7 +115,7 @@ def _rewritten(node: Node, limits: Mapping[int, MemberTime]) -> Node:
     if id(node) in limits:
         arrays = set(map(id, _arrays(node)))
         parts = tuple(
-            for_members(made, str(node.value), limits[id(node)])
+            limit_members(made, str(node.value), limits[id(node)])
             if isinstance(made, Node) and id(part) in arrays
             else made
             for part, made in zip(node.parts, parts, strict=True)
@@ -157,10 +157,10 @@ class _Meter:
         each, together, finish = self._times(call, given, known, growing)
         members = given.items.plus(ONE)
         time = members.times(each).plus(together).plus(finish)
-        if max(_at(members.times(each), _LARGEST), _at(together, _LARGEST)) <= self._share:
+        if max(_time_at(members.times(each), _LARGEST), _time_at(together, _LARGEST)) <= self._share:
             return time
         if id(call) not in self.limits:
-            bounded = together if _at(together, _LARGEST) > self._share else Growth()
+            bounded = together if _time_at(together, _LARGEST) > self._share else Growth()
             self.limits[id(call)] = MemberTime(each, bounded, self._share, _read(call, growing))
         if not growing:
             return time
@@ -204,18 +204,18 @@ def _read(call: Node, growing: frozenset[str]) -> str:
 def _collect(node: Node, growing: frozenset[str], found: dict[str, None]) -> bool:
     """Collect the lengths of the columns, and of members of `data`, that a node reads; False if it reads all."""
     if node.kind == "path" and node.children[0].kind == "column":
-        found[f"coalesce(length(CAST({node.written()} AS STRING)), 0)"] = None
+        found[f"coalesce(length(CAST({node.to_sql()} AS STRING)), 0)"] = None
         return True
     if node.kind == "column":
-        found[f"coalesce(octet_length({node.written()}), 0)"] = None
+        found[f"coalesce(octet_length({node.to_sql()}), 0)"] = None
         return node.value not in ("data", "extensions")
     if node.kind == "parameter" and node.value in growing:
         return False
     return all(_collect(child, growing, found) for child in node.children)
 
 
-def _at(time: Growth, n: int) -> int:
-    return time.at(n) + time.beyond * n**3
+def _time_at(time: Growth, n: int) -> int:
+    return time.value_at(n) + time.beyond * n**3
 
 
 def _small(name: str, names: Sequence[str]) -> Sequence[str]:
@@ -228,40 +228,44 @@ def _small(name: str, names: Sequence[str]) -> Sequence[str]:
 def _own(node: Node, sizes: Sequence[Size], size: Size, growing: frozenset[str]) -> Growth:
     """Return the time that a node takes, without its children."""
     if not node.children:
-        return _LEAF.of(size)
+        return _LEAF.time_for(size)
     around = total(sizes).plus(size)
     name = str(node.value)
     tries = tries_of_text(node)
     if tries is not None:
         grows = _grows(node.children[0], growing)
-        return _CALL.of(around).plus(_of_tries(sizes[0]._replace(items=Growth()).written(), tries, grows=grows))
+        return _CALL.time_for(around).plus(
+            _tries_time(sizes[0]._replace(items=Growth()).written_size(), tries, grows=grows)
+        )
     if node.kind == "cast":
-        return _of_cast(name).of(around)
+        return _cast_weight(name).time_for(around)
     if node.kind != "call":
-        return _OF_KIND.get(node.kind, _PLAIN).of(around)
+        return _OF_KIND.get(node.kind, _PLAIN).time_for(around)
     if name in ("variant_get", "try_variant_get"):
-        return _of_cast("VARIANT" if len(sizes) < 3 else (node.children[2].literal_text() or "").upper()).of(around)
+        return _cast_weight("VARIANT" if len(sizes) < 3 else (node.children[2].literal_text() or "").upper()).time_for(
+            around
+        )
     if name in _SEARCHING:
         speed = _SPLIT_BYTES if name == "split_part" else _SEARCHED_BYTES
-        return _CALL.of(around).plus(_of_searching(sizes[0].written(), sizes[1].written(), speed))
-    return _of_call(node, sizes, around, growing)
+        return _CALL.time_for(around).plus(_search_time(sizes[0].written_size(), sizes[1].written_size(), speed))
+    return _call_time(node, sizes, around, growing)
 
 
-def _of_call(call: Node, sizes: Sequence[Size], around: Size, growing: frozenset[str]) -> Growth:
+def _call_time(call: Node, sizes: Sequence[Size], around: Size, growing: frozenset[str]) -> Growth:
     name = str(call.value)
     if name in PAIRWISE and not all(map(_hashes, call.children[: PAIRWISE[name]])):
-        return Weight(_CALL.alone, _COMPARISON * COMPARED_INSIDE, _COMPARISON * COMPARED_INSIDE).of(around)
+        return Weight(_CALL.alone, _COMPARISON * COMPARED_INSIDE, _COMPARISON * COMPARED_INSIDE).time_for(around)
     if name in _HASHING:
         items = Growth() if any(_grows(each, growing) for each in call.children) else total(sizes).items
-        return _SORT.of(around).plus(items.times(items).times(Growth(_SAME_HASH)))
+        return _SORT.time_for(around).plus(items.times(items).times(Growth(_SAME_HASH)))
     if name in _SORTING:
-        return _SORT.of(around)
+        return _SORT.time_for(around)
     if name in _REMOVING and len(sizes) > 1:
-        return _REMOVE.of(around)
-    return (_QUICK_CALL if name in _QUICK else _CALL).of(around)
+        return _REMOVE.time_for(around)
+    return (_QUICK_CALL if name in _QUICK else _CALL).time_for(around)
 
 
-def _of_cast(named: str) -> Weight:
+def _cast_weight(named: str) -> Weight:
     if named.startswith(("ARRAY", "MAP")):
         return _CAST_MEMBERS
     if named == "VARIANT":
@@ -269,12 +273,12 @@ def _of_cast(named: str) -> Weight:
     return _CAST_TEXT if named in ("STRING", "BINARY") or named.startswith("DEC") else _CAST
 
 
-def _of_searching(one: Growth, other: Growth, speed: int) -> Growth:
+def _search_time(one: Growth, other: Growth, speed: int) -> Growth:
     """Return the time to search for a text in another one, whichever of the two it is."""
     return Growth(*(-(-factor // speed) for factor in one.times(other)))
 
 
-def _of_tries(length: Growth, tries: int, *, grows: bool) -> Growth:
+def _tries_time(length: Growth, tries: int, *, grows: bool) -> Growth:
     """Return the time of a pattern: its tries for each character, or for the longest text that it may be applied to."""
     if tries * _TRY <= _MATCH:
         return length.times(Growth(_MATCH))

@@ -90,7 +90,7 @@ class EventTrace:
                 Step(None, "pruned", batch_id, detail="everything that the batch stored is past its retention")
             )
             return
-        for read in (self._known_ids, self._settled, self._dead_letters):
+        for read in (self._collect_ids, self._add_outcomes, self._dead_letters):
             try:
                 read(batch)
             except (StoreError, ReconciliationError) as error:
@@ -98,7 +98,7 @@ class EventTrace:
         self._pending(batch_id)
         self._deferred_matches(batch)
 
-    def _known_ids(self, batch: Batch) -> None:
+    def _collect_ids(self, batch: Batch) -> None:
         """Collect the ids of the event's deliveries in a batch, and the event's rows in the batch's own files."""
         if batch.bus != self._name.position.bus or not self._name.event_id:
             return
@@ -110,25 +110,25 @@ class EventTrace:
                         name = delivery_id(batch.bus, self._name.source, self._name.event_id, rule.name, target, replay)
                         self._replay_of[name] = replay
         if batch.kind in ("replay", "redrive") and is_kept(batch.kept, "archive"):
-            for file in self._runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
+            for file in self._runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"):
                 if file.path is not None:
                     table = read_table(self._runtime.store, file.path, ["topic", "broker", "partition_id", "offset"])
-                    self._rows[file.path].update(self._at_position(table))
+                    self._rows[file.path].update(self._rows_at_position(table))
 
-    def _settled(self, batch: Batch) -> None:
+    def _add_outcomes(self, batch: Batch) -> None:
         """Add the attempts and outcomes of a batch; for an unsettled batch, the attempts made so far."""
         if not is_kept(batch.kept, "all"):
             self._add_pruned(batch)
             return
         files = [
             each.path
-            for each in self._runtime.ledger.files.of_batch(batch.batch_id, "settlement")
+            for each in self._runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
             if each.path is not None
         ]
         if not files:
-            self._in_progress(batch)
+            self._add_in_progress(batch)
             return
-        rows = [row for path in files for row in self._of_event(path, SETTLEMENT.names)]
+        rows = [row for path in files for row in self._event_rows(path, SETTLEMENT.names)]
         chunks = {row["chunk_id"] for row in rows if row["chunk_id"] is not None}
         tried = {row["delivery_id"]: row for row in self._attempts(batch, chunks)}
         for row in rows:
@@ -139,12 +139,12 @@ class EventTrace:
         detail = "attempts and outcomes of the batch are past their retention and were removed"
         self.steps.append(Step(batch.committed_at, "pruned", batch.batch_id, detail=detail))
 
-    def _in_progress(self, batch: Batch) -> None:
+    def _add_in_progress(self, batch: Batch) -> None:
         """Add deliveries that are routed, or taken up again, but not settled."""
         if batch.routes:
-            for file in self._runtime.ledger.files.of_batch(batch.batch_id, "delivery"):
+            for file in self._runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
                 if file.path is not None:
-                    for row in self._of_event(file.path, ["delivery_id", "rule", "target"]):
+                    for row in self._event_rows(file.path, ["delivery_id", "rule", "target"]):
                         self._record_status(batch, row, "in_progress", 0, None)
         last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
         for row in last.values():
@@ -152,15 +152,17 @@ class EventTrace:
 
     def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
         files = segments(self._runtime, batch.batch_id, chunk_ids)
-        found = [row for file in files if file.path is not None for row in self._of_event(file.path, _ATTEMPT_COLUMNS)]
+        found = [
+            row for file in files if file.path is not None for row in self._event_rows(file.path, _ATTEMPT_COLUMNS)
+        ]
         shadows = _shadows_of(self._runtime, batch) if found else frozenset()
-        self.steps += (_as_shadow(_attempt_step(batch, row), _failed_shadow(shadows, row, row)) for row in found)
+        self.steps += (_as_shadow(_attempt_step(batch, row), _shadow_failure(shadows, row, row)) for row in found)
         return found
 
     def _add_settled(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Record the status of a delivery; the outcome is a step only if the last attempt does not show it."""
         state = _STATES.get(row["status"], "on_hold" if row["hold_reason"] else "scheduled")
-        failed = _failed_shadow(_shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
+        failed = _shadow_failure(_shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
         self._record_status(
             batch,
@@ -198,7 +200,7 @@ class EventTrace:
     def _dead_letters(self, batch: Batch) -> None:
         if not is_kept(batch.kept, "dead_letters"):
             return
-        for file in self._runtime.ledger.files.of_batch(batch.batch_id, "dead_letter"):
+        for file in self._runtime.ledger.files.list_for_batch(batch.batch_id, "dead_letter"):
             if file.path is None:
                 continue
             names = read_dead_letters(
@@ -213,7 +215,7 @@ class EventTrace:
                     self._dead_letter(batch, file.path, number, dead_letter)
 
     def _malformed(self, names: pa.Table) -> Iterator[int]:
-        return (row for row in self._at_position(names) if names["delivery_id"][row].as_py() is None)
+        return (row for row in self._rows_at_position(names) if names["delivery_id"][row].as_py() is None)
 
     def _dead_letter(self, batch: Batch, file: str, row: int, dead_letter: dict[str, Any]) -> None:
         self._rows[file].add(row)
@@ -226,13 +228,13 @@ class EventTrace:
                     batch, dead_letter, "dead_lettered", len(dead_letter["attempts"]), dead_letter["reason"]
                 )
         self.steps.append(_dead_letter_step(batch, dead_letter))
-        for taken in self._runtime.ledger.redrives.taken_from(file):
+        for taken in self._runtime.ledger.redrives.list_taken_from(file):
             if _holds(taken.rows, {row}):
                 self._follow_batches(taken.batch_id)
-                self.steps.append(_redrive_step(taken, self._planned_at(taken.batch_id), dead_letter))
+                self.steps.append(_redrive_step(taken, self._planning_time(taken.batch_id), dead_letter))
 
     def _pending(self, batch_id: str) -> None:
-        for row in self._runtime.ledger.pending.of_batch(batch_id):
+        for row in self._runtime.ledger.pending.list_for_batch(batch_id):
             if self._is_here(row.files):
                 self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(_pending_step(row))
@@ -251,7 +253,7 @@ class EventTrace:
                 self.deliveries[name] = DeliveryResult(**vars(each) | changed)
 
     def _deferred_matches(self, batch: Batch) -> None:
-        for row in self._runtime.ledger.deferred_matches.of_batch(batch.batch_id):
+        for row in self._runtime.ledger.deferred_matches.list_for_batch(batch.batch_id):
             if self._is_here(row.files):
                 self.deferred.add(row.rule)
                 self._follow_batches(row.taken_by, row.closed_by)
@@ -266,15 +268,15 @@ class EventTrace:
             for taken in self._runtime.ledger.replays.searched_in(replay.replay_id, landing.file):
                 if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
                     self._follow_batches(taken.batch_id)
-                    self.steps.append(_replay_step(replay, taken, self._planned_at(taken.batch_id)))
+                    self.steps.append(_replay_step(replay, taken, self._planning_time(taken.batch_id)))
 
-    def _planned_at(self, batch_id: str) -> Any:
+    def _planning_time(self, batch_id: str) -> Any:
         try:
             return self._runtime.ledger.batches.get(batch_id).planned_at
         except NotFoundError:
             return None
 
-    def _of_event(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
+    def _event_rows(self, path: str, columns: Sequence[str]) -> list[dict[str, Any]]:
         """Return the rows of the event's deliveries in a file; for other deliveries, only the id is read."""
         rows = self._rows_of_event(read_table(self._runtime.store, path, ["delivery_id"]))
         return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), columns)) if rows else []
@@ -286,7 +288,7 @@ class EventTrace:
         found: list[int] = np.flatnonzero(flags_of(pc.is_in(table["delivery_id"], value_set=ids))).tolist()
         return found
 
-    def _at_position(self, table: pa.Table) -> list[int]:
+    def _rows_at_position(self, table: pa.Table) -> list[int]:
         position = self._name.position
         wanted = (position.partition_id, position.topic, position.broker)
         columns = [table[name] for name in ("partition_id", "topic", "broker")]
@@ -429,7 +431,7 @@ def _shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
     return frozenset(runtime.rules_of(batch).shadows()) if batch.routes else frozenset()
 
 
-def _failed_shadow(
+def _shadow_failure(
     shadows: frozenset[tuple[str, str]], row: Mapping[str, Any], attempt: Mapping[str, Any] | None
 ) -> str | None:
     """Return why a shadow failed, from the delivery's row and last attempt; None if it did not, or is no shadow."""

@@ -39,11 +39,11 @@ from eventbridge.views.trace.search import (
     DeliverySearch,
     FoundMessage,
     IdQuery,
-    before_starts,
     delivery_bytes,
     find_delivery,
+    find_on_buses,
+    messages_before_start,
     note_of,
-    on_buses,
 )
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,14 +89,16 @@ def why(
     )
     buses = [] if current is None else [each for each in current.buses.values() if bus in (None, each.name)]
     visibility = visibility_of(runtime)
-    waiting = list(on_buses(runtime, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
+    waiting = list(
+        find_on_buses(runtime, event_id, buses, search.notes)
+    )  # before the archive: it may be landed meanwhile
     messages = {
-        position: found for position, found in _by_position(search.run()).items() if visibility.bus(position.bus)
+        position: found for position, found in _group_by_position(search.run()).items() if visibility.bus(position.bus)
     }
     positions = [position for position in waiting if position not in messages and visibility.bus(position.bus)]
     before: list[BeforeStart] = []
     if not messages and not positions:
-        found_before = before_starts(runtime, event_id, buses, search.notes)
+        found_before = messages_before_start(runtime, event_id, buses, search.notes)
         before = [each for each in found_before if visibility.bus(each.position.bus)]
     if not messages and not positions and not before:
         delivery = delivery_bytes(event_id)
@@ -164,7 +166,7 @@ def _landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     """Return the archived messages with an id, in the order in which `why` returns them."""
     search = ArchiveSearch(runtime, IdQuery(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
     visibility = visibility_of(runtime)
-    messages = _by_position(search.run())
+    messages = _group_by_position(search.run())
     return [
         bytes_as_text(found[0].record["body"]) for position, found in messages.items() if visibility.bus(position.bus)
     ]
@@ -199,7 +201,7 @@ def _check_bus(runtime: Runtime, bus: str | None, current: RuleSet | None) -> No
         raise NotFoundError(f"there is no bus {bus!r}. {suggest('Buses', bus, known)}")
 
 
-def _by_position(found: Iterable[FoundMessage]) -> dict[EventPosition, list[FoundMessage]]:
+def _group_by_position(found: Iterable[FoundMessage]) -> dict[EventPosition, list[FoundMessage]]:
     """Return the messages by position: those of one position were landed by several runners."""
     messages: dict[EventPosition, list[FoundMessage]] = {}
     for each in found:
@@ -233,7 +235,7 @@ def _result(
         source=record["source"],
         type=record["type"],
         published_at=record["published_at"],
-        duplicate_of=_kept_instead(runtime, found[0]) if record["status"] == "duplicate" else None,
+        duplicate_of=_original_position(runtime, found[0]) if record["status"] == "duplicate" else None,
         landings=landings,
         rules=tuple(_with_where(each, routed, landings) for each in rules),
         deliveries=tuple(
@@ -279,14 +281,14 @@ def _rules(
     then: dict[str, Rule] = {}
     for each in found:
         try:
-            then |= _of_bus(runtime.rules_of(each.batch), bus, asked.rule)
+            then |= _bus_rules(runtime.rules_of(each.batch), bus, asked.rule)
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
-    now = None if asked.current is None else _of_bus(asked.current, bus, asked.rule)
+    now = None if asked.current is None else _bus_rules(asked.current, bus, asked.rule)
     return _rule_results(then, now, parse_document(found[0].record["body"]), asked.max_unmatched)
 
 
-def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
+def _bus_rules(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
     names = rules.rules if only is None else {only} & rules.rules.keys()
     return {name: rule for name in names if (rule := rules.rules[name]).bus == bus}
 
@@ -301,11 +303,11 @@ def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing
     return replace(result, where_met=False if settled else None)
 
 
-def _kept_instead(runtime: Runtime, found: FoundMessage) -> str | None:
+def _original_position(runtime: Runtime, found: FoundMessage) -> str | None:
     """Return the position of the message that a batch kept instead of a duplicate."""
-    for each in ArchiveSearch(runtime, IdQuery(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(
-        found.batch
-    ):
+    for each in ArchiveSearch(
+        runtime, IdQuery(found.record["event_id"], found.batch.planned_at, _NEVER)
+    ).batch_messages(found.batch):
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
             return str(_position(each))
     return None
@@ -361,7 +363,7 @@ def _rule_results(
             unmatched += 1
             if max_unmatched is not None and unmatched > max_unmatched:
                 continue
-        conditions = tuple(_seen_condition(each) for each in check_each(pattern, document))
+        conditions = tuple(_condition_result(each) for each in check_each(pattern, document))
         found.append(
             RuleResult(
                 rule=rule.name,
@@ -378,7 +380,7 @@ def _rule_results(
     return sorted(found, key=lambda each: (each.change == "added", not each.matched, each.rule))
 
 
-def _seen_condition(checked: CheckedCondition) -> SeenCondition:
+def _condition_result(checked: CheckedCondition) -> SeenCondition:
     finding = checked.finding
     return SeenCondition(checked.met, finding.path, finding.condition, finding.values, finding.message)
 

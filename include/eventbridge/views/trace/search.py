@@ -97,9 +97,9 @@ class ArchiveSearch:
             paths.pop(each.batch_id, None)  # all of it is searched
         seen = visibility_of(self.runtime)  # no note may name a batch of a bus that the caller does not see
         chosen = sorted(
-            (each for each in batches.values() if self.wanted.has(each) and seen.bus(each.bus)), key=_in_time
+            (each for each in batches.values() if self.wanted.has(each) and seen.bus(each.bus)), key=_planning_order
         )
-        messages = (found for batch in chosen for found in self.of_batch(batch, paths.get(batch.batch_id)))
+        messages = (found for batch in chosen for found in self.batch_messages(batch, paths.get(batch.batch_id)))
         found = list(islice(messages, MAX_MESSAGES))
         if next(messages, None) is not None:
             self.notes.append(
@@ -121,16 +121,16 @@ class ArchiveSearch:
             max((each.newest for each in of_time if each.newest is not None), default=None),
         )
 
-    def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[FoundMessage]:
+    def batch_messages(self, batch: Batch, paths: set[str] | None = None) -> Iterator[FoundMessage]:
         """Yield the messages of one batch with the id, in some of its files or in all."""
         if not is_kept(batch.kept, "archive"):
             self._note_pruned(batch)
             return
-        for file in self.runtime.ledger.files.of_batch(batch.batch_id, "buffer"):
+        for file in self.runtime.ledger.files.list_for_batch(batch.batch_id, "buffer"):
             if file.path is None or (paths is not None and file.path not in paths):
                 continue
             try:
-                yield from self._of_file(batch, file, file.path)
+                yield from self._file_messages(batch, file, file.path)
             except StoreFileMissing as error:
                 self._note_missing(batch, error)
             except StoreError as error:
@@ -149,7 +149,7 @@ class ArchiveSearch:
                 for file in group:
                     found += look_up(self.runtime.store, file.path, self.wanted.event_id)
             except StoreError as error:
-                self._without_index(day, error, batches)
+                self._search_without_index(day, error, batches)
                 continue
             for each in found:
                 try:
@@ -159,16 +159,16 @@ class ArchiveSearch:
                 paths.setdefault(each.batch_id, set()).add(each.path)
         return batches, paths
 
-    def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
+    def _search_without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
         """Search a whole day whose index cannot be read: maintenance has just merged it, or it is lost."""
-        found = self.runtime.ledger.batches.planned_between(day, day + _DAY)
+        found = self.runtime.ledger.batches.list_planned_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
             f"the index of {day:%Y-%m-%d} cannot be read, so all batches of that day were searched. "
             f"`eventbridge maintain` rebuilds the index. {error}"
         )
 
-    def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[FoundMessage]:
+    def _file_messages(self, batch: Batch, file: BatchFile, path: str) -> Iterator[FoundMessage]:
         self.files += 1
         table = read_table(self.runtime.store, path, ["event_id"])
         rows = np.flatnonzero(flags_of(pc.is_in(table["event_id"], value_set=one_text(self.wanted.event_id))))
@@ -196,23 +196,25 @@ class ArchiveSearch:
             self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
 
-def _in_time(batch: Batch) -> tuple[datetime, str]:
+def _planning_order(batch: Batch) -> tuple[datetime, str]:
     return batch.planned_at, batch.batch_id
 
 
-def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
+def find_on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPosition]:
     """Yield the positions of uncommitted messages with an id; adds the buses that were not searched to `notes`."""
     for bus in buses:
         try:
             with closing(runtime.open_source(bus)) as source:
-                yield from _on_bus(runtime, event_id, bus, source, notes)
+                yield from _search_bus(runtime, event_id, bus, source, notes)
         except EventBridgeError as error:
             check_cancelled()  # raises it again if the search itself was ended
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
-def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[BeforeStart]:
-    """Yield messages with an id before the start of every runner of their bus; adds to `notes` as `on_buses` does."""
+def messages_before_start(
+    runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]
+) -> Iterator[BeforeStart]:
+    """Yield messages with an id before the start of every runner of their bus; adds to `notes` like `find_on_buses`."""
     for bus in buses:
         try:
             starts = runtime.ledger.batches.first_offsets(bus.name)
@@ -220,7 +222,7 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
                 for partition, runners in starts.items():
                     end = min(runners.values())
                     begins = tuple(RunnerStart(name, offset) for name, offset in sorted(runners.items()))
-                    for position in _in_partition(
+                    for position in _search_partition(
                         event_id, bus, source, partition, source.earliest(partition), end, notes
                     ):
                         yield BeforeStart(position, begins)
@@ -229,17 +231,19 @@ def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: 
             notes.append(f"bus {bus.name} was not searched: {error}")
 
 
-def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPosition]:
+def _search_bus(
+    runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]
+) -> Iterator[EventPosition]:
     committed: dict[Partition, int] = {}
     for each in runtime.ledger.offsets.find():
         if each.bus == bus.name:
             committed[each.partition] = min(each.offset, committed.get(each.partition, each.offset))
     for partition, end in source.ends().items():
         first = max(committed.get(partition, 0), source.earliest(partition))
-        yield from _in_partition(event_id, bus, source, partition, first, end, notes)
+        yield from _search_partition(event_id, bus, source, partition, first, end, notes)
 
 
-def _in_partition(
+def _search_partition(
     event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPosition]:
     """Yield the positions of messages with an id among the newest messages in a range of a partition."""

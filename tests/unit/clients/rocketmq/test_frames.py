@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.clients.rocketmq.remoting.errors import Malformed
-from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, sign, take_frames
 
 
 def response(opaque: int, body: bytes = b"", *, flag: int = 1, **fields: str) -> bytes:
@@ -64,6 +64,6 @@ def test_a_request_says_what_it_was_given(fields: dict[str, str], body: bytes) -
 
 def test_a_signature_is_over_values_by_name_and_the_body() -> None:
     """HMAC-SHA1 under the secret key, as RocketMQ's own clients sign."""
-    found = signed({"topic": "t", "b": "2"}, b"body", "who", "secret")
+    found = sign({"topic": "t", "b": "2"}, b"body", "who", "secret")
 
     assert found == {"topic": "t", "b": "2", "AccessKey": "who", "Signature": "yMvXRYzliTbts1PuUE7R8F3JazM="}

@@ -17,7 +17,7 @@ from eventbridge.clients.rocketmq.remoting.messages import (
     IncomingMessage,
     OutgoingMessage,
     batch_body,
-    decoded,
+    decode_messages,
     properties_text,
 )
 
@@ -55,7 +55,7 @@ def test_a_stored_message_is_read(each: Sequence[tuple[bytes, dict[str, str]]], 
         stored(number, body, properties, flags=flags, magic=magic) for number, (body, properties) in enumerate(each)
     )
 
-    assert list(decoded(data)) == [
+    assert list(decode_messages(data)) == [
         IncomingMessage(number, 1_700_000_000_123, 1_700_000_000_000, 2, body, properties, queue=3)
         for number, (body, properties) in enumerate(each)
     ]
@@ -65,7 +65,7 @@ def test_a_stored_message_is_read(each: Sequence[tuple[bytes, dict[str, str]]], 
 def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -> None:
     """Each has an offset of its own, from that of the batch on."""
     body = batch_body([OutgoingMessage(*one) for one in each])
-    found = list(decoded(stored(10, body, {"INNER_NUM": str(len(each))}, flags=0xC0)))
+    found = list(decode_messages(stored(10, body, {"INNER_NUM": str(len(each))}, flags=0xC0)))
 
     assert [(one.offset, one.body, one.properties) for one in found] == [
         (10 + number, *one) for number, one in enumerate(each)
@@ -75,7 +75,7 @@ def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -
 @given(st.binary(max_size=100), st.sampled_from([0x40, 0x80, 0xC0]))
 def test_a_message_with_a_wrong_batch_flag_is_one_message(body: bytes, flags: int) -> None:
     """A producer's odd flag stops no runner, and loses no message."""
-    found = list(decoded(stored(10, b"\xff" + body, {"KEYS": "a"}, flags=flags)))
+    found = list(decode_messages(stored(10, b"\xff" + body, {"KEYS": "a"}, flags=flags)))
 
     assert [(one.offset, one.body) for one in found] == [(10, b"\xff" + body)]
 
@@ -102,9 +102,9 @@ def test_invalid_bytes_are_refused(data: bytes) -> None:
     """Bytes of no known format are an error, alone and behind a message; no bytes are no messages."""
     for body in (data, stored(0, b"first", {"KEYS": "a"}) + data):
         with pytest.raises(Malformed):
-            decoded(body)
+            decode_messages(body)
 
-    assert decoded(b"") == []
+    assert decode_messages(b"") == []
 
 
 @given(st.integers(0, 3), st.integers(1, 0xFFFF_FFFF))
@@ -116,9 +116,9 @@ def test_a_message_that_says_another_length_is_refused(index: int, more: int) ->
     longer = min(said + more, (1 << 8 * width) - 1)
     damaged = whole[:at] + longer.to_bytes(width, "big") + whole[at + width :]
 
-    assert decoded(whole)[0].body == b"x" * 50
+    assert decode_messages(whole)[0].body == b"x" * 50
     with pytest.raises(Malformed):
-        decoded(damaged)
+        decode_messages(damaged)
 
 
 @pytest.mark.parametrize("length", range(1, len(CUT)))
@@ -126,7 +126,7 @@ def test_a_message_that_is_cut_off_is_refused(length: int) -> None:
     """None of its bytes is passed on, wherever it is cut, also behind a whole one."""
     for data in (CUT[:length], CUT + CUT[:length]):
         with pytest.raises(Malformed):
-            decoded(data)
+            decode_messages(data)
 
 
 @pytest.mark.parametrize(("codec", "kind"), [("zlib", 0), ("lz4", 1), ("zstd", 2), ("zlib", 3)])
@@ -141,14 +141,14 @@ def test_compressed_bodies_are_decompressed(codec: str, kind: int) -> None:
             stream.write(text)
         packed = sink.getvalue().to_pybytes()
 
-    (found,) = decoded(stored(0, packed, flags=1 | kind << 8))
+    (found,) = decode_messages(stored(0, packed, flags=1 | kind << 8))
     assert found.body == text
 
 
 @pytest.mark.parametrize("kind", range(8))
 def test_a_body_that_cannot_be_decompressed_is_left_as_it_is(kind: int) -> None:
     """So it becomes a dead letter of its own, and stops no runner."""
-    (found,) = decoded(stored(0, b"neither of them", flags=1 | kind << 8))
+    (found,) = decode_messages(stored(0, b"neither of them", flags=1 | kind << 8))
     assert found.body == b"neither of them"
 
 
@@ -159,7 +159,7 @@ def test_a_body_that_would_become_too_large_is_left_as_it_is(codec: str, monkeyp
     text = b"x" * 10_000
     packed = zlib.compress(text) if codec == "zlib" else pa.compress(text, codec, asbytes=True)
 
-    (found,) = decoded(stored(0, packed, flags=1 | (3 if codec == "zlib" else 2) << 8))
+    (found,) = decode_messages(stored(0, packed, flags=1 | (3 if codec == "zlib" else 2) << 8))
     assert found.body == packed
 
 

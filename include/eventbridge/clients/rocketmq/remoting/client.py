@@ -171,12 +171,12 @@ class Client:
         self,
         queue: TopicQueue,
         code: int,
-        asked: Sequence[Mapping[str, object]],
+        requests: Sequence[Mapping[str, object]],
         accepted: Sequence[int] = (codes.SUCCESS,),
         *,
         looks: bool = False,
     ) -> list[ResponseFrame]:
-        """Send several requests of one kind to a queue's broker at once; the responses are in the order of `asked`.
+        """Send several requests of one kind to a queue's broker at once; the responses are in the order of `requests`.
 
         `looks`: the broker has `look_seconds` to respond.
         """
@@ -184,7 +184,7 @@ class Client:
         seconds = self._look_seconds if looks else self.settings.timeout_seconds
         found: dict[int, ResponseFrame] = {}
         with self._line(address, "look" if looks else "ask").connection() as connection:
-            numbers = [connection.send(code, fields) for fields in asked]
+            numbers = [connection.send(code, fields) for fields in requests]
             end = time.monotonic() + seconds
             while not found.keys() >= set(numbers):
                 response = connection.receive(end - time.monotonic())

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from threading import Lock
 
 from eventbridge.clients.rocketmq.remoting.errors import HostUnknown, Malformed, TimedOut, TlsFailed, Unreachable
-from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
+from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame, request, sign, take_frames
 from eventbridge.clients.rocketmq.remoting.settings import ClientSettings
 
 _CHUNK = 1 << 18
@@ -32,7 +32,7 @@ class Connection:
         self._received = bytearray()
         self._chunk = memoryview(bytearray(_CHUNK))
         self._responses: deque[ResponseFrame] = deque()
-        self._socket = self._opened()
+        self._socket = self._open()
 
     def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> ResponseFrame:
         """Send one request and return its response; raises Unreachable (TimedOut)."""
@@ -49,7 +49,7 @@ class Connection:
         """Send a request and return its number, which its response repeats."""
         texts = {name: str(value) for name, value in fields.items()}
         if self._settings.access_key:
-            texts = signed(texts, body, self._settings.access_key, self._settings.secret_key)
+            texts = sign(texts, body, self._settings.access_key, self._settings.secret_key)
         number = next(self._numbers)
         try:
             self._socket.settimeout(self._settings.timeout_seconds)
@@ -98,7 +98,7 @@ class Connection:
         with suppress(OSError):
             self._socket.close()
 
-    def _opened(self) -> socket.socket:
+    def _open(self) -> socket.socket:
         host, _, port = self.address.rpartition(":")
         opened: socket.socket | None = None
         try:

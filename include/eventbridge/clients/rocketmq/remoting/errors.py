@@ -29,10 +29,10 @@ class RemotingError(Exception):
 class Unreachable(RemotingError):
     """No connection, or a broken one: whether the call was carried out is unknown."""
 
-    def __init__(self, address: str, why: str) -> None:
+    def __init__(self, address: str, reason: str) -> None:
         self.address = address
-        self.why = why
-        super().__init__(f"{address}: {why}")
+        self.why = reason
+        super().__init__(f"{address}: {reason}")
 
 
 class TimedOut(Unreachable):

@@ -47,7 +47,7 @@ def request(code: int, opaque: int, fields: Mapping[str, str], body: bytes = b""
     return b"".join((_LENGTHS.pack(4 + len(text) + len(body), len(text)), text, body))
 
 
-def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: str) -> dict[str, str]:
+def sign(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: str) -> dict[str, str]:
     """Return the fields of a request with the sender's access key and signature."""
     found = {**fields, "AccessKey": access_key}
     text = "".join(found[name] for name in sorted(found)).encode("utf-8", "replace")

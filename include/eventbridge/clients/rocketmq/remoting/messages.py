@@ -69,7 +69,7 @@ class OutgoingMessage(NamedTuple):
     properties: Mapping[str, str] = {}
 
 
-def decoded(data: bytes) -> list[IncomingMessage]:
+def decode_messages(data: bytes) -> list[IncomingMessage]:
     """Return the messages in the body of a pull's response, those of a batch one by one.
 
     A body that cannot be decompressed is returned unchanged. Raises Malformed for anything but a message.
@@ -157,7 +157,7 @@ def batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
 def _parts(whole: IncomingMessage) -> list[IncomingMessage]:
     """Return the messages of a batch; a malformed batch is returned as one message."""
     with suppress(Malformed, struct.error):
-        if parts := list(_of_batch(whole.body)):
+        if parts := list(_read_batch(whole.body)):
             return [
                 whole._replace(offset=whole.offset + number, body=each.body, properties=each.properties)
                 for number, each in enumerate(parts)
@@ -165,7 +165,7 @@ def _parts(whole: IncomingMessage) -> list[IncomingMessage]:
     return [whole]
 
 
-def _of_batch(data: bytes) -> Iterator[OutgoingMessage]:
+def _read_batch(data: bytes) -> Iterator[OutgoingMessage]:
     position = 0
     while position < len(data):
         total, _, _, _, length = _IN_BATCH.unpack_from(data, position)

@@ -15,7 +15,7 @@ from eventbridge.clients.rocketmq.remoting import codes
 from eventbridge.clients.rocketmq.remoting.client import Client
 from eventbridge.clients.rocketmq.remoting.errors import Malformed
 from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decoded
+from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decode_messages
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: A broker's maximum of messages per pop.
@@ -43,13 +43,13 @@ class _Receipt(NamedTuple):
     note: str
 
     @classmethod
-    def of(cls, receipt: str, topic: str, group: str) -> _Receipt:
+    def parse(cls, receipt: str, topic: str, group: str) -> _Receipt:
         parts = receipt.split(" ")
         if len(parts) != 8:
             raise Malformed(f"{receipt!r} is not a receipt of a popped message")
         return cls(retry_topics(topic, group)[parts[4]], parts[5], int(parts[6]), int(parts[7]), receipt)
 
-    def asked(self, group: str) -> dict[str, object]:
+    def request_fields(self, group: str) -> dict[str, object]:
         return {
             "consumerGroup": group,
             "topic": self.topic,
@@ -103,14 +103,14 @@ class PopConsumer:
     def acknowledge(self, receipts: Sequence[str]) -> None:
         """Acknowledge messages; expired receipts and missing messages are ignored."""
         accepted = (codes.SUCCESS, *_ALREADY_RELEASED)
-        self._ask_all(codes.ACKNOWLEDGE, receipts, lambda each: each.asked(self._group), accepted)
+        self._ask_all(codes.ACKNOWLEDGE, receipts, lambda each: each.request_fields(self._group), accepted)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
         """Restart the visibility timeout of messages, and return their new receipts."""
         accepted = (codes.SUCCESS, *_ALREADY_RELEASED)
         fields = {"invisibleTime": self._invisible}
         responses = self._ask_all(
-            codes.CHANGE_INVISIBLE_TIME, receipts, lambda each: each.asked(self._group) | fields, accepted
+            codes.CHANGE_INVISIBLE_TIME, receipts, lambda each: each.request_fields(self._group) | fields, accepted
         )
         return [_extended(receipt, responses[receipt]) for receipt in receipts]
 
@@ -139,7 +139,7 @@ class PopConsumer:
     ) -> dict[str, ResponseFrame]:
         by_broker: dict[str, list[_Receipt]] = defaultdict(list)
         for receipt in receipts:
-            found = _Receipt.of(receipt, self._topic, self._group)
+            found = _Receipt.parse(receipt, self._topic, self._group)
             by_broker[found.broker].append(found)
         responses: dict[str, ResponseFrame] = {}
         for broker, mine in by_broker.items():
@@ -153,11 +153,11 @@ class PopConsumer:
 
 def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
     fields = response.fields
-    starts = _by_queue(fields.get("startOffsetInfo", ""))
-    offsets = {queue: text.split(",") for queue, text in _by_queue(fields.get("msgOffsetInfo", "")).items()}
+    starts = _parse_by_queue(fields.get("startOffsetInfo", ""))
+    offsets = {queue: text.split(",") for queue, text in _parse_by_queue(fields.get("msgOffsetInfo", "")).items()}
     taken: dict[int, int] = defaultdict(int)
     found = []
-    for message in decoded(response.body):
+    for message in decode_messages(response.body):
         receipt = message.properties.get("POP_CK")
         if receipt is None:
             try:
@@ -173,7 +173,7 @@ def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
     return found
 
 
-def _by_queue(text: str) -> dict[int, str]:
+def _parse_by_queue(text: str) -> dict[int, str]:
     """Return the value of each queue of the topic itself, from `0 queue value` separated by semicolons."""
     parts = (part.split(" ") for part in text.split(";") if part)
     return {int(part[1]): part[2] for part in parts if len(part) == 3 and part[0] == "0"}

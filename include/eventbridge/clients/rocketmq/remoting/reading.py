@@ -12,7 +12,7 @@ from eventbridge.clients.rocketmq.remoting import codes
 from eventbridge.clients.rocketmq.remoting.connection import Connection
 from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused, TimedOut
 from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decoded
+from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decode_messages
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: A broker's default maximum of messages per pull.
@@ -43,7 +43,7 @@ class PullResult(NamedTuple):
 
     def messages(self) -> list[IncomingMessage]:
         """Return these messages; raises Malformed."""
-        return [each for each in decoded(self.body) if self.start <= each.offset < self.end]
+        return [each for each in decode_messages(self.body) if self.start <= each.offset < self.end]
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The ledger at one moment: all values that metrics need, read in one transaction."""
+"""A snapshot of the ledger: all values that metrics need, read in one transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.ledger.stats import stats_ever
 from eventbridge.ledger.store import INGESTION_STOP
 from eventbridge.ledger.targets import TARGET_STATUSES
 from eventbridge.model.rule_state import TargetStatus
-from eventbridge.model.stat import Moment, PendingSum, Scope
+from eventbridge.model.stat import LedgerSnapshot, PendingSum, Scope
 
 #: Waiting deliveries of committed batches, by target and state.
 PENDING_SUMS = (
@@ -31,10 +31,10 @@ OPEN_RANGES = (
 )
 
 
-class Moments(Aggregate):
+class Snapshots(Aggregate):
     """The values that are read in one transaction."""
 
-    def read(self, *, of_targets: bool) -> Moment:
+    def read(self, *, of_targets: bool) -> LedgerSnapshot:
         """Return a consistent snapshot of the ledger, even if it changes at the same time.
 
         If `of_targets`, it includes the stats of each target.
@@ -42,7 +42,7 @@ class Moments(Aggregate):
         now, host_now = self._now(), datetime.now(UTC)
         scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)
         with self._reading() as connection:
-            return Moment(
+            return LedgerSnapshot(
                 now=now,
                 host_now=host_now,
                 stats=tuple(each for scope in scopes for each in stats_ever(connection, scope)),
