@@ -68,7 +68,7 @@ def check_cancelled() -> None:
         raise Cancelled("the call was cancelled: its caller no longer waits")
     limit = _limit.get()
     if limit is not None and time.monotonic() > limit[0]:
-        raise TimeSpent(f"this takes more than {limit[1]:g} s, the limit of one call. Request less")
+        raise TimeSpent(f"the call takes more than {limit[1]:g} s, the limit for one call. Request less data")
 
 
 def child_environment(names: Collection[str] = ()) -> dict[str, str]:

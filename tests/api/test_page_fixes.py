@@ -127,7 +127,7 @@ def test_the_timeline_has_request_and_response_of_each_attempt(desk: Server, win
     expect(window.locator("pre").first).to_contain_text("Long Street 1")
     expect(window.get_by_role("heading", name="As rendered when the event was routed")).to_be_visible()
     window.goto(f"{desk.url}/page/request?id=letter-1&rule=letters&target=post")
-    expect(window.get_by_role("alert")).to_contain_text("curl speaks HTTP")
+    expect(window.get_by_role("alert")).to_contain_text("curl commands exist only for the type http")
     assert window.title() == "Bad Request - EventBridge"
 
     with desk.client(desk.installation.token("eyes", "read")) as eyes:

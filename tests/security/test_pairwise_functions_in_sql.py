@@ -79,7 +79,7 @@ def test_the_schema_of_a_variant_is_refused() -> None:
     """Spark compares the fields of each object in an array with those of all before: 1 MB keeps a slot for minutes."""
     problem, remedy = expression_problem("schema_of_variant(data)") or ("", "")
 
-    assert "schema_of_variant is no function that an expression may call" in problem
+    assert "schema_of_variant is not a function that an expression can call" in problem
     assert remedy == "Use json_object_keys(data:member::string)"
 
 

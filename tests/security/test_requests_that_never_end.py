@@ -216,7 +216,7 @@ def test_all_queries_of_a_call_have_one_deadline(monkeypatch: pytest.MonkeyPatch
         await CallPool(replace(EXPENSIVE, seconds=4.0)).run(Staying(), ask_for_each_file)  # type: ignore[arg-type]
 
     began = time.monotonic()
-    with pytest.raises(TimeSpent, match="more than 4 s, the limit of one call"):
+    with pytest.raises(TimeSpent, match="more than 4 s, the limit for one call"):
         asyncio.run(call())
 
     assert asked > 1

@@ -108,11 +108,11 @@ def _store() -> dict[str, Any]:
         },
         "conn-fields": {
             "region_name": _field("Region", "Such as eu-central-1", _TEXT),
-            "endpoint_url": _field("Endpoint", "Of a server other than Amazon S3: https://host:port", _TEXT),
-            "profile_name": _field("Profile", "Of the AWS configuration", _TEXT),
-            "aws_session_token": _field("Session token", "Of temporary credentials", _SECRET),
+            "endpoint_url": _field("Endpoint", "Only for a server other than Amazon S3: https://host:port", _TEXT),
+            "profile_name": _field("Profile", "A profile of the AWS configuration", _TEXT),
+            "aws_session_token": _field("Session token", "Only for temporary credentials", _SECRET),
             "encryption": _field("Encryption", "At rest", {"type": ["string", "null"], "enum": ["AES256", "aws:kms"]}),
-            "kms_key_id": _field("KMS key", "With encryption aws:kms", _TEXT),
+            "kms_key_id": _field("KMS key", "Only for the encryption aws:kms", _TEXT),
         },
     }
 

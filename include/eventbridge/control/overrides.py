@@ -131,7 +131,7 @@ def _value(action: str, value: str) -> str:
         except ValueError as error:
             raise UserError(str(error)) from None
     if value:
-        raise UserError(f"{action} takes no value, and {value!r} was given")
+        raise UserError(f"{action} does not accept a value, but got {value!r}")
     return ""
 
 

@@ -115,7 +115,7 @@ def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id
     """
     spec = find_target(runtime.rule_set(), rule, target)
     if spec.type != "http":
-        raise UserError(f"The target {target} is of the type {spec.type}, but curl speaks HTTP")
+        raise UserError(f"Target {target} has the type {spec.type}: curl commands exist only for the type http")
     made = request_of(runtime, find_rule(runtime.rule_set(), rule), spec, body, delivery_id)
     headers = [("content-type", made.content_type), ("webhook-id", made.delivery_id), *made.headers.items()]
     url, connection = getattr(spec, "url", ""), getattr(spec, "connection", None)

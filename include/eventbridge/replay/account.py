@@ -123,8 +123,8 @@ def _missed(runtime: Runtime, replay: Replay, part: int, searched: list[Replayed
             reached = last
         if reached != end:
             yield (
-                f"replay {replay.replay_id}, part {part}: the rows of {file.path} up to {end} must be searched, "
-                f"and only those up to {reached} were"
+                f"replay {replay.replay_id}, part {part}: {file.path} must be searched up to row {end}, "
+                f"but was searched only up to row {reached}"
             )
         if here is not None and here.file == file.path:
             return

@@ -179,7 +179,7 @@ def _superfluous(definition: Mapping[Any, Any], form: str, *fields: str) -> Iter
         if definition.get(field) is not None:
             yield error_at(
                 f"$.{field}",
-                f"the form {form} takes no {field}",
+                f"the form {form} does not accept {field}",
                 form,
                 f"Remove it, or write form: {_OWNERS[field]}",
             )

@@ -82,7 +82,7 @@ def parse_path(text: str, where: str = "$") -> Path:
     `*`, `..`, slices, unions and filters lead to any number of values and are rejected.
     """
     if not text.startswith("$"):
-        raise _error(text, 0, "a path begins with $", "Write $.data.name for a part of the data", where)
+        raise _error(text, 0, "a path must begin with $", "Write $.data.name for a part of the data", where)
     steps: list[str | int] = []
     position = 1
     while position < len(text):
@@ -120,7 +120,7 @@ def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str 
         raise _error(text, 1, "an event is not a list", f"Write $.data[{top}] for an element of the data", where)
     if not _ATTRIBUTE.fullmatch(top):
         remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
-        raise _error(text, 1, f"no event has an attribute {top!r}: a-z and 0-9 only", remedy, where)
+        raise _error(text, 1, f"{top!r} cannot be an attribute: only a-z and 0-9 are allowed", remedy, where)
     if len(steps) > 1 and top != "data":
         remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
         raise _error(text, 1, f"the attribute {top!r} is a single value and has no parts", remedy, where)
@@ -157,7 +157,7 @@ _REFUSALS = [
     (r"\[\s*[?(]", f"a filter leads {SEVERAL}", "Name one member or element, such as [0]"),
     (r"\[\s*-?\d*\s*:", f"a slice leads {SEVERAL}", "Name one element, such as [0]"),
     (r"\[[^\]]*,", f"a list of names leads {SEVERAL}", "Name one member or element, such as [0]"),
-    (r"\[\s*(-0|-?0\d+)\s*\]", "a number has no leading zero and no minus zero", "Write it plainly, such as [0]"),
+    (r"\[\s*(-0|-?0\d+)\s*\]", "an index cannot have a leading zero or be -0", "Write it plainly, such as [0]"),
     (r"\[\s*-?\d{16,}\s*\]", "no list is that long", "Write a smaller number"),
     (r"\[\s*\]", "the brackets are empty", "Write [0] or ['name']"),
     (r"\[\s*['\"]", "the quoted name does not end", "Write ['name']"),
@@ -166,8 +166,8 @@ _REFUSALS = [
     (r"\.\d", "a name that begins with a digit needs quotes", "Write ['0'], or [0] for an element of a list"),
     (r"\.?$", "the path ends without a name", "Remove what follows the last name"),
     (r"\.?\s", "a name with a space in it needs quotes", "Write ['a name'], or remove the space"),
-    (r"\.", "a name with such a character needs quotes", "Write ['name']"),
-    (r"", "a name begins with . or [", "Write .name, ['name'] or [0]; names with other characters need quotes"),
+    (r"\.", "a name with this character needs quotes", "Write ['name']"),
+    (r"", "a name must follow . or [", "Write .name, ['name'] or [0]; names with other characters need quotes"),
 ]
 
 
@@ -190,7 +190,7 @@ def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]
         return {}, []
     if not isinstance(value, Mapping):
         remedy = "Write one line per name, such as id: $.data.id"
-        return {}, [error_at("$.value", "the value of a TEMPLATE is a mapping of names", value, remedy)]
+        return {}, [error_at("$.value", "the value of a TEMPLATE must be a mapping of names", value, remedy)]
     found: dict[str, Path | Any] = {}
     errors: list[TransformError] = []
     for name, text in value.items():

@@ -84,7 +84,7 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
             )
         return str(run(runtime, action, rule, target, value, by=by))
     if value:
-        raise UserError(f"{action} takes no value. Remove {value!r}")
+        raise UserError(f"{action} does not accept a value. Remove {value!r}")
     if action == "enable target":
         if not target:
             raise UserError("enable target needs a target. Fill in Target")

@@ -24,7 +24,7 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
             return None if text is None else make(text)
         if list(value) != ["equals-ignore-case"]:
             remedy = f'Write {{"{name}": "text"}} or {{"{name}": {{"equals-ignore-case": "text"}}}}.'
-            here.wrong(f"{name} takes no {format_value(value)}", value, remedy)
+            here.wrong(f"{name} does not accept {format_value(value)}", value, remedy)
             return None
         here = here / "equals-ignore-case"
         text = read_text(value["equals-ignore-case"], here, f'{{"{name}": {{"equals-ignore-case": "text"}}}}')
@@ -281,7 +281,7 @@ def _read_anything_but_operator(value: Mapping[Any, Any], here: Location) -> nod
         meant = nearest(str(name), _BELOW_ANYTHING_BUT)
         remedy = f'Did you mean "{meant}"?' if meant and name not in READERS else ""
         remedy = remedy or f"It takes plain values or one of {', '.join(_BELOW_ANYTHING_BUT)}."
-        here.wrong(f"anything-but takes no {format_value(name)}", value, remedy)
+        here.wrong(f"anything-but does not accept {format_value(name)}", value, remedy)
         return None
     here = here / name
     listed = isinstance(argument, (list, tuple))

@@ -108,7 +108,7 @@ class Calls(Reader):
     def _no_column(self, token: Token, written: str) -> NoReturn:
         name = written.lower()
         if token.kind == "word" and name in _QUERY:
-            remedy = "Remove it: an expression sees its event alone, and no table, query or program"
+            remedy = "Remove it: an expression can read only its own event, and no table, query or program"
             self._refuse(token, f"{written.upper()} begins a query or a statement", remedy)
         if name in FUNCTIONS:
             self._refuse(token, f"{written} is a function", f"Write {written}(...)")
@@ -126,7 +126,7 @@ class Calls(Reader):
         if name not in FUNCTIONS:
             near = similar(name, FUNCTIONS, cutoff=0.8)
             found = f"Did you mean {near[0]}?" if near else "Use one of the functions that transform-language.md lists"
-            self._refuse(token, f"{token.text} is no function that an expression may call", INSTEAD.get(name, found))
+            self._refuse(token, f"{token.text} is not a function that an expression can call", INSTEAD.get(name, found))
         unit = self._unit() if name in WITH_UNIT and self._peek(1).text == "," else ""
         arguments = [] if self._take(")") else self._arguments(name, bracket)
         least, most = FUNCTIONS[name]
@@ -143,7 +143,7 @@ class Calls(Reader):
         call = self._node("call", token.at, *parts, value=name)
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
             looks = f"{self._peek().text.upper()} looks at other events"
-            self._refuse(self._peek(), looks, "Remove it: an expression sees its event alone")
+            self._refuse(self._peek(), looks, "Remove it: an expression can read only its own event")
         return call
 
     def _unit(self) -> str:

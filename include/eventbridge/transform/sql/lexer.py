@@ -128,7 +128,7 @@ def _unescaped(text: str, escape: re.Match[str], start: int) -> str:
     elif named in _ESCAPED:
         return _ESCAPED[named]
     raise SqlError(
-        f"{escape[0]} is no escape of a text, {line_and_column(text, start + escape.start())}",
+        f"{escape[0]} is not a valid escape in a text, {line_and_column(text, start + escape.start())}",
         r"Write \\ for a backslash, or begin the text with r, such as r'\d+'",
     )
 

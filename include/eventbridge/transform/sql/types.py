@@ -49,7 +49,7 @@ class TypeReader:
             self._expect(">")
             return f"MAP<{key}, {value}>"
         remedy = "Use string, int, bigint, double, decimal(p, s), boolean, date, timestamp, or array<type>"
-        shown = f"{token.text} is no type that a cast may name" if token.text else "a type is missing"
+        shown = f"{token.text} is not a type that a cast can name" if token.text else "a type is missing"
         return self._refuse(token, shown, remedy)
 
     def _inner(self, depth: int) -> str:
