@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from architecture.test_layout import ROOT, tracked
-from architecture.words import CLASSES, Finding, classes_found, words_found
+from architecture.words import CLASSES, Finding, classes_found, fragments_found, words_found
 
 #: These say which words are not used.
 _ABOUT_WORDS = {ROOT / "tests" / "architecture" / name for name in ("words.py", "test_words.py")}
@@ -35,6 +35,14 @@ def test_no_text_uses_a_private_word() -> None:
 def test_no_class_is_named_by_a_verb_or_an_adjective() -> None:
     """A class is named by what it holds."""
     found = [line for path in _texts("*.py") for line in _shown(path, classes_found(path.read_text()))]
+
+    assert not found, "\n".join(found)
+
+
+def test_no_function_of_the_package_is_named_by_a_fragment() -> None:
+    """A function is named by a verb phrase, or by the noun that it returns."""
+    sources = [path for path in _texts("*.py") if path.is_relative_to(ROOT / "include")]
+    found = [line for path in sources for line in _shown(path, fragments_found(path.read_text()))]
 
     assert not found, "\n".join(found)
 
@@ -89,3 +97,10 @@ def test_a_class_is_found_by_its_name_alone() -> None:
 
     assert [(each.line, each.word) for each in classes_found(source)] == [(2, "_Said"), (6, "Kept")]
     assert all(classes_found(f"class {name}: ...") for name in CLASSES)
+
+
+def test_a_fragment_is_found_among_functions_with_whole_names() -> None:
+    """A preposition phrase or a participle alone; a verb phrase and a noun are whole names."""
+    source = "def _of_batch(): ...\ndef shown(self): ...\ndef find_shown(): ...\ndef offsets(): ...\n"
+
+    assert [(each.line, each.word) for each in fragments_found(source)] == [(1, "_of_batch"), (2, "shown")]

@@ -69,6 +69,14 @@ CLASSES = frozenset(
     | {"Presence", "Sight", "Effect", "Looks", "Trouble", "Door"}
 )
 
+#: A function whose name is a bare preposition phrase or participle. Such a name lacks its verb, or the noun that it
+#: returns: `_of_batch`, `_shown`.
+_FRAGMENT = re.compile(
+    r"^\s*(?:async )?def (?P<name>_?(?:of|at|behind|below|beside|within)(?:_\w+)?"
+    r"|_?(?:shown|listed|drawn|written|found|given|made|kept|taken|named|chosen|asked|sent|seen|known))\(",
+    re.MULTILINE,
+)
+
 
 class Finding(NamedTuple):
     """A word that is not used here: on which line it stands, and what to write."""
@@ -122,4 +130,12 @@ def classes_found(source: str) -> list[Finding]:
         Finding(source.count("\n", 0, found.start("name")) + 1, found["name"], "a noun for what it holds")
         for found in _CLASS.finditer(source)
         if found["name"].lstrip("_") in CLASSES
+    ]
+
+
+def fragments_found(source: str) -> list[Finding]:
+    """Return the functions of a Python source that are named by a preposition phrase or a participle, by line."""
+    return [
+        Finding(source.count("\n", 0, found.start("name")) + 1, found["name"], "a verb, or the noun that it returns")
+        for found in _FRAGMENT.finditer(source)
     ]

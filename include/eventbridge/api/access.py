@@ -174,7 +174,7 @@ def check_publishes(token: ApiToken, name: str, rules: RuleSet) -> None:
     known = rules.buses.get(name)
     if known is not None and (known.owner in token.owners or (known.owner is None and is_named)):
         return
-    bus = find_bus(rules.of_owners(token.owners), name)
+    bus = find_bus(rules.owned_by(token.owners), name)
     raise CallRefused(
         HTTPStatus.FORBIDDEN,
         f"The token {token.name!r} belongs to {', '.join(token.owners)}, and the bus {bus.name!r} to "

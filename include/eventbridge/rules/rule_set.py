@@ -237,7 +237,7 @@ class RuleSet(FrozenModel):
         bus = self.buses.get(rule.bus)
         return rule.owner or (bus.owner if bus is not None else None)
 
-    def of_owners(self, owners: Collection[str]) -> RuleSet:
+    def owned_by(self, owners: Collection[str]) -> RuleSet:
         """Return the rules of some owners, and the buses that they own or that these rules use."""
         found = RuleLines.from_rules(self.rules)
         own = {name for name, bus in self.buses.items() if bus.owner in owners}

@@ -80,7 +80,7 @@ class Runtime:
         user who is limited to owners gets only their rules and buses.
         """
         found = self._rules_of_all_owners()
-        return found if self.owners is None else found.of_owners(self.owners)
+        return found if self.owners is None else found.owned_by(self.owners)
 
     def _rules_of_all_owners(self) -> RuleSet:
         if self.settings.rules_from == "published":

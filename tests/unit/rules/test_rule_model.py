@@ -79,7 +79,7 @@ def test_rules_of_owners_are_theirs_with_the_buses_that_they_need() -> None:
             "guest": "a",
             "nobodys": None,
         }
-        seen = {owner: rules.of_owners([owner]) for owner in ("a", "b", "c")}
+        seen = {owner: rules.owned_by([owner]) for owner in ("a", "b", "c")}
         assert {owner: (set(each.rules), set(each.buses)) for owner, each in seen.items()} == {
             "a": ({"inherits", "guest"}, {"shop", "open"}),
             "b": ({"theirs"}, {"shop", "own"}),
