@@ -133,7 +133,7 @@ def test_binary_data_is_its_base64_text() -> None:
         ("$.data['a','b']", 7, "a list of names", "[0]"),
         ("$.data.list[?(@.x>1)]", 12, "a filter", "[0]"),
         ("$.data.list[01]", 12, "leading zero", "[0]"),
-        ("$.data.list[-0]", 12, "minus zero", "[0]"),
+        ("$.data.list[-0]", 12, "or be -0", "[0]"),
         ("$.data.list[9999999999999999]", 12, "no list is that long", "smaller"),
         ("$.data.list[1.5]", 12, "no quotes", "['name']"),
         ("$.data[]", 7, "empty", "['name']"),
