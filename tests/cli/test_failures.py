@@ -75,7 +75,7 @@ def test_a_failure_of_the_machine_has_its_shape_too(shop: Any) -> None:
 
 def test_json_behind_two_dashes_is_an_argument(eventbridge: Callable[..., Any]) -> None:
     """What follows `--` is no option: the error is text."""
-    assert eventbridge("rules", "show", "--", "--json").err.startswith("error: no rule file names a rule '--json'")
+    assert eventbridge("rules", "show", "--", "--json").err.startswith("error: no rule file defines a rule '--json'")
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
@@ -194,13 +194,13 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
         ("targets enable xyz", "Write RULE/TARGET. Targets: all-orders/archive, big-orders/accounts, big-orders/note"),
         ("rules history nope", "no batch was planned with one. Rules: all-orders, big-orders"),
         ("rules show bigorders@1", "no batch was planned with one. Did you mean big-orders?"),
-        ("rules backtest nope --from 1h", "no rule file names a rule 'nope'. Rules: all-orders, big-orders"),
+        ("rules backtest nope --from 1h", "no rule file defines a rule 'nope'. Rules: all-orders, big-orders"),
         ("deliver --runner nope --until-idle", "no rule has the runner 'nope'. Runners: orders"),
         ("schemas show nope", "no event of the type 'nope' was sampled on any bus. Types: none"),
         ("schemas list --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("why o1 --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("tokens revoke nope", "there is no token 'nope'. Tokens: none"),
-        ("stats --rule nope", "no rule file names a rule 'nope'. Rules: all-orders, big-orders"),
+        ("stats --rule nope", "no rule file defines a rule 'nope'. Rules: all-orders, big-orders"),
         ("bus publish orders x --topic nope", "the bus 'orders' has no topic 'nope'. Topics: paid, placed"),
     ],
 )
@@ -230,7 +230,7 @@ def test_a_name_that_is_none_needs_no_confirmation(shop: Any, eventbridge: Calla
     refused = eventbridge("rules", "disable", "big-order")
 
     assert (refused.code, refused.out) == (2, "")
-    assert "no rule file names a rule 'big-order'. Did you mean big-orders?" in refused.err
+    assert "no rule file defines a rule 'big-order'. Did you mean big-orders?" in refused.err
     assert "--yes" not in refused.err
 
 

@@ -19,12 +19,12 @@ def test_a_user_error_is_one_error_in_the_log(home: Path, caplog: pytest.LogCapt
     @hide_traceback
     def invalid() -> None:
         with stage():
-            raise UserError("no rule file names a rule 'bigg'. Did you mean big?")
+            raise UserError("no rule file defines a rule 'bigg'. Did you mean big?")
 
     with caplog.at_level(logging.ERROR), pytest.raises(PlainFailure) as raised:
         invalid()
 
-    assert [each.getMessage() for each in caplog.records] == ["no rule file names a rule 'bigg'. Did you mean big?"]
+    assert [each.getMessage() for each in caplog.records] == ["no rule file defines a rule 'bigg'. Did you mean big?"]
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
     assert isinstance(raised.value, SystemExit)

@@ -280,7 +280,7 @@ def test_only_a_run_that_continues_work_is_no_dry_run_by_default(conf: dict[str,
 
 @pytest.mark.parametrize(
     ("rule", "said"),
-    [("bigg", "no rule file names a rule 'bigg'. Did you mean big?"), ("big", "Tick Confirm to disable it")],
+    [("bigg", "no rule file defines a rule 'bigg'. Did you mean big?"), ("big", "Tick Confirm to disable it")],
 )
 def test_a_mistyped_rule_is_named_before_a_confirmation_is_missed(rule: str, said: str, home: Path) -> None:
     """The form of operate_rules checks the rule first: no dialog asks about a missing rule."""

@@ -10,7 +10,7 @@ from eventbridge.similar_names import suggest
 def find_rule(rules: RuleSet, name: str) -> Rule:
     """Return a rule; raises NotFoundError with the nearest name."""
     if name not in rules.rules:
-        raise NotFoundError(f"no rule file names a rule {name!r}. {suggest('Rules', name, rules.rules)}")
+        raise NotFoundError(f"no rule file defines a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name]
 
 
