@@ -100,7 +100,7 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
 def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, list[str]]:
     """Return the reconciliation of a committed batch, None if it cannot be read, and its differences.
 
-    If retention removed files of the batch, the manifest is used in their place.
+    If retention removed files of the batch, the manifest is used instead.
     """
     if batch.kept == "nothing":  # retention is about to remove its row
         return None, []
@@ -115,7 +115,7 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
             today = runtime.ledger.batches.get(batch.batch_id)
         except NotFoundError:
             return None, []
-        if today.kept != batch.kept:  # retention was faster
+        if today.kept != batch.kept:  # retention has removed files in the meantime
             return _audited(runtime, today)
         cannot = f"a file cannot be read: {error}" if isinstance(error, StoreError) else str(error)
         return None, [cannot, *_also_missing(runtime, batch, str(error))]
@@ -181,7 +181,7 @@ def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield pending rows and deferred matches that no committed batch closed and whose rows are in no file."""
+    """Yield pending rows and deferred matches: closed ones that no committed batch took, open ones in no file."""
     rows: dict[str, PendingDeliveries | DeferredMatch] = {}
     for pending in runtime.ledger.pending.find():
         rows[f"pending row {pending.pending_id} of {pending.rule}/{pending.target}"] = pending

@@ -73,7 +73,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     """Repair a batch and finish it, or with `dry_run` only report what that would do; a sound batch is not changed.
 
     A delivery file is rerouted from the archive, an archive file is reread from the bus, the inputs of a
-    redrive or replay are rebuilt from the dead letters or events it took, dead letters are rebuilt from the
+    redrive or replay are rebuilt from the dead letters or events that it took, dead letters are rebuilt from the
     settlement, and the manifest of a committed batch from all of these. If a segment or the settlement cannot be read,
     or there are surplus deliveries, an uncommitted batch is settled again from its readable segments: a delivery
     without a response is unknown and retried under the same id. Raises UserError for a batch past its retention, and

@@ -118,7 +118,7 @@ def _repeated(texts: Sequence[str], counts: Sequence[int] | npt.NDArray[np.int64
 
 
 class _RuleOutputs:
-    """The outputs of the rules for a block: payloads, media types, further headers, failures, waiting times."""
+    """The outputs of the rules for a block: payloads, media types, additional headers, failures, waiting times."""
 
     def __init__(
         self,

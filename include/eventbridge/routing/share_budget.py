@@ -47,7 +47,7 @@ class TotalBudget:
 
 
 def shuffle_shares(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
-    """Return the shares in random order: different for every batch, the same at every attempt of it."""
+    """Return the shares in random order: different for every batch, the same in every attempt."""
     return sorted(shares, key=lambda share: blake2b(f"{batch_id} {share.rule}".encode()).digest())
 
 

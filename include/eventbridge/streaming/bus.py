@@ -21,15 +21,15 @@ class StreamingBus:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._source: LogSource | None = None
-        self._listened: Bus | None = None
-        self._stands: Mapping[Partition, int] | None = None
+        self._opened: Bus | None = None
+        self._followed: Mapping[Partition, int] | None = None
 
     def open(self, bus: Bus) -> LogSource:
         """Return the bus, opened if necessary."""
-        if bus != self._listened:
+        if bus != self._opened:
             self.close()
         source = self._source = self._source or self._runtime.open_source(bus)
-        self._listened = bus
+        self._opened = bus
         return source
 
     @contextmanager
@@ -37,18 +37,18 @@ class StreamingBus:
         """Yield the bus to read from `ends`, which the body advances; after an error, the bus is opened again."""
         source = self.open(bus)
         try:
-            if isinstance(source, FollowableLog) and self._stands != ends:
+            if isinstance(source, FollowableLog) and self._followed != ends:
                 source.follow(ends)
             yield source
         except BaseException:
             self.close()
             raise
-        self._stands = dict(ends)
+        self._followed = dict(ends)
 
     def close(self) -> None:
         """Close the bus."""
         source, self._source = self._source, None
-        self._listened = self._stands = None
+        self._opened = self._followed = None
         if source is not None:
             source.close()
 
@@ -64,12 +64,12 @@ class BusPolls:
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
         self._announcements = source.announcements() if isinstance(source, AnnouncingLog) else None
         self._targets = targets
-        self._heard = self._waited = False
+        self._announced = self._waited = False
         self._unannounced = 0
 
     def begin(self) -> None:
         """Begin a poll; messages that arrive from now on are announced again."""
-        self._heard = self._announcements is not None and self._announcements.take_signal()
+        self._announced = self._announcements is not None and self._announcements.take_signal()
 
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Run deliveries until the next poll is due.
@@ -78,7 +78,7 @@ class BusPolls:
         since events were last found.
         """
         if found:
-            self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
+            self._unannounced = self._unannounced + 1 if self._waited and not self._announced else 0
         self._waited = False
         if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
             self._targets.engine.rest(poll_seconds(found, since))

@@ -231,7 +231,7 @@ class StreamingBatch:
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former batch is still being closed: ending now would mean waiting for that without reading."""
+        """Whether the former batch is still being closed: ending now would mean waiting for it without reading."""
         return self.former is not None and not self.former.is_done
 
     @property
@@ -333,15 +333,15 @@ class BatchClose:
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, with or without an error."""
+        """Whether the close has ended, with or without an error."""
         return self._end.done()
 
     def result(self) -> None:
-        """Wait until it has ended; raises its error."""
+        """Wait until the close has ended; raises its error."""
         self._end.result()
 
     def wait(self) -> None:
-        """Wait until it has ended, with or without an error."""
+        """Wait until the close has ended, with or without an error."""
         self._end.exception()
 
     def _run(self) -> None:

@@ -101,6 +101,6 @@ def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:
     in_sql = [] if has_spark else [rule.name for rule in rules.rules.values() if rule.in_sql]
     if in_sql:
         raise UserError(
-            "streaming mode cannot deliver rules with `where` or SQL, which only Spark evaluates, without Airflow: "
+            "streaming mode without Airflow cannot deliver rules with `where` or SQL, which only Spark evaluates: "
             f"{', '.join(in_sql)}. Run `eventbridge deliver` without --streaming, or give them another runner"
         )

@@ -100,7 +100,7 @@ class _StreamingLoop:
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
         beside = [self._retry] if lease.bounds.makes_retries else []
-        beside += [self._look_at_pools] if self._pools is not None else []
+        beside += [self._refresh_pools] if self._pools is not None else []
         self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in beside]
 
     def run(self) -> StreamingSummary:
@@ -180,7 +180,7 @@ class _StreamingLoop:
             self._done.backlog = True
             self._lease.finish()
             return None
-        batch = self._listened()
+        batch = self._batch_from_listen()
         if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
@@ -195,7 +195,7 @@ class _StreamingLoop:
             self._lease.note_events()  # the time to begin does not count as idle
         return batch
 
-    def _listened(self) -> Batch | None:
+    def _batch_from_listen(self) -> Batch | None:
         batch_id = listen(self._runtime, self._runner, holder=self._lease.holder)
         if batch_id is None:
             return None
@@ -283,7 +283,7 @@ class _StreamingLoop:
         measured = self._done.events / self._busy_seconds if self._busy_seconds > 1 else 0.0
         return waiting > seconds * max(measured, _EVENTS_A_SECOND)
 
-    def _look_at_pools(self) -> None:
+    def _refresh_pools(self) -> None:
         while not self._ended.wait(_POOLS_SECONDS):
             self._pools = self._lease.bounds.pools()
 

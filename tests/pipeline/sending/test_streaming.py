@@ -102,7 +102,7 @@ def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
     """At the start, with what to do: there is no Spark beside this process."""
     sending.write(rules({"crm": "/healthy/crm"}, where="'data:amount::int > 1'"))
 
-    with pytest.raises(UserError, match="only Spark evaluates, without Airflow: orders"):
+    with pytest.raises(UserError, match="only Spark evaluates: orders"):
         deliver_streaming(sending.runtime, RUNNER, Stop())
 
 

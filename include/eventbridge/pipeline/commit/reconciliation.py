@@ -32,8 +32,8 @@ from eventbridge.store.parquet import read_table
 def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     """Return the reconciliation of a settled or committed batch.
 
-    Raises StoreError if a file cannot be read; ReconciliationError if it is a dead letter file of another batch whose
-    dead letters this batch redelivers.
+    Raises StoreError if a file cannot be read, and ReconciliationError for an unreadable dead letter file of another
+    batch, whose dead letters this batch redelivers.
     """
     numbers = _event_numbers(runtime, batch)
     statuses, delivered = _statuses(runtime, batch)

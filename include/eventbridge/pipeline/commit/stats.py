@@ -31,7 +31,7 @@ _OUTCOMES: Mapping[str, str] = {
 _BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
 _MICROSECOND = timedelta(microseconds=1)
 
-_Of = tuple[str, str]  # rule, target
+_RuleTarget = tuple[str, str]  # rule, target
 _Outcome = tuple[str, str, str]  # rule, target, outcome
 
 
@@ -82,7 +82,7 @@ def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[B
         bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)
         found.append(sums.stat("target", bus, named))
         buses[bus, named[2]].add(sums)
-    for bus, sums in _again(runtime, batch, found, rules):
+    for bus, sums in _unmatched_deliveries(runtime, batch, found, rules):
         buses[bus, AGAIN].add(sums)
     for outcome, sums in [*_events(runtime, batch, unmatched), *_stages(runtime, batch, chunks, now)]:
         buses[batch.bus, outcome].add(sums)
@@ -138,17 +138,17 @@ def _groups(codes: Rows, max_code: int) -> tuple[Rows, Rows]:
     return groups, index[codes]
 
 
-def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:
-    sizes: Counter[_Of] = Counter()
+def _sizes(chunks: Iterable[Chunk]) -> dict[_RuleTarget, int]:
+    sizes: Counter[_RuleTarget] = Counter()
     for chunk in chunks:
         for piece in chunk.pieces:
             sizes[piece.rule, piece.target] += piece.size
     return sizes
 
 
-def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
+def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_RuleTarget, int], int]:
     """Return the routing CPU time of each target, in proportion to matches, and that of tasks without a match."""
-    found: Counter[_Of] = Counter()
+    found: Counter[_RuleTarget] = Counter()
     unmatched = 0
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if not isinstance(file.detail, Routed):
@@ -162,7 +162,9 @@ def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
     return found, unmatched
 
 
-def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_Of, int]) -> dict[_Of, int]:
+def _cpu(
+    chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_RuleTarget, int]
+) -> dict[_RuleTarget, int]:
     """Return the CPU time of each target: routing, pushes and the streaming task together."""
     found = Counter(routing)
     for file in segments:
@@ -178,9 +180,11 @@ def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mappin
     return found
 
 
-def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], cpu: Mapping[_Of, int]) -> None:
+def _share_out(
+    by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_RuleTarget, int], cpu: Mapping[_RuleTarget, int]
+) -> None:
     """Split the size and CPU time of each target among its outcomes, by number of deliveries."""
-    outcomes: dict[_Of, list[_Sums]] = defaultdict(list)
+    outcomes: dict[_RuleTarget, list[_Sums]] = defaultdict(list)
     for (rule, target, _), sums in by_outcome.items():
         outcomes[rule, target].append(sums)
     for of, shares in outcomes.items():
@@ -191,7 +195,9 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
             each.size, each.cpu = size, took
 
 
-def _again(runtime: Runtime, batch: Batch, stats: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
+def _unmatched_deliveries(
+    runtime: Runtime, batch: Batch, stats: Iterable[Stat], rules: RuleSet
+) -> Iterator[tuple[str, _Sums]]:
     """Yield, by bus, the number of deliveries without a match in this batch: redriven ones and dead letter copies."""
     if batch.kind == "redrive" and not batch.routes:
         for stat in stats:
@@ -217,7 +223,7 @@ def _parts(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
-    """Yield the number of landed messages by outcome; `valid` also carries all bytes and the CPU time."""
+    """Yield the number of landed messages by outcome; `valid` also carries all bytes and `routing_cpu`."""
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
@@ -249,7 +255,7 @@ def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: dateti
 def stage_times(
     runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return when each part of a batch began and ended: planned until routed, until the last push, until committed."""
+    """Return when each part of a batch began and ended; they end when it is routed, pushed and committed."""
     budget = timedelta(seconds=runtime.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)

@@ -73,7 +73,7 @@ class Done(NamedTuple):
 
 
 class Again(NamedTuple):
-    """The request for the next round, after the state changed while it was read, or for a runner that goes first."""
+    """A request for another round: the state changed while it was read, or another runner must be planned first."""
 
     request: PlanRequest
 

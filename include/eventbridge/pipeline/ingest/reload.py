@@ -37,7 +37,7 @@ def take_up_rules(runtime: Runtime) -> TakenRules:
     try:
         today = runtime.rule_files()
     except RuleFileError as error:
-        _note(runtime, error)
+        _record_errors(runtime, error)
         known = runtime.ledger.rules.get_in_force()
         if known is None:
             raise
@@ -82,7 +82,7 @@ def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
     return {name: version for name, version in newest.items() if version}
 
 
-def _note(runtime: Runtime, error: RuleFileError) -> None:
+def _record_errors(runtime: Runtime, error: RuleFileError) -> None:
     known = runtime.ledger.rules.get_in_force()
     if known is None:
         return

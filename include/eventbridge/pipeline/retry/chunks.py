@@ -92,7 +92,7 @@ class RetryChunks:
         return self.runtime.ledger.overrides.get_effective()
 
     def _round_robin(self) -> list[tuple[str, str]]:
-        """Return the targets with due deliveries, longest waiting first; if they exceed a batch, round robin."""
+        """Return the targets with due deliveries, longest waiting first; round robin if they exceed a batch."""
         due = {
             (each.rule, each.target): each.first_due_at
             for each in self.runtime.ledger.due.targets(self._now, self.runner)
@@ -204,7 +204,7 @@ def due_ordered_rows(
     most = min(runtime.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
     rows = runtime.ledger.due.rows_in_order(now, rule, target, most)
     free = [row for row in rows if row.order_shard not in leased and runner in (None, row.runner)]
-    return sorted(free, key=_turn)
+    return sorted(free, key=_sort_key)
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
@@ -226,5 +226,5 @@ def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
                 runtime.ledger.order.release_shard(rule, target, shard)
 
 
-def _turn(row: PendingDeliveries) -> tuple[bool, str, int]:
+def _sort_key(row: PendingDeliveries) -> tuple[bool, str, int]:
     return (row.attempts == 0 and not is_marked(row.hold_reason), row.files[0][0], row.pending_id or 0)

@@ -132,7 +132,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
     for waiting in runtime.ledger.pending.waiting_targets(runner):
         rule, target, hold_reason = waiting.rule, waiting.target, waiting.hold_reason
         if hold_reason == QUEUE_EXHAUSTED:
-            continue  # until an operator fixes the queue and runs `targets enable`
+            continue  # it stays on hold until an operator fixes the queue and runs `targets enable`
         reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
         if keeps_waiting(rules, rule, target, hold_reason):
             continue

@@ -41,7 +41,7 @@ _ALONE = 3
 #: The number of proven failures after which one event, or one rule's share, counts as unroutable.
 _FAILURES = 2
 
-_UNHEARD = "every try crashed the process, or a Spark server that worked beforehand"
+_EVERY_TRY_CRASHED = "every try crashed the process, or a Spark server that worked beforehand"
 
 
 def try_together(
@@ -114,7 +114,7 @@ def try_alone(
         failures += 1
         if several or failures == _FAILURES:
             return error
-    return _UNHEARD
+    return _EVERY_TRY_CRASHED
 
 
 def is_one_event(piece: Slice) -> bool:

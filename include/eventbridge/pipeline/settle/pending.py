@@ -152,7 +152,7 @@ class _PendingContext:
         )
 
     def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
-        """Return when the youngest delivery was published and its lateness reported; None without a deadline."""
+        """Return when the youngest delivery was published, and when it was reported late; None without a deadline."""
         rule = self._rule_set.rules.get(group.rule)
         target = rule.targets.get(group.target) if rule is not None else None
         if target is None or target.deliver_within_seconds is None:

@@ -206,7 +206,7 @@ def _pause(chunk: Chunk) -> int:
 
 
 def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
-    """Return row sets by reason by path: rows that failed for another reason than `transform_failed`."""
+    """Return, by path and reason, the row sets that failed for a reason other than `transform_failed`."""
     return {
         file.path: file.detail.failure_reasons
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
