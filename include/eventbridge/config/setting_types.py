@@ -66,7 +66,7 @@ def _require_scheme(uri: str) -> str:
     return uri
 
 
-def _no_folder(url: str) -> str:
+def _reject_folder(url: str) -> str:
     parts = re.match(r"sqlite(?:\+\w+)?:///([^?]+)", url)
     if parts is not None and Path(parts[1]).is_dir():
         folder = parts[1].rstrip("/")
@@ -76,7 +76,7 @@ def _no_folder(url: str) -> str:
     return url
 
 
-def _escape_url(url: str) -> str:
+def _check_escapes(url: str) -> str:
     if re.match(r"postgres[^:]*://[^@]*@[^/?]*@", url):
         raise ValueError("its host has an @: write an @ of the password as %40")
     return url
@@ -135,7 +135,7 @@ Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_rea
 Uri = Annotated[str, AfterValidator(_require_scheme)]
 
 
-LedgerUrl = Annotated[Uri, AfterValidator(_no_folder), AfterValidator(_escape_url)]
+LedgerUrl = Annotated[Uri, AfterValidator(_reject_folder), AfterValidator(_check_escapes)]
 
 
 def is_setting_name(name: str) -> bool:

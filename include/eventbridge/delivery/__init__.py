@@ -1,1 +1,1 @@
-"""Delivers the deliveries of a chunk or an open batch, target by target, and records every response."""
+"""Sends the deliveries of a chunk or an open batch, target by target, and records every response."""

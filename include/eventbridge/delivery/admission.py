@@ -140,12 +140,12 @@ class RunBreaker:
             self._asked[delivery_id].append(second)
             return
         if self._asked:
-            self._judge(delivery_id)
+            self._count_retried(delivery_id)
         self._attempts[second] = self._attempts.get(second, 0) + 1
         if failed:
             self._failed[second] = self._failed.get(second, 0) + 1
         if self.probing:
-            self._probed(second, good=not failed)
+            self._record_probe(second, good=not failed)
         elif failed and trips(self._window_count(at)):
             self.tripped = True
 
@@ -175,9 +175,9 @@ class RunBreaker:
     def record_abandoned(self, delivery_id: bytes, now: datetime) -> None:
         """Count the failed attempts of a delivery that will not be retried after all."""
         if delivery_id in self._asked:
-            self._judge(delivery_id)
+            self._count_retried(delivery_id)
             if self.probing:
-                self._probed(int(now.timestamp()), good=False)
+                self._record_probe(int(now.timestamp()), good=False)
 
     def take(self, ended: Ended | None = None) -> Tally | None:
         """Return the attempts that have not been taken for the ledger yet; None if there are none."""
@@ -215,12 +215,12 @@ class RunBreaker:
             no_response,
         )
 
-    def _judge(self, delivery_id: bytes) -> None:
+    def _count_retried(self, delivery_id: bytes) -> None:
         for second in self._asked.pop(delivery_id, ()):
             self._attempts[second] = self._attempts.get(second, 0) + 1
             self._failed[second] = self._failed.get(second, 0) + 1
 
-    def _probed(self, second: int, *, good: bool) -> None:
+    def _record_probe(self, second: int, *, good: bool) -> None:
         self._probes.append(good)
         self._good += good
         if not good:

@@ -27,7 +27,7 @@ from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
 #: The minimum number of rows to put as a table: creating one costs as much as about fifty single rows.
-_FEW = 50
+_MIN_TABLE_ROWS = 50
 
 
 class BlockDeliveries:
@@ -95,7 +95,7 @@ class BlockDeliveries:
 def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], count: int) -> None:
     """Put the rows of accepted blocks, which have `count` deliveries in total."""
     taken = [(block, _row_like(block.piece, response)) for block, response in good]
-    if count < _FEW:
+    if count < _MIN_TABLE_ROWS:
         for block, like in taken:
             rows.put_all(accepted_rows(block.delivery_ids.to_pylist(), like))
     else:
@@ -152,7 +152,7 @@ class LiveBlocks:
 
 #: The minimum number of rows to read as Arrow columns: below it, Python values, which the pieces of one file share, are
 #: faster, because one Arrow call takes as long as a few rows.
-_FEW_VALUES = 16
+_MIN_ARROW_ROWS = 16
 _COLUMN_NUMBER = {name: number for number, name in enumerate(ITEM_COLUMNS)}
 _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
     _COLUMN_NUMBER[name] for name in ("delivery_id", "arrived_at", "payload", "failure", "not_before")
@@ -270,7 +270,7 @@ class FewRows:
 
 def blocks_of(read: ReadPiece) -> Sequence[Block] | None:
     """Return a piece as blocks; None if a row must be handled individually, because it failed or may have to wait."""
-    if read.count < _FEW_VALUES:
+    if read.count < _MIN_ARROW_ROWS:
         rows = list(read.each())
         if any(row[_FAILURE] is not None or row[_NOT_BEFORE] is not None for row in rows):
             return None

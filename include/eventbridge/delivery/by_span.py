@@ -85,9 +85,9 @@ class SpanDeliveries:
         assert isinstance(send.target, SpanTarget), "its type says that it takes spans"
         while self._spans:
             span = self._spans[0]
-            outcome = _unsent(run, span)
+            outcome = _unsent_outcome(run, span)
             if outcome is not None:
-                _write(run, span, outcome, None)
+                _put_outcome(run, span, outcome, None)
             elif run.must_end(run.clock()) or not _may_send(run) or not self._send(run, send.target, span):
                 break
             del self._spans[0]
@@ -102,11 +102,11 @@ class SpanDeliveries:
         run.report.sent += len(span.left)
         if (lost := flush(target)) is not None:
             response = not_flushed(response, lost)
-        _write(run, span, _decided(run, span, response), response)
+        _put_outcome(run, span, _decide_outcome(run, span, response), response)
         return True
 
 
-def _unsent(run: TargetRun, span: Span) -> Outcome | None:
+def _unsent_outcome(run: TargetRun, span: Span) -> Outcome | None:
     """Return the outcome of a span that is not sent now; None if it may be sent."""
     now = run.clock()
     policy, on_hold_seconds = run.settings.policy, span.piece.on_hold_seconds
@@ -125,7 +125,7 @@ def _may_send(run: TargetRun) -> bool:
     return may
 
 
-def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
+def _decide_outcome(run: TargetRun, span: Span, response: Response) -> Outcome:
     """Return the outcome of a whole span: its deliveries share one attempt, one response and one jitter sample."""
     sample = run.retry_jitter.sample(response)
     now, draw = sample
@@ -146,7 +146,7 @@ def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
     return outcome
 
 
-def _write(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
+def _put_outcome(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
     """Put the rows for a span's deliveries without an outcome as one table: a segment has all of them or none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
         outcome = DELIVERED  # a shadow's failure has no effect

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 
 #: The number of objects created between two collections of the youngest generation. The default, 700, costs a push to
 #: thousands of targets a third of its CPU time.
-_OBJECTS = 20_000
+_THRESHOLD = 20_000
 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
     """Raise the threshold of the youngest generation in the block, unless collection is off or it is higher already."""
     before = gc.get_threshold()
-    if not 0 < before[0] < _OBJECTS:
+    if not 0 < before[0] < _THRESHOLD:
         yield
         return
-    gc.set_threshold(_OBJECTS, *before[1:])
+    gc.set_threshold(_THRESHOLD, *before[1:])
     try:
         yield
     finally:

@@ -177,7 +177,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
 
 
 #: The final statuses. `retry_scheduled` is not one: such a delivery may block others of its order key.
-_LAST = ("delivered", "dead_lettered")
+_FINAL_STATUSES = ("delivered", "dead_lettered")
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def select_outstanding(
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
     found = responses.rows_of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed: a chunk may have none
     codes, names = codes_of(found["status"])
-    is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
+    is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _FINAL_STATUSES])
     start = 0
     for each in read:
         if not is_last[start : start + each.count].all():

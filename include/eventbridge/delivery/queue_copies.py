@@ -74,7 +74,7 @@ def copy_fingerprints(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
         if file.path is not None:
             columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
             for record in read_table(runtime.store, file.path, columns=columns).to_pylist():
-                if _partition(rules, record) is not None:
+                if _queue_for(rules, record) is not None:
                     ids[f"{record['rule']}/{queue_of(record['target'])}"].append(copy_id(record))
     return {key: Fingerprint.from_ids(values) for key, values in ids.items()}
 
@@ -89,7 +89,7 @@ def _file_copies(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile
     ]
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, record in enumerate(table.select(["delivery_id", "rule", "target"]).to_pylist()):
-        if _partition(rules, record) is not None:
+        if _queue_for(rules, record) is not None:
             rows[record["rule"], record["target"]].append(number)
     for (rule, target), numbers in rows.items():
         age = rules.rules[rule].destinations[queue_of(target)].retry.maximum_event_age_seconds
@@ -110,7 +110,7 @@ def _file_copies(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile
         )
 
 
-def _partition(rules: RuleSet, record: dict[str, Any]) -> Target | None:
+def _queue_for(rules: RuleSet, record: dict[str, Any]) -> Target | None:
     rule = rules.rules.get(record["rule"])
     target = rule.targets.get(record["target"]) if rule is not None else None
     return target.dead_letter_queue if target is not None and record["delivery_id"] is not None else None

@@ -199,12 +199,12 @@ def read_responses(store: Store, paths: Iterable[str]) -> Responses:
     first, second = _halves(ids_of(rows["delivery_id"]))
     best = np.argsort(first)
     if (first[best[1:]] == first[best[:-1]]).any():
-        best, attempts = _best(rows, first, second)
+        best, attempts = _best_rows(rows, first, second)
         rows = rows.set_column(rows.column_names.index("attempts"), "attempts", column_of(attempts, pa.int32()))
     return Responses(rows, best, first[best], second[best])
 
 
-def _best(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
+def _best_rows(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
     """Return the best row of each delivery, sorted by id, and the attempts of all rows, in best rows the highest."""
     codes, reasons = codes_of(rows["reason"])
     in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # null, NO_CODE, sorts like ""

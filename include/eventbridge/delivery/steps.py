@@ -80,7 +80,7 @@ def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlus
 
 
 #: The maximum time that a response waits for its flush; checked only when the next response comes.
-_SECONDS = 1.0
+_MAX_UNFLUSHED_SECONDS = 1.0
 #: The maximum number of responses in a shared flush: no other target should have to wait for a larger one.
 _MAX_SHARED = 1_000
 
@@ -89,7 +89,7 @@ def must_flush(target: Target, waiting: int, first: Response, last: Response) ->
     """Return whether a flush is due, given the number and the age of the responses that wait for it."""
     if waiting >= target.flush_every:
         return True
-    return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _SECONDS
+    return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _MAX_UNFLUSHED_SECONDS
 
 
 def flush(target: Target) -> str | None:

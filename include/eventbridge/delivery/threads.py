@@ -115,9 +115,9 @@ class Threads:
 
 
 #: The number of waiting runs at which a job's thread flushes; each run keeps a file open until it is flushed.
-_TOGETHER = 128
+_FLUSH_AT_RUNS = 128
 #: How long runs may wait before a job's thread flushes them, even if they are few.
-_SECONDS = 0.25
+_FLUSH_AT_SECONDS = 0.25
 
 
 class SharedFlushes:
@@ -152,7 +152,7 @@ class SharedFlushes:
 
     def _run_job(self, run: TargetRun) -> None:
         self._resume(run.steps(None))
-        if self._count >= _TOGETHER or (self._count and time.monotonic() - self._since >= _SECONDS):
+        if self._count >= _FLUSH_AT_RUNS or (self._count and time.monotonic() - self._since >= _FLUSH_AT_SECONDS):
             self.do()
 
     def _resume(self, steps: Steps[None]) -> None:

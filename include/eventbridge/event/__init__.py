@@ -1,1 +1,1 @@
-"""CloudEvents, strict JSON documents, and ids that are made from them."""
+"""CloudEvents, strict JSON documents, and ids derived from them."""

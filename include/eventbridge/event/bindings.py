@@ -104,7 +104,7 @@ def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOri
     JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
-    members = [("specversion", "1.0"), *_mapped(mapping, value, headers)]
+    members = [("specversion", "1.0"), *_mapped_members(mapping, value, headers)]
     if "id" not in mapping:
         members.append(("id", origin.id))
     if "time" not in mapping:
@@ -113,7 +113,7 @@ def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOri
     return _event(members, b'"data":' + body)
 
 
-def _mapped(mapping: Mapping[str, str], value: Any, headers: Headers) -> Iterator[tuple[str, str]]:
+def _mapped_members(mapping: Mapping[str, str], value: Any, headers: Headers) -> Iterator[tuple[str, str]]:
     for name, text in mapping.items():
         if text.startswith(_OF_HEADER):
             yield name, _header(headers, name, text.removeprefix(_OF_HEADER))

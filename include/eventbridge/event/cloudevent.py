@@ -186,11 +186,11 @@ def _check_media_type(value: JsonValue) -> None:
 def _check_time(value: JsonValue) -> None:
     text = _check_text("time", value)
     found = _TIME.fullmatch(text)
-    if found is None or not _exists(found):
+    if found is None or not _is_real_time(found):
         raise EventError(f"$.time: {_format_value(value)} is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)")
 
 
-def _exists(time: re.Match[str]) -> bool:
+def _is_real_time(time: re.Match[str]) -> bool:
     year, month, day, hour, minute, second, sign, hours, minutes = time.groups()
     if day > "28" and int(day) > monthrange(int(year) or 2000, int(month))[1]:
         return False

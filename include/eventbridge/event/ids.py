@@ -104,11 +104,11 @@ def claimed_id(body: bytes) -> str | None:
     try:
         found = parse_document(body).get("id")
     except EventError:
-        return _first_written(body)
+        return _first_id_text(body)
     return found if isinstance(found, str) else None
 
 
-def _first_written(body: bytes) -> str | None:
+def _first_id_text(body: bytes) -> str | None:
     found = _ID.search(body)
     if found is None:
         return None

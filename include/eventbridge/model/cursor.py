@@ -37,7 +37,7 @@ def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
     """Return the `count` names of a cursor; raises UserError if the text is not one."""
     names = _decode(text, tuple[str, ...])
     if len(names) != count or any("\x00" in name for name in names):
-        raise _no_cursor(text)
+        raise _not_a_cursor(text)
     return names
 
 
@@ -51,7 +51,7 @@ def read_number_cursors(text: str, count: int) -> tuple[int, ...]:
     """Return the `count` numbers of a cursor; raises UserError if the text is not one."""
     names = read_name_cursor(text, count)
     if not all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
-        raise _no_cursor(text)
+        raise _not_a_cursor(text)
     return tuple(int(name) for name in names)
 
 
@@ -61,7 +61,7 @@ def read_time_cursor(text: str) -> datetime:
     try:
         return datetime.fromisoformat(name).astimezone(UTC)
     except (ValueError, OverflowError):
-        raise _no_cursor(text) from None
+        raise _not_a_cursor(text) from None
 
 
 def read_cursor(text: str) -> Cursor:
@@ -76,8 +76,8 @@ def _decode(text: str, kind: type[Content]) -> Content:
     try:
         return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=kind)
     except (ValueError, binascii.Error, msgspec.MsgspecError):
-        raise _no_cursor(text) from None
+        raise _not_a_cursor(text) from None
 
 
-def _no_cursor(text: str) -> UserError:
+def _not_a_cursor(text: str) -> UserError:
     return UserError(f"{text!r} is not a cursor. Use the cursor of the previous page, or none")

@@ -33,7 +33,7 @@ DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
 #: The error of an item instead of the target's text, which may quote the event: users without the scope for payloads
 #: see errors, but no recorded responses.
-_SAYS_WHY = "the recorded response has the target's error text"
+_SEE_RESPONSE = "the recorded response has the target's error text"
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,9 @@ def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any
     value = None
     if content.body.strip() and (declared or named or code == 207):
         try:
-            value = json.loads(content.body.decode(), parse_constant=_no_number, object_pairs_hook=_no_twins)
+            value = json.loads(
+                content.body.decode(), parse_constant=_reject_constant, object_pairs_hook=_reject_repeated
+            )
         except (ValueError, RecursionError):
             raise _Unclear("it must be JSON, but it is not, or it is truncated") from None
     if isinstance(value, dict) and (RESULTS in value or INDEX in value):
@@ -230,7 +232,7 @@ def _item_response(response: Response, content: ResponseContent, result: dict[st
     return response._replace(
         accepted=status < 300,
         code=status,
-        error=_SAYS_WHY if isinstance(error, str) else None,
+        error=_SEE_RESPONSE if isinstance(error, str) else None,
         retry_after=str(wait) if type(wait) in (int, str) else content.retry_after,
         response_head=json.dumps(result, ensure_ascii=False).encode(errors="backslashreplace"),
     )
@@ -242,11 +244,11 @@ def _refuse(response: Response, content: ResponseContent, error_class: str, erro
     )
 
 
-def _no_number(text: str) -> NoReturn:
+def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a member occurs twice, and readers differ on which one counts")

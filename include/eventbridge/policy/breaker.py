@@ -141,18 +141,18 @@ def next_status(status: TargetStatus, tally: Tally, window: Count, now: datetime
     if status.state == "disabled":
         return status
     was_ok = status.state == "ok"
-    status = _pause(_failing(status, tally.total, now), tally.paused_until)
+    status = _pause(_track_failing(status, tally.total, now), tally.paused_until)
     if _has_failed_for(status, tally.disable_after_seconds, now):
         days = (now - (status.failing_since or now)) / timedelta(days=1)
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
     for good in tally.probes:
-        status = _probed(status, now) if good else _reopened(status, now)
+        status = _apply_good_probe(status, now) if good else _apply_failed_probe(status, now)
     # not for a target that has just recovered: the attempts in the window are from before
     if tally.opens and (was_ok or status.slow) and trips(window):
         reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
-        status = _degraded(status, reason, now, now + OPEN)
+        status = _degrade(status, reason, now, now + OPEN)
     elif was_ok and (slow := _why_slow(tally.no_response, window)) is not None:
-        status = _degraded(status, slow, now, now, slow=True)
+        status = _degrade(status, slow, now, now, slow=True)
     if tally.ended is None:
         return status
     return _apply_end(status, tally.ended, now) if tally.opens else _apply_ordered_end(status, tally.ended, now)
@@ -197,7 +197,7 @@ def _pause(status: TargetStatus, until: datetime | None) -> TargetStatus:
     return replace(status, paused_until=until)
 
 
-def _failing(status: TargetStatus, count: Count, now: datetime) -> TargetStatus:
+def _track_failing(status: TargetStatus, count: Count, now: datetime) -> TargetStatus:
     if count.failed < count.attempts:
         return replace(status, failing_since=None)
     if count.failed and status.failing_since is None:
@@ -211,7 +211,7 @@ def _has_failed_for(status: TargetStatus, seconds: float | None, now: datetime) 
     return (now - status.failing_since).total_seconds() >= seconds
 
 
-def _probed(status: TargetStatus, now: datetime) -> TargetStatus:
+def _apply_good_probe(status: TargetStatus, now: datetime) -> TargetStatus:
     if status.state == "ok":
         return status
     good = status.good + 1
@@ -220,11 +220,11 @@ def _probed(status: TargetStatus, now: datetime) -> TargetStatus:
     return replace(status, state="half-open", good=good)
 
 
-def _reopened(status: TargetStatus, now: datetime) -> TargetStatus:
-    return status if status.state == "ok" else _degraded(status, "a probe failed", now, now + OPEN)
+def _apply_failed_probe(status: TargetStatus, now: datetime) -> TargetStatus:
+    return status if status.state == "ok" else _degrade(status, "a probe failed", now, now + OPEN)
 
 
-def _degraded(status: TargetStatus, reason: str, now: datetime, until: datetime, *, slow: bool = False) -> TargetStatus:
+def _degrade(status: TargetStatus, reason: str, now: datetime, until: datetime, *, slow: bool = False) -> TargetStatus:
     since = now if status.state == "ok" else status.since
     return replace(status, state="degraded", reason=reason, since=since, until=until, good=0, slow=slow)
 
@@ -236,9 +236,9 @@ def _apply_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatu
     if ended.spent and not ended.half:
         # a target that delivers, even slowly, needs no pause: its next chunk may be sent immediately
         slow = ended.delivered > 0
-        return _degraded(status, reason, now, now if slow else now + OPEN, slow=slow)
+        return _degrade(status, reason, now, now if slow else now + OPEN, slow=slow)
     if status.slow and status.state != "ok":
-        return _apart(status, ended, now) if ended.apart else status
+        return _apply_slow_lane_chunk(status, ended, now) if ended.apart else status
     if status.state == "half-open":
         return replace(status, until=now)  # this push had no delivery for a probe: the next one may probe
     return status
@@ -247,10 +247,10 @@ def _apply_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatu
 def _apply_ordered_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     """Return the status of an ordered target after a push: it has no breaker, and unsettled deliveries wait by key."""
     heals = status.slow and status.state != "ok" and ended.apart and ended.contacted
-    return _apart(status, ended, now) if heals else status
+    return _apply_slow_lane_chunk(status, ended, now) if heals else status
 
 
-def _apart(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
+def _apply_slow_lane_chunk(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     """Return the status of a slow target after one of its chunks in the slow lane."""
     if not (ended.quick and ended.settled and ended.half):
         return replace(status, good=0)

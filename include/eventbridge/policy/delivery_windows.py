@@ -132,7 +132,7 @@ def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
     """Return the dead-lettering of a delivery whose deadline has passed at `now`, None if it may be sent."""
     if deadline_at is None or now < deadline_at:
         return None
-    return DeadLettered(DEADLINE_MISSED, f"its deadline was {_text(deadline_at)}")
+    return DeadLettered(DEADLINE_MISSED, f"its deadline was {_time_text(deadline_at)}")
 
 
 def dead_letter_if_late(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
@@ -142,7 +142,7 @@ def dead_letter_if_late(outcome: Outcome, deadline_at: datetime | None) -> Outco
     """
     if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
         return outcome
-    detail = f"{outcome.reason}, and its deadline {_text(deadline_at)} is before the next attempt"
+    detail = f"{outcome.reason}, and its deadline {_time_text(deadline_at)} is before the next attempt"
     return DeadLettered(DEADLINE_MISSED, detail)
 
 
@@ -156,5 +156,5 @@ def late_reported_before(within_seconds: float, now: datetime) -> datetime:
     return now - timedelta(seconds=within_seconds * REPORTED_AT)
 
 
-def _text(at: datetime) -> str:
+def _time_text(at: datetime) -> str:
     return at.isoformat(timespec="milliseconds")

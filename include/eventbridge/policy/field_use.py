@@ -39,10 +39,10 @@ def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> 
             pattern = parse_pattern(rule.pattern)
         except PatternError:
             continue
-        if _takes(pattern, type_) is not False:
+        if _accepts_type(pattern, type_) is not False:
             used, texts = list(_paths(rule, pattern)), list(_expressions(rule))
             for path in paths:
-                if _names(used, texts, path):
+                if _uses_path(used, texts, path):
                     found[path].append(rule.name)
     return found
 
@@ -52,13 +52,13 @@ def _uses(rule: Rule, change: SchemaChange) -> bool:
         pattern = parse_pattern(rule.pattern)
     except PatternError:  # written for a version with more features of the pattern language
         return False
-    asked = _takes(pattern, change.type)
+    asked = _accepts_type(pattern, change.type)
     if not change.path:
         return asked is True
-    return asked is not False and _names(_paths(rule, pattern), _expressions(rule), change.path)
+    return asked is not False and _uses_path(_paths(rule, pattern), _expressions(rule), change.path)
 
 
-def _names(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
+def _uses_path(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
     """Return whether a field is among the paths of a rule, or a word of its expressions."""
     if any(_concerns(each, path) for each in used):
         return True
@@ -66,7 +66,7 @@ def _names(used: Iterable[str], expressions: Iterable[str], path: str) -> bool:
     return any(word.search(text) for text in expressions)
 
 
-def _takes(pattern: Pattern, type_: str) -> bool | None:
+def _accepts_type(pattern: Pattern, type_: str) -> bool | None:
     """Return whether a pattern's conditions on the type, outside `$or`, accept a type; None if it has none."""
     asked = [each for each in pattern.where.clauses if isinstance(each, Field) and each.path == ("type",)]
     if not asked:

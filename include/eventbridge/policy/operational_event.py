@@ -56,7 +56,7 @@ _UNWELL: tuple[TargetState, ...] = ("degraded", "half-open")
 
 @dataclass(frozen=True)
 class OperationalEvent:
-    """One operational event; `subject` is `<rule>/<target>`, a rule, a bus, or what the event's function says."""
+    """One operational event; `subject` is what it is about, such as `<rule>/<target>`, a rule or a bus."""
 
     event_id: str
     type: OperationType

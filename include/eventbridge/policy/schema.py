@@ -46,7 +46,7 @@ class Learned(NamedTuple):
 def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at: datetime) -> Learned:
     """Return the schema of the type `name` after a batch that was planned at `at`; `known` is None for a new type."""
     if known is None:
-        fields = {path: _first(found, sample.events) for path, found in sample.fields.items()}
+        fields = {path: _new_field(found, sample.events) for path, found in sample.fields.items()}
         schema = EventSchema(bus, name, 0, sample.events, at, at, fields)
         return Learned(schema, (SchemaChange("discovered", bus, name, at),))
     fields, changes = {}, []
@@ -62,12 +62,12 @@ def learn(known: EventSchema | None, bus: str, name: str, sample: TypeSample, at
             changes.append(SchemaChange("field_changed", bus, name, at, path, before.types, now.types))
     for path, seen in sample.fields.items():
         if path not in fields and len(fields) < MAX_FIELDS:
-            fields[path] = _first(seen, sample.events)
+            fields[path] = _new_field(seen, sample.events)
     schema = replace(known, sampled=known.sampled + sample.events, last_at=max(at, known.last_at), fields=fields)
     return Learned(schema, _outermost(changes))
 
 
-def _first(sample: FieldSample, events: int) -> KnownField:
+def _new_field(sample: FieldSample, events: int) -> KnownField:
     return KnownField(sample.seen, sample.null, sample.types, sample.example, breaks=int(sample.seen < events))
 
 

@@ -153,10 +153,10 @@ def is_gone(name: str) -> bool:
     False if that cannot be known: the process is on another host, or the system gave its number to another process.
     """
     host, _, number = name.rpartition(":")
-    return host == socket.gethostname() and number.isdecimal() and not _is_there(int(number))
+    return host == socket.gethostname() and number.isdecimal() and not _process_exists(int(number))
 
 
-def _is_there(pid: int) -> bool:
+def _process_exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -173,7 +173,7 @@ class Inbox:
         share = -(-limit // len(self._sources))
         for topic, source in sorted(self._sources.items()):
             left = min(share, limit - taken)
-            known = self._known_ids(topic, source) if left > 0 else _Known(0)
+            known = self._known_ids(topic, source) if left > 0 else _KnownMessages(0)
             while left > 0 and time.monotonic() - began < _TAKING_SECONDS:
                 fresh, any_came = self._take_in(topic, source, min(left, _FILE_EVENTS), known)
                 if not any_came:
@@ -187,10 +187,10 @@ class Inbox:
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
-            self._taking = threading.Thread(target=self._take_on, name="inbox", daemon=True)
+            self._taking = threading.Thread(target=self._follow_queues, name="inbox", daemon=True)
             self._taking.start()
 
-    def _take_on(self) -> None:
+    def _follow_queues(self) -> None:
         while not self._closed.wait(_FOLLOWING_SECONDS):
             try:
                 ahead = sum(end - self._read_to.get(partition, end) for partition, end in self._ends.items())
@@ -212,13 +212,13 @@ class Inbox:
             for source in self._sources.values():
                 stack.enter_context(closing(source))
 
-    def _take_in(self, topic: str, source: QueueSource, at_most: int, known: _Known) -> tuple[int, bool]:
+    def _take_in(self, topic: str, source: QueueSource, at_most: int, known: _KnownMessages) -> tuple[int, bool]:
         """Take over one file of messages; return how many were new, and whether any came at all."""
-        table = _received(source, at_most)
+        table = _receive_file(source, at_most)
         if not table.num_rows:
             return 0, False
         with _ReceivedMessages(source, table["receipt"].to_pylist()) as received:
-            file = self._recorded(topic, table, known)
+            file = self._record_file(topic, table, known)
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
                 log.info(
@@ -230,13 +230,13 @@ class Inbox:
             self._ledger.inbox.mark_acknowledged(file)
         return fresh, True
 
-    def _recorded(self, topic: str, table: pa.Table, known: _Known) -> InboxFile | None:
+    def _record_file(self, topic: str, table: pa.Table, known: _KnownMessages) -> InboxFile | None:
         """Write and record the unknown messages, and add them to `known`; return their file, None if all are known.
 
         Another process may have recorded the same messages meanwhile, if this one was suspended for longer than they
         were invisible.
         """
-        while (fresh := _unknown(table, known.ids)).num_rows:
+        while (fresh := _unknown_messages(table, known.ids)).num_rows:
             path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
             write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=STORED)
             file = self._ledger.inbox.record(self._bus, topic, path, fresh.num_rows, start=known.until)
@@ -246,22 +246,22 @@ class Inbox:
                 return file
             self._store.delete(path)
             for other in self._ledger.inbox.files(self._bus, topic, known.until, _NO_END):
-                self._learn(other, known)
+                self._add_known(other, known)
         return None
 
-    def _known_ids(self, topic: str, source: QueueSource) -> _Known:
+    def _known_ids(self, topic: str, source: QueueSource) -> _KnownMessages:
         """Return the ids of messages in the inbox that the queue may hand out again.
 
         These are in files that are not known to be acknowledged, and in recent ones: an acknowledgement may have come
         too late, or be lost with a queue's process.
         """
-        known = _Known(self._ledger.inbox.ends(self._bus, topic)[1])
+        known = _KnownMessages(self._ledger.inbox.ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)
         for file in self._ledger.inbox.files_to_expect_again(self._bus, topic, since):
-            self._learn(file, known)
+            self._add_known(file, known)
         return known
 
-    def _learn(self, file: InboxFile, known: _Known) -> None:
+    def _add_known(self, file: InboxFile, known: _KnownMessages) -> None:
         known.ids.update(read_table(self._store, file.path, ["message_id"])["message_id"].to_pylist())
         known.until = max(known.until, file.end)
 
@@ -281,14 +281,14 @@ class Inbox:
 
 
 @dataclass
-class _Known:
+class _KnownMessages:
     """Ids of messages that the inbox has; all ids below the offset `until` are included."""
 
     until: int
     ids: set[str] = field(default_factory=set)
 
 
-def _received(source: QueueSource, at_most: int) -> pa.Table:
+def _receive_file(source: QueueSource, at_most: int) -> pa.Table:
     """Return messages for one file: as many as the queue has ready, for at most a quarter of its visibility timeout."""
     began, size = time.monotonic(), 0
     blocks: list[pa.RecordBatch] = []
@@ -303,7 +303,7 @@ def _received(source: QueueSource, at_most: int) -> pa.Table:
     return pa.Table.from_batches(blocks, schema=RECEIVED)
 
 
-def _unknown(table: pa.Table, known: set[str]) -> pa.Table:
+def _unknown_messages(table: pa.Table, known: set[str]) -> pa.Table:
     """Return the messages whose ids are not known, each once, without their receipts."""
     seen = set(known)
     rows = []
