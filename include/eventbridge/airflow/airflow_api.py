@@ -74,9 +74,9 @@ class AirflowApi:
 
 
 #: The prefix of EventBridge's line in a note; the lines that a user wrote stay as they are.
-_OURS = "EventBridge: "
+_NOTE_PREFIX = "EventBridge: "
 #: Airflow's limit for a note, in characters.
-_LONGEST = 1_000
+_MAX_NOTE_LENGTH = 1_000
 
 
 class AirflowNotes(AirflowApi):
@@ -96,12 +96,12 @@ class AirflowNotes(AirflowApi):
 
 def noted(note: str, text: str) -> str:
     """Return a note with EventBridge's line as its last line."""
-    theirs = [line for line in note.splitlines() if not line.startswith(_OURS)]
-    available = _LONGEST - len(_OURS) - sum(len(line) + 1 for line in theirs)
+    theirs = [line for line in note.splitlines() if not line.startswith(_NOTE_PREFIX)]
+    available = _MAX_NOTE_LENGTH - len(_NOTE_PREFIX) - sum(len(line) + 1 for line in theirs)
     if available < 4:  # a person's note fills it
         return note
     ours = text if len(text) <= available else f"{text[: available - 3]}..."
-    return "\n".join([*theirs, f"{_OURS}{ours}"])
+    return "\n".join([*theirs, f"{_NOTE_PREFIX}{ours}"])
 
 
 def note_run(context: Any, text: str) -> None:

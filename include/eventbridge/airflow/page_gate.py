@@ -137,34 +137,36 @@ class _Rights:
 
     def is_allowed(self) -> bool:
         """Return whether the user may see the page."""
-        return self._may("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
+        return self._is_authorized("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
 
     def viewer(self, owners: Callable[[], Iterable[str]]) -> Viewer:
         """Return the user as the page represents one; `owners` returns the owners in the rule files."""
-        acts = self._may("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
+        acts = self._is_authorized("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
         return Viewer(
             self._user.get_name(),
             _form_key(self._user),
             can_operate=acts,
-            can_replay=self._may("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
-            can_backtest=self._backtests(),
+            can_replay=self._is_authorized("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
+            can_backtest=self._can_backtest(),
             can_log_out=False,
-            can_see_payloads=self._may("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
+            can_see_payloads=self._is_authorized("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
             owners=self._owners("GET", owners),
             acts_for=self._owners("POST", owners) if acts else frozenset(),
         )
 
-    def _backtests(self) -> bool:
+    def _can_backtest(self) -> bool:
         """Return whether the user may run rules over the archive, which shows the events of all owners."""
         dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _owners_dag(OWNERS_DAG))
-        return all(self._may("POST", DagAccessEntity.RUN, each) for each in dags)
+        return all(self._is_authorized("POST", DagAccessEntity.RUN, each) for each in dags)
 
     def _owners(self, method: Any, owners: Callable[[], Iterable[str]]) -> frozenset[str] | None:
-        if self._may(method, DagAccessEntity.RUN, _owners_dag(OWNERS_DAG)):
+        if self._is_authorized(method, DagAccessEntity.RUN, _owners_dag(OWNERS_DAG)):
             return None
-        return frozenset(each for each in owners() if self._may(method, DagAccessEntity.RUN, _owners_dag(each)))
+        return frozenset(
+            each for each in owners() if self._is_authorized(method, DagAccessEntity.RUN, _owners_dag(each))
+        )
 
-    def _may(self, method: Any, entity: DagAccessEntity, details: DagDetails) -> bool:
+    def _is_authorized(self, method: Any, entity: DagAccessEntity, details: DagDetails) -> bool:
         return bool(
             get_auth_manager().is_authorized_dag(method=method, access_entity=entity, details=details, user=self._user)
         )
@@ -183,7 +185,7 @@ def _form_key(user: Any) -> str:
 
 
 #: How long before its planning and after its commit a batch may appear in an XCom.
-_AROUND = timedelta(minutes=2)
+_XCOM_MARGIN = timedelta(minutes=2)
 _MAX_RUNS = 20
 
 
@@ -193,10 +195,10 @@ def runs_of(batch: Batch) -> list[AirflowRun]:
     wanted = select(XComModel.dag_id, XComModel.run_id, XComModel.value).where(
         XComModel.key == BATCH_ID,
         XComModel.dag_id == (dag or deliver_dag_id(batch.runner)),
-        XComModel.timestamp >= batch.planned_at - _AROUND,
+        XComModel.timestamp >= batch.planned_at - _XCOM_MARGIN,
     )
     if batch.committed_at is not None:
-        wanted = wanted.where(XComModel.timestamp <= batch.committed_at + _AROUND)
+        wanted = wanted.where(XComModel.timestamp <= batch.committed_at + _XCOM_MARGIN)
     with create_session() as session:
         found = session.execute(wanted.order_by(XComModel.timestamp)).all()
     return [AirflowRun(row.dag_id, row.run_id) for row in found if _batch_in(row.value) == batch.batch_id][:_MAX_RUNS]

@@ -130,7 +130,7 @@ def task_stop() -> Stop:
 
 
 class ChunkLink(BaseOperatorLink):
-    """*Deliveries of this chunk*, on each push. It is built when it is shown, so it also works before the push runs."""
+    """The link *Deliveries of this chunk* on each push. Airflow builds it on display, so it works before the push."""
 
     name = "Deliveries of this chunk"
     operators: ClassVar[list[type[BaseOperator]]] = [PushOperator]

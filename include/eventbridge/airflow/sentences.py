@@ -242,7 +242,7 @@ def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
 
 #: The maximum number of targets in a sentence, and of events for each; below: the maximum length of a name or reason.
 MAX_TARGETS, MAX_EVENTS = 5, 3
-_LONGEST = 80
+_MAX_TEXT_LENGTH = 80
 
 
 @dataclass(frozen=True)
@@ -308,8 +308,10 @@ def sentence_about(lines: Iterable[TargetLine]) -> str:
 
 def short(text: str) -> str:
     """Return text from outside fit for a sentence: one line, without control characters, truncated."""
-    shown = "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: _LONGEST + 1])
-    return shown if len(text) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+    shown = "".join(
+        each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: _MAX_TEXT_LENGTH + 1]
+    )
+    return shown if len(text) <= _MAX_TEXT_LENGTH else f"{shown[: _MAX_TEXT_LENGTH - 3]}..."
 
 
 def _rest_line(noun: str, groups: Sequence[Failures]) -> list[str]:

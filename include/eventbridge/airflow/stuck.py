@@ -90,7 +90,7 @@ def is_anything_stale(runtime: Runtime) -> bool:
 
 #: How long a result is valid: a query costs the ledger a millisecond and, while something is on hold, Airflow a
 #: request and a line in its access log.
-_VALID = timedelta(seconds=2)
+_RESULT_VALIDITY = timedelta(seconds=2)
 #: How long Airflow is not called after it did not respond.
 _SILENCE = timedelta(seconds=30)
 
@@ -114,7 +114,7 @@ class ReopenedPools:
     def has_any(self, rules: RuleSet, now: datetime) -> bool:
         """Return whether a pool has slots while its deliveries are still on hold with `pool closed`."""
         if self._until is None or now >= self._until:
-            self._until = now + _VALID
+            self._until = now + _RESULT_VALIDITY
             self._found = self._query(rules, now)
         return self._found
 

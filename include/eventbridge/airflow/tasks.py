@@ -304,11 +304,11 @@ def give_way_as_old(_: Context) -> None:
 
 
 #: How often to log that Spark is still running. A warm Spark routes a batch in seconds.
-_EVERY_SECONDS = 30.0
+_SPARK_LOG_SECONDS = 30.0
 
 
 @contextmanager
-def slow_spark(log_line: Callable[[str], None], every_seconds: float = _EVERY_SECONDS) -> Iterator[None]:
+def slow_spark(log_line: Callable[[str], None], every_seconds: float = _SPARK_LOG_SECONDS) -> Iterator[None]:
     """Log every `every_seconds`, from another thread, that the block waits for Spark."""
     begun, ended = time.monotonic(), threading.Event()
 

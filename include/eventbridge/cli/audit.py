@@ -26,7 +26,7 @@ _EVENTS = {
 
 
 #: Rows that are shown only if they are not 0.
-_IF_ANY = ("from_archive", "tombstone")
+_HIDDEN_IF_ZERO = ("from_archive", "tombstone")
 
 
 def show_audit(
@@ -67,7 +67,7 @@ def _show(result: Audit) -> None:
     if result.batches:
         print_line()
         print_line("Events")
-        sums = {name: count for name, count in result.events.items() if count or name not in _IF_ANY}
+        sums = {name: count for name, count in result.events.items() if count or name not in _HIDDEN_IF_ZERO}
         show_fields((f"  {_EVENTS[name]}", count) for name, count in sums.items())
         print_line()
         show_table(

@@ -45,7 +45,7 @@ app.command("redrives", short_help="List redrives with their results.")(redrive.
 app.command("cancel", short_help="Cancel a redrive after its current batch.")(redrive.cancel)
 
 _RESPONSE_LINES = 20
-_OTHERS = 10
+_MAX_OLDER = 10
 
 
 @app.command("list")
@@ -165,8 +165,10 @@ def show(
 
 def _older_note(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
     """Return a note with the older dead letters of the same delivery or position."""
-    names = [f"  {each.name}" for each in others[:_OTHERS]]
-    more = [f"  and {len(others) - _OTHERS} more: `list --name {newest.subject}`"] if len(others) > _OTHERS else []
+    names = [f"  {each.name}" for each in others[:_MAX_OLDER]]
+    more = (
+        [f"  and {len(others) - _MAX_OLDER} more: `list --name {newest.subject}`"] if len(others) > _MAX_OLDER else []
+    )
     head = f"this is the newest of {len(others) + 1} dead letters of {newest.subject}. The older ones:"
     return "\n".join([head, *names, *more])
 
@@ -222,7 +224,7 @@ def _error(attempt: dict[str, Any]) -> str | None:
 
 
 #: The maximum number of dead letters in memory, and in a row group of Parquet.
-_AT_ONCE = 1_000
+_ROWS_IN_MEMORY = 1_000
 
 
 def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:
@@ -295,7 +297,7 @@ def _write_parquet(path: Path, letters: Iterator[DeadLetter]) -> int:
     count = 0
     with os.fdopen(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
         with pq.ParquetWriter(file, DEAD_LETTER, compression="zstd") as writer:
-            while rows := [letter.record for letter in islice(letters, _AT_ONCE)]:
+            while rows := [letter.record for letter in islice(letters, _ROWS_IN_MEMORY)]:
                 writer.write_table(pa.Table.from_pylist(rows, schema=DEAD_LETTER))
                 count += len(rows)
         file.flush()

@@ -64,7 +64,7 @@ def _missing_folder_text(folder: Path, *, named: bool) -> str:
     )
 
 
-_NAMED = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
+_URL_HELP = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
 
 ledger_app = typer.Typer(cls=Group, help="Create, migrate or copy a ledger in a database.", no_args_is_help=True)
 
@@ -89,7 +89,7 @@ def migrate(as_json: JsonOption = False) -> None:
 
 @ledger_app.command("copy", short_help="Copy a ledger into another database.")
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help=f"The existing ledger. {_NAMED}")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help=f"The existing ledger. {_URL_HELP}")],
     destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated ledger, given like FROM.")],
     as_json: JsonOption = False,
 ) -> None:
@@ -189,7 +189,7 @@ def heartbeat(
 
 
 #: What was removed from a batch, by what it still had before.
-_LOST = {
+_REMOVED_PARTS = {
     "all": "deliveries, outcomes and settlement",
     "archive": "archive",
     "dead_letters": "dead letters",
@@ -224,7 +224,7 @@ def _removal_lines(result: Maintained) -> list[str]:
     """Return a line for each kind of data that was removed, would be removed, or stays."""
     removed = "would be removed" if result.dry_run else "removed"
     lines = [
-        f"{plural(count, 'batch', 'batches')}: {_LOST[what]} {removed}"
+        f"{plural(count, 'batch', 'batches')}: {_REMOVED_PARTS[what]} {removed}"
         for what, count in sorted(result.batches.items())
     ]
     lines.append(f"{plural(result.files, 'file', 'files')} {removed}, {result.lost_files:,} of them orphaned")

@@ -107,7 +107,7 @@ _SHORT_ID = 13
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
 #: The maximum number of characters in a cell: an event id of 100 KB would pad the column of every row. Every valid name
 #: fits.
-_LONGEST_CELL = 300
+_MAX_CELL_LENGTH = 300
 #: A column of text does not become narrower than its longest word, up to this many characters. If the table does not
 #: fit then, each row becomes a block of lines.
 _LONGEST_WORD = 24
@@ -186,17 +186,19 @@ def _terminal_width() -> int | None:
 def _layout(
     columns: Sequence[str], cells: list[list[str]], numeric: list[bool], ids: Collection[str], room: int | None
 ) -> Iterable[str]:
-    widths = _natural(columns, cells)
+    widths = _natural_widths(columns, cells)
     if room is not None and _total(widths) > room:
         short = [
             [_shorten_id(cell) if name in ids else cell for name, cell in zip(columns, row, strict=True)]
             for row in cells
         ]
         least = [
-            width if number or name in ids else _least(name, [row[index] for row in short])
-            for index, (name, number, width) in enumerate(zip(columns, numeric, _natural(columns, short), strict=True))
+            width if number or name in ids else _minimum_width(name, [row[index] for row in short])
+            for index, (name, number, width) in enumerate(
+                zip(columns, numeric, _natural_widths(columns, short), strict=True)
+            )
         ]
-        widths = _narrowed(_natural(columns, short), least, room)
+        widths = _narrow_columns(_natural_widths(columns, short), least, room)
         if _total(widths) > room:
             return _as_blocks(columns, cells)
         cells = short
@@ -204,7 +206,7 @@ def _layout(
     return [header if room is None else typer.style(header, bold=True), *lines]
 
 
-def _natural(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
+def _natural_widths(columns: Sequence[str], cells: list[list[str]]) -> list[int]:
     return [max(_width(name), *(_width(row[number]) for row in cells)) for number, name in enumerate(columns)]
 
 
@@ -212,13 +214,13 @@ def _total(widths: Sequence[int]) -> int:
     return sum(widths) + len(_GAP) * len(widths)
 
 
-def _least(name: str, cells: Iterable[str]) -> int:
+def _minimum_width(name: str, cells: Iterable[str]) -> int:
     """Return the least width of a column of text: its longest word, up to the length at which words are broken."""
     longest = max((_width(word) for cell in cells for word in re.split(r"(?<=-)|\s", cell)), default=0)
     return max(_width(name), min(longest, _LONGEST_WORD))
 
 
-def _narrowed(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _narrow_columns(widths: Sequence[int], least: Sequence[int], room: int) -> list[int]:
     """Narrow the widest column of text repeatedly, until the row fits or no column can be narrower."""
     widths = list(widths)
     while _total(widths) > room:
@@ -264,7 +266,7 @@ def _wrap(cell: str, width: int) -> list[str]:
 
 
 def _truncate(cell: str) -> str:
-    return cell if len(cell) <= _LONGEST_CELL else cell[: _LONGEST_CELL - 1] + "…"
+    return cell if len(cell) <= _MAX_CELL_LENGTH else cell[: _MAX_CELL_LENGTH - 1] + "…"
 
 
 def _shorten_id(cell: str) -> str:

@@ -170,7 +170,7 @@ def _waiting(partition: PartitionStatus) -> list[object]:
 
 
 def _speeds(flow: Flow) -> list[object]:
-    """Return published, settled, capacity and the time until the lag is gone; `?` for what is unknown."""
+    """Return published, settled, capacity and the time until the lag is gone; `?` for an unknown value."""
     capacity = "?" if flow.capacity is None else flow.capacity
     gone = "it grows" if flow.grows else "?"
     if flow.drains_in_seconds is not None:

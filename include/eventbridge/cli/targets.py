@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventbridge.views.target_status import TargetLine
 
 #: The command that ends a hold, by the reason of the hold.
-_ENDS_BY = {
+_RELEASE_COMMANDS = {
     RULE_PAUSED: "rules resume {0}",
     TARGET_PAUSED: "targets resume {0}/{1}",
     EXPECTATION_FAILED: "rules release {0}",
@@ -144,5 +144,5 @@ def enable(
     if hold_reason:
         note(
             f"its deliveries still wait: {hold_reason}. "
-            f"Run `eventbridge {_ENDS_BY[hold_reason].format(rule, target)}` to send them"
+            f"Run `eventbridge {_RELEASE_COMMANDS[hold_reason].format(rule, target)}` to send them"
         )

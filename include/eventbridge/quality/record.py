@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 HOUR = timedelta(hours=1)
 
 #: How far back the volumes may be that an hour is compared with: see EVENTBRIDGE_QUALITY_HISTORY_DAYS.
-_COMPARED = timedelta(days=90)
+_MAX_HISTORY = timedelta(days=90)
 
 
 def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
@@ -97,7 +97,7 @@ def read_time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        _ = at + HOUR, at - _COMPARED  # raises if the hour's end, or an hour it is compared with, is out of range
+        _ = at + HOUR, at - _MAX_HISTORY  # raises if the hour's end, or an hour it is compared with, is out of range
     except (ValueError, OverflowError):
         raise UserError(f"{text!r} is not a time. Write one such as 2026-03-01T12:00, in UTC.") from None
     return at

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 #: The maximum number of events per job, and the maximum ratio of a job's size to that of the job before; the first job
 #: has one event.
-_MOST, _GROWTH = 2_000, 8
+_MAX_EVENTS, _GROWTH = 2_000, 8
 #: A job is sized to take at most this part of the budget, and none starts in its second half: an interrupted job has
 #: then had several times its expected duration.
-_PART = 1 / 8
+_BUDGET_PART = 1 / 8
 #: The time limit, in seconds, for a job without expressions, and for ending an interrupted job.
 _RESULT_TIMEOUT_SECONDS = 60.0
 _GRACE_SECONDS = 15.0
@@ -126,7 +126,7 @@ class _ShareQueries:
         if self.hold:
             return
         self._require_spark(self._event_rows[:1])
-        if not self._means_something():
+        if not self._passes_analysis():
             return
         self._until = time.monotonic() + self._seconds
         left, size = self._event_rows, 1
@@ -140,7 +140,7 @@ class _ShareQueries:
                     self.hold = late.args[0]
                 return
             took = max(time.monotonic() - began, 0.001)
-            size = max(1, min(size * _GROWTH, _MOST, int(len(group) * self._seconds * _PART / took)))
+            size = max(1, min(size * _GROWTH, _MAX_EVENTS, int(len(group) * self._seconds * _BUDGET_PART / took)))
 
     def _is_quick(self, group: Sequence[EventRow], had_seconds: float) -> bool:
         """Return whether Spark needs less than half as long without expressions: then only the expression was slow."""
@@ -149,7 +149,7 @@ class _ShareQueries:
         self._require_spark(group)
         return time.monotonic() - began <= had_seconds / 2
 
-    def _means_something(self) -> bool:
+    def _passes_analysis(self) -> bool:
         from pyspark.errors import AnalysisException
 
         events = events_frame(self._spark, self._job, self._event_rows[:1])

@@ -19,7 +19,7 @@ _GRPC_DETAILS = re.compile(r'^<_\w+ of RPC .*?^\s*details = "(.+?)"$', re.MULTIL
 #: A log line with an error.
 _LOGGED = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b|\bERROR\b|^Error:")
 
-_LONGEST = 500
+_MAX_LENGTH = 500
 
 
 @contextmanager
@@ -61,4 +61,4 @@ def _python_error(text: str) -> str | None:
 
 def _short(line: str) -> str:
     line = line.strip()
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+    return line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 3] + "..."

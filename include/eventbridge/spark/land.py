@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: The number of parts that a task lands with one client of the bus: opening a client takes as long as landing some
 #: thousand events, and a client discards the messages that it fetched beyond its last part.
-_PARTS_AT_ONCE: Final = 2
+_PARTS_PER_TASK: Final = 2
 
 #: The row that a worker returns per part: its files as JSON, and the identities of its events.
 _RESPONSE = "landed string, identities binary"
@@ -52,7 +52,7 @@ class ConnectLander:
 
 def _responses(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
     text = LandJobParts(job, tuple(parts)).to_json()
-    numbers = spark.range(0, len(parts), 1, numPartitions=-(-len(parts) // _PARTS_AT_ONCE))
+    numbers = spark.range(0, len(parts), 1, numPartitions=-(-len(parts) // _PARTS_PER_TASK))
     with closing(rows_of(numbers.mapInArrow(partial(land_numbers, text), _RESPONSE))) as rows:
         for row in rows:
             yield LandingResult(LandedFiles.from_json(row["landed"].encode()), bytes(row["identities"]))

@@ -47,7 +47,7 @@ class SparkConnectServer:
 
     It keeps its files and its log in `folder`, by default a temporary one. `port` 0 selects a free one.
     Its workers get the connections of `environ`, by default this process's, from a file that only its owner can read;
-    the server itself gets the variables of `environment.without_secrets`. Clients need `token`, by default a random
+    the server itself gets the variables of `environment.drop_secrets`. Clients need `token`, by default a random
     one, which is part of its `url`. If this process is killed, the server ends too, unless `outlives` is set.
     """
 
@@ -172,7 +172,7 @@ class SparkConnectServer:
         while not _listens(self.port):
             if process.poll() is not None:
                 reason = first_error_of_log(self.log.read_text(errors="replace"))
-                raise SparkError(f"The Spark Connect server ended at once: {reason}. Its log: {self.log}")
+                raise SparkError(f"The Spark Connect server ended while it was starting: {reason}. Its log: {self.log}")
             if time.monotonic() > until:
                 raise SparkError(
                     f"The Spark Connect server is not listening after {_START_TIMEOUT_SECONDS:g} s. Its log: {self.log}"

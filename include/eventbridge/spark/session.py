@@ -1,7 +1,7 @@
 """Connect sessions: one per server and runner, with a stable id, so that warm workers are reused.
 
-A runner's old work has a session of its own, whose jobs run in one pool of Spark's fair scheduler: it gets half of the
-task slots while other jobs wait, however many old jobs there are, and all of them otherwise.
+A runner's old work (replays, backtests) has a session of its own, whose jobs run in one pool of Spark's fair scheduler:
+the pool gets half of the task slots while other jobs wait, however many old jobs there are, and all of them otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NAMESPACE = uuid.UUID("7c2f5f0e-8f0b-5e0a-9a3c-6b1f0a4f2d11")
 _GENERATIONS = 32
 
 #: Parts of the error classes of a closed session; NO_ACTIVE_SESSION is the client's own error after the first one.
-_GONE = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
+_CLOSED_SESSION_ERRORS = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
 
 #: The scheduler pool of all old work. Spark creates it with the same weight as the pool `default` of everything else,
 #: which wins ties, because its name sorts first.
@@ -81,7 +81,7 @@ def session_url(url: str, session: str) -> str:
 
 def is_closed(error: Exception) -> bool:
     """Return whether an error means that the session is gone: it was closed, or the server was restarted."""
-    return any(word in str(error) for word in _GONE)
+    return any(word in str(error) for word in _CLOSED_SESSION_ERRORS)
 
 
 def _open(url: str, runner: str) -> SparkSession:

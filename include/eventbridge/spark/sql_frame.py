@@ -73,7 +73,7 @@ CONFS: Final = {
     ),
 }
 
-_EVENTS_AT_ONCE = 500
+_EVENTS_PER_READ = 500
 
 
 def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, wanted: Sequence[EventRow]) -> DataFrame:
@@ -143,8 +143,8 @@ def event_rows(
     store = open_store(store_uri, worker_connection)
     wanted = [(file, row) for file, row in json.loads(wanted_text)]
     for _ in batches:
-        for start in range(0, len(wanted), _EVENTS_AT_ONCE):
-            some = wanted[start : start + _EVENTS_AT_ONCE]
+        for start in range(0, len(wanted), _EVENTS_PER_READ):
+            some = wanted[start : start + _EVENTS_PER_READ]
             bodies: dict[EventRow, bytes] = {}
             for file in dict.fromkeys(file for file, _ in some):
                 rows = sorted(row for other, row in some if other == file)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 
 def load() -> None:
-    """Load and compile what a route worker needs, and freeze it for garbage collection, so that pages stay shared.
+    """Load and compile the code of a route worker, and freeze it for garbage collection, so that pages stay shared.
 
     Its threads (of Arrow and OpenBLAS) end at a fork and are restarted in the child by their libraries' handlers.
     Raises an error if this installation cannot route.

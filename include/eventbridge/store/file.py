@@ -45,7 +45,7 @@ _REMEDIES = {
 }
 
 #: Errors that do not concern the file: no other file can be opened either.
-_OF_THE_PROCESS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_PROCESS_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FileStore:
@@ -293,5 +293,5 @@ def _disk_errors(verb: str, path: str, failed: type[StoreError] = StoreError) ->
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "Check the disk, then run this again.")
-        kind = StoreError if error.errno in _OF_THE_PROCESS else failed
+        kind = StoreError if error.errno in _PROCESS_ERRORS else failed
         raise kind(f"Cannot {verb} {path!r} in the store: {error.strerror or error}. {remedy}") from error

@@ -202,8 +202,8 @@ def parts_of(
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
     """Yield the rows with the given numbers, or all rows, as small tables, each with the numbers of its rows.
 
-    It is for columns that may be long, such as bodies: no more than a few MB of them are in memory at once. `rows` are
-    in ascending order; only the row groups that hold them are read. The file is opened once. Raises the exceptions of
+    Use it for columns with long values, such as bodies: at most a few MB of them are in memory at a time. `rows` are in
+    ascending order; only the row groups that hold them are read. The file is opened once. Raises the exceptions of
     `check_cancelled`, also between two tables.
     """
     with _open(store, path) as file:

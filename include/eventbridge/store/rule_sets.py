@@ -12,7 +12,7 @@ from eventbridge.store.protocol import Store
 
 #: The number of sets that a process caches: the current one, and older ones of open batches. A set of 10,000 rules
 #: takes some 100 MB, less the part that it shares with the one read before it.
-_KEPT = 4
+_CACHED_SETS = 4
 
 _lock = threading.Lock()
 #: Sets by hash, the most recently requested one last. A hash always names the same content, in any store.
@@ -39,7 +39,7 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
             newest = next(reversed(_read.values()), None)  # only the changes from this set are read
             known = _read[rule_set_hash] = _from_store(store, rule_set_hash, newest)
         _read.move_to_end(rule_set_hash)
-        while len(_read) > _KEPT:
+        while len(_read) > _CACHED_SETS:
             _read.popitem(last=False)
         return known
 

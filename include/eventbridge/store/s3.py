@@ -28,10 +28,10 @@ ARROW_MAX_BYTES = 8 << 20
 #: The length of a writer's name in an object's metadata, and how often it is requested: a response may be cut off
 #: within its headers.
 _WRITER_LETTERS = 32
-_ASKED_FOR_WRITER = 3
+_WRITER_REQUESTS = 3
 
 #: S3 accepts no more keys in one request.
-_DELETED_AT_ONCE = 1_000
+_KEYS_PER_DELETE = 1_000
 T = TypeVar("T")
 _LONGEST_WAIT_SECONDS = 16.0
 
@@ -60,7 +60,7 @@ class S3Store:
         self._attempts = attempts
         self._lock = threading.Lock()
         self._made: tuple[int, S3Clients] | None = None
-        self._bucket_is_there = False
+        self._bucket_exists = False
 
     @property
     def uri(self) -> str:
@@ -138,8 +138,8 @@ class S3Store:
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Remove the files that exist; one request per 1,000."""
-        for first in range(0, len(paths), _DELETED_AT_ONCE):
-            some = paths[first : first + _DELETED_AT_ONCE]
+        for first in range(0, len(paths), _KEYS_PER_DELETE):
+            some = paths[first : first + _KEYS_PER_DELETE]
             with self._errors("delete", some[0]) as clients:
                 reach("store.delete")
                 named = {"Objects": [{"Key": self._key(path)} for path in some], "Quiet": True}
@@ -204,7 +204,7 @@ class S3Store:
         """Raise an error if the bucket is missing: for a file in it, S3 responds as if only the file were missing."""
         from botocore.exceptions import ClientError
 
-        if self._bucket_is_there:
+        if self._bucket_exists:
             return
         try:
             clients.boto.head_bucket(Bucket=self._bucket)
@@ -212,7 +212,7 @@ class S3Store:
             if _status(error) == 404:
                 error.response["Error"]["Code"] = "NoSuchBucket"
             raise
-        self._bucket_is_there = True
+        self._bucket_exists = True
 
     def _head(self, clients: S3Clients, key: str) -> dict[str, Any] | None:
         from botocore.exceptions import ClientError
@@ -226,7 +226,7 @@ class S3Store:
 
     def _writer(self, clients: S3Clients, key: str) -> str | None:
         """Return an object's writer, "" if none is named, None if it does not exist; a response may be truncated."""
-        for _ in range(_ASKED_FOR_WRITER):
+        for _ in range(_WRITER_REQUESTS):
             found = self._head(clients, key)
             if found is None:
                 return None

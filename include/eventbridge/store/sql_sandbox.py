@@ -64,7 +64,7 @@ class Database:
         try:
             self._child.send((sql_messages.HEAD.pack(kind, sum(map(len, parts))), *parts))
         except ChildEnded:
-            raise SqlLimited(_DIED) from None
+            raise SqlLimited(_ENDED_BY_LIMIT) from None
 
     def _response(self, seconds: float | None = None) -> bytes:
         """Return the process's response to the last message, waiting at most `seconds` (by default `SECONDS`)."""
@@ -76,7 +76,7 @@ class Database:
         except ChildLate:
             raise SqlLimited(f"takes more than {allowed:g} s") from None
         except ChildEnded:
-            raise SqlLimited(_DIED) from None
+            raise SqlLimited(_ENDED_BY_LIMIT) from None
         if kind == sql_messages.MEMORY:
             raise SqlLimited(f"takes more than {sql_messages.TABLE_MEMORY} of memory")
         if kind not in (sql_messages.DONE, sql_messages.TABLE):
@@ -85,7 +85,7 @@ class Database:
 
 
 #: The kernel, or DuckDB itself, ended the process.
-_DIED: Final = f"takes more than {sql_messages.TABLE_MEMORY} of memory, or crashes DuckDB"
+_ENDED_BY_LIMIT: Final = f"takes more than {sql_messages.TABLE_MEMORY} of memory, or crashes DuckDB"
 
 
 @contextmanager

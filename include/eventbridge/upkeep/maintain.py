@@ -40,14 +40,14 @@ KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
 
 #: The maximum number of stats of a scope; if there are more, those older than 1/2, 1/4 ... of the time are folded.
 MAX_ROWS: Final = 1_000_000
-_LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
+_NEXT_GRAIN: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
 
 #: How often the time is halved: in the end minutes are folded as soon as they are complete.
 _HALVINGS: Final = 8
 log = logging.getLogger(__name__)
 
 #: The maximum number of messages to trim between two checks of the time; between them, publishers get the lock.
-_AT_ONCE = 50_000
+_TRIM_MESSAGES = 50_000
 
 
 @instrumented("maintain", of="")
@@ -105,7 +105,7 @@ def fold_stats(run: RetentionRun, max_rows: int = MAX_ROWS) -> None:
 
 def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool:
     """Fold the stats of a grain that are older than an age; return False if the time of the run is over."""
-    while run.runtime.ledger.stats.fold(scope, grain, _LONGER[grain], run.now - age) is not None:
+    while run.runtime.ledger.stats.fold(scope, grain, _NEXT_GRAIN[grain], run.now - age) is not None:
         run.progressed()
         if run.is_over():
             return False
@@ -161,7 +161,7 @@ def _trim(
             run.done.messages[bus.name] += max(0, end - earliest)
             continue
         while earliest < end and not run.is_over():
-            earliest = min(end, earliest + _AT_ONCE)
+            earliest = min(end, earliest + _TRIM_MESSAGES)
             first[partition] = earliest
             run.done.messages[bus.name] += source.trim(before, first)
             run.progressed()

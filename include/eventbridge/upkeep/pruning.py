@@ -24,7 +24,7 @@ from eventbridge.store import layout
 from eventbridge.upkeep.run import RetentionRun, Retentions
 
 #: The part of a batch with which files of each kind are removed.
-_GOES_WITH: dict[FileKind, Kept] = {
+_REMOVED_WITH: dict[FileKind, Kept] = {
     "delivery": "all",
     "outcome": "all",
     "settlement": "all",
@@ -57,7 +57,7 @@ class _Pruning:
         self._run = run
         self._ledger = run.runtime.ledger
         self._repairs = lru_cache(maxsize=2)(self._repairs_of)
-        self._know_requests()
+        self._read_requests()
 
     def finish_marked(self) -> None:
         """Clear marked batches that are not cleared: their run died, or is still clearing them."""
@@ -79,7 +79,7 @@ class _Pruning:
             if decided.kept == batch.kept:
                 continue
             if not self._run.dry_run and not self._ledger.retention.mark_kept(batch, decided.kept, self._requests):
-                self._know_requests()  # the next run decides about this batch again
+                self._read_requests()  # the next run decides about this batch again
                 continue
             self._clear(replace(batch, kept=decided.kept))
 
@@ -96,7 +96,7 @@ class _Pruning:
     def _clear(self, batch: Batch) -> None:
         """Remove the pruned files of a batch, then its rows, which lead a later run to the files if this run dies."""
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
-        named = [path for kind, path in self._ledger.files.paths(batch.batch_id) if _GOES_WITH[kind] in going]
+        named = [path for kind, path in self._ledger.files.paths(batch.batch_id) if _REMOVED_WITH[kind] in going]
         self._run.remove([*named, *(self._last_files(batch) if "manifest" in going else ())])
         for what in going:
             self._run.done.batches[what] += 1
@@ -113,7 +113,7 @@ class _Pruning:
     def _repairs_of(self, day: str) -> list[str]:
         return self._run.runtime.store.list(day)
 
-    def _know_requests(self) -> None:
+    def _read_requests(self) -> None:
         self._requests = self._ledger.retention.open_requests()
         self._replays: list[Replay] = [each for each in self._ledger.replays.all() if each.replay_id in self._requests]
         self._redrives = sorted(

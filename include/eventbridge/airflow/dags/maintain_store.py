@@ -46,7 +46,7 @@ def maintain_store() -> DAG:
 
 
 #: A weight below that of every push: the task gets a slot only if no other task waits for one.
-_LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}
+_TASK_OPTIONS: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 
 def maintain_limit(settings: Settings) -> timedelta:
@@ -54,7 +54,7 @@ def maintain_limit(settings: Settings) -> timedelta:
     return timedelta(seconds=settings.maintain_timeout + 300.0)
 
 
-@task(**_LAST, do_xcom_push=False)
+@task(**_TASK_OPTIONS, do_xcom_push=False)
 @hide_traceback
 def maintain() -> None:
     """Remove expired data, within `maintain_timeout`. The next run continues."""

@@ -145,9 +145,9 @@ def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
 
 
 #: The fields that the run itself determines: its hour, and the replay to continue.
-_OF_THE_RUN = ("from", "to", "replay_id")
+_FIELDS_OF_RUN = ("from", "to", "replay_id")
 
 
 def archive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of the DAG: that of `eventbridge_replay_events` without the fields that the run determines."""
-    return {name: param for name, param in replay_params(propose).items() if name not in _OF_THE_RUN}
+    return {name: param for name, param in replay_params(propose).items() if name not in _FIELDS_OF_RUN}
