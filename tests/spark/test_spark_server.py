@@ -103,7 +103,9 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
     """A server that cannot start is an error with the reason and the path of its log, without a wait."""
     server = SparkConnectServer(tmp_path, master="nowhere")
 
-    with pytest.raises(SparkError, match=rf"ended while it was starting: .* Master must .*{tmp_path}/spark-connect\.log"):
+    with pytest.raises(
+        SparkError, match=rf"ended while it was starting: .* Master must .*{tmp_path}/spark-connect\.log"
+    ):
         server.start()
 
 

@@ -20,13 +20,13 @@ from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How long a lease lasts unless it is renewed, and how often it is renewed: a dead streaming task is replaced after
-#: that time.
+#: How long a lease lasts unless it is renewed, and how many seconds pass between renewals: a dead streaming task is
+#: replaced after the lease has run out.
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
 #: How long, in seconds, between two checks of the lease while waiting; less for a standby, because events wait for it.
 _POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
-#: How long before its end a streaming task requests a standby, and how long after it the task waits for one: a DAG run
+#: How many seconds before its end a streaming task requests a standby, and how many after it the task waits: a DAG run
 #: must start, and load and compile its code, which takes a few seconds, and longer on a busy machine.
 _LEAD_SECONDS = 20.0
 

@@ -86,8 +86,8 @@ def test_a_lost_index_is_reported_and_rebuilt(sending: Sending, harm: str) -> No
 
     response = found(sending, "2")
 
-    assert "was looked through" in response.notes[0]
-    with pytest.raises(NotFoundError, match="was looked through"):
+    assert "of that day were searched" in response.notes[0]
+    with pytest.raises(NotFoundError, match="of that day were searched"):
         why(runtime, "nobody")
     if harm == "lost":
         maintain(runtime)

@@ -86,6 +86,6 @@ def _record_errors(runtime: Runtime, error: RuleFileError) -> None:
     known = runtime.ledger.rules.get_in_force()
     if known is None:
         return
-    log.error("ALARM the rule files have errors; the rules of %s stay in force: %s", known.since.isoformat(), error)
+    log.error("ALARM the rule files have errors, so the rules of %s stay in force: %s", known.since.isoformat(), error)
     errors = [str(each) for each in error.errors]
     runtime.ledger.rules.record_errors(errors, [rule_errors_event(errors, known.rule_set, runtime.ledger.now())])

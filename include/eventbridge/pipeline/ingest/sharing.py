@@ -28,7 +28,7 @@ _FILES_PER_PART: Final = 2
 
 
 class LandJob(Struct, frozen=True, kw_only=True):
-    """The settings that all parts of one batch share; `at` is the arrival time of its messages.
+    """The settings that all parts of one batch share; `at` is the arrival time of its messages, by the ledger's clock.
 
     `log` is the identity of the log by topic, as the stage reads it: a worker whose connection leads to another log
     lands nothing.

@@ -43,7 +43,7 @@ class PendingGroup(NamedTuple):
 class WaitingRows:
     """Rows of one settlement, with a vector for each column; texts are codes into `texts`.
 
-    Rows with the same `span` become one pending row; NO_CODE means that they need not. `shard`, `partition` and
+    Rows with the same `span` become one pending row; NO_CODE means that a row may share any. `shard`, `partition` and
     `offset` are NO_CODE except for deliveries of ordered targets. Pending rows get `kept_reason` and `hold_reason`.
     Times are in microseconds since 1970.
     """
