@@ -1,4 +1,4 @@
-"""Decides which patterns an event matches: `reference` defines the result, `kernel` is the fast implementation."""
+"""Decides which patterns an event matches: `reference` defines the results, and `kernel` is the fast implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A pattern whose conditions are compiled once, evaluated in two ways: without and with array consistency."""
+"""Patterns whose conditions are compiled once; they can be evaluated without and with array consistency."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.matching.pattern.address import parse_address, parse_block
 from eventbridge.matching.pattern.expression import compile_expression
 from eventbridge.processes import check_cancelled
 
-#: Conditions that one value is tested by between two checks whether the work is cancelled.
+#: The number of tests of one value between two checks for cancellation.
 _TESTS_AT_ONCE: Final = 16
 
 ByPath: TypeAlias = dict[nodes.Path, list[Leaf]]
@@ -23,14 +23,14 @@ ByPath: TypeAlias = dict[nodes.Path, list[Leaf]]
 
 @dataclass(frozen=True, slots=True)
 class CompiledField:
-    """A leaf list: the leaf at `path` passes one of the tests, or no leaf exists and that is allowed."""
+    """A leaf list: a leaf at `path` passes one of the tests, or no leaf exists and `can_be_absent` is true."""
 
     path: nodes.Path
     tests: tuple[Accept, ...]
     can_be_absent: bool
 
     def holds(self, by_path: ByPath) -> bool:
-        """Return whether any leaf meets the field, inside arrays or not, or whether a missing leaf does."""
+        """Return whether any leaf meets the field, in arrays or not; without a leaf, whether the field allows that."""
         found = by_path.get(self.path)
         if found is None:
             return self.can_be_absent
@@ -43,7 +43,7 @@ class CompiledField:
         return False
 
     def demand(self, by_path: ByPath) -> Demand:
-        """Return the demand of the field: that one of some leaves is chosen, or that some leaves do not remain."""
+        """Return the demand of the field: one accepted leaf is chosen or, if allowed, all its leaves are excluded."""
         found = by_path.get(self.path, ())
         positions = frozenset(leaf.position for leaf in found if self._accepts(leaf))
         if not self.can_be_absent:
@@ -51,7 +51,7 @@ class CompiledField:
         return some((want(positions), lack(frozenset(leaf.position for leaf in found))))
 
     def _accepts(self, leaf: Leaf) -> bool:
-        # a pattern of thousands of conditions may meet an event with an array of a hundred thousand, or one long text
+        # Thousands of conditions may be tested on an array of a hundred thousand scalars, or on one long text.
         for number, test in enumerate(self.tests):
             if not number % _TESTS_AT_ONCE:
                 check_cancelled()
@@ -62,13 +62,13 @@ class CompiledField:
 
 @dataclass(frozen=True, slots=True)
 class CompiledAnd:
-    """Every part is met, with leaves that are consistent with each other."""
+    """An AND: every part is met, with leaves that are consistent with each other."""
 
     parts: tuple[CompiledField | CompiledOr, ...]
 
     def holds(self, by_path: ByPath) -> bool:
         """Return whether every part is met if array consistency is ignored."""
-        for part in self.parts:  # noqa: SIM110 - a generator would cost as much as a part
+        for part in self.parts:  # noqa: SIM110 - a generator would cost as much as the test of a part
             if not part.holds(by_path):
                 return False
         return True
@@ -80,7 +80,7 @@ class CompiledAnd:
 
 @dataclass(frozen=True, slots=True)
 class CompiledOr:
-    """At least one alternative is met."""
+    """A `$or`: at least one alternative is met."""
 
     alternatives: tuple[CompiledAnd, ...]
 
@@ -95,7 +95,7 @@ class CompiledOr:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
-    """The conditions that must be met, and those that must not."""
+    """The sub-pattern that must match, and the one below `$not`, which must not."""
 
     where: CompiledAnd
     unless: CompiledAnd | None
@@ -105,7 +105,7 @@ _known: WeakKeyDictionary[nodes.Pattern, CompiledPattern] = WeakKeyDictionary()
 
 
 def compile_pattern(pattern: nodes.Pattern) -> CompiledPattern:
-    """Return the compiled form, made once for as long as the pattern exists."""
+    """Return the compiled form of a pattern, which is cached for as long as the pattern exists."""
     compiled = _known.get(pattern)
     if compiled is None:
         unless = None if pattern.unless is None else compile_and(pattern.unless.pattern)
@@ -212,7 +212,10 @@ def _cidr(text: str) -> Accept:
 
 
 def _wildcard(parts: tuple[str, ...]) -> Accept:
-    """Between a fixed start and a fixed end, take each part where it first occurs: an earlier one never hurts."""
+    """Return the test of a wildcard: after a fixed start, take the first occurrence of each part, then check the end.
+
+    The first occurrence leaves the most text for the parts that follow.
+    """
     first, middle, last = parts[0], parts[1:-1], parts[-1]
     if len(parts) == 1:
         return lambda leaf: isinstance(leaf, str) and leaf == first

@@ -15,9 +15,9 @@ from eventbridge.matching.pattern.nodes import Path, Scalar
 from eventbridge.processes import check_cancelled
 
 ArrayPosition: TypeAlias = tuple[tuple[int, int], ...]
-"""The (array, element) pairs that contain a leaf, outermost first. An array is one occurrence in the event, numbered.
+"""The (array, element) pairs that contain a leaf, outermost first; the arrays of an event are numbered.
 
-A scalar that is itself an element adds no pair: it conflicts with nothing.
+A scalar that is itself an element adds no pair, because it conflicts with nothing.
 """
 
 
@@ -30,14 +30,14 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves of one event by path; `nested`: an array element contains at least one of them."""
+    """All leaves of one event by path; `nested` is true if an object or array in an array may contain one of them."""
 
     by_path: dict[Path, list[Leaf]]
     nested: bool
 
 
 def flatten(document: Document) -> Leaves:
-    """Return the leaves of an event that `parse_document` parsed; one call per event serves all rules."""
+    """Return the leaves of an event as `parse_document` returned it; one call per event is enough for all rules."""
     by_path: dict[Path, list[Leaf]] = {}
     arrays = count()
     _collect(document, (), (), by_path, arrays)
@@ -68,12 +68,12 @@ def _collect(
 
 
 FREE: ArrayPosition = ()
-"""The position of a leaf in no element of an array: consistent with every other."""
+"""The position of a leaf that is in no array element: it is consistent with every other position."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeafRequired:
-    """A leaf at one of these positions is to be chosen."""
+    """One leaf at one of these positions must be chosen."""
 
     positions: frozenset[ArrayPosition]
 
@@ -94,7 +94,7 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True)
 class AnyOf:
-    """At least one of these."""
+    """At least one of these demands must be met."""
 
     parts: tuple[Demand, ...]
 
@@ -105,7 +105,7 @@ UNMET = AnyOf(())
 
 
 def every(parts: Iterable[Demand]) -> Demand:
-    """Return the conjunction, simplified."""
+    """Return the conjunction of demands, simplified."""
     kept: list[Demand] = []
     for part in parts:
         if part == UNMET:
@@ -115,19 +115,22 @@ def every(parts: Iterable[Demand]) -> Demand:
 
 
 def some(parts: Iterable[Demand]) -> Demand:
-    """Return the disjunction, simplified; a part that is met does not make it so while others may be chosen too."""
+    """Return the disjunction of demands, simplified.
+
+    A part that is met does not simplify it to MET: the choice of another part can exclude leaves for a `LeafExcluded`.
+    """
     kept = [part for part in parts if part != UNMET]
     return kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
 
 
 def some_wanted(parts: Iterable[Demand]) -> Demand:
-    """Return the disjunction of demands without lacks, simplified: one that is met is enough."""
+    """Return the disjunction of demands without excluded leaves, simplified: it is MET if one part is."""
     kept = list(parts)
     return MET if MET in kept else some(kept)
 
 
 def want(positions: frozenset[ArrayPosition]) -> Demand:
-    """Return the demand for a leaf at one of the positions, simplified."""
+    """Return the demand that a leaf at one of the positions is chosen, simplified."""
     return MET if positions == {FREE} else LeafRequired(positions) if positions else UNMET
 
 
@@ -139,8 +142,9 @@ def lack(positions: frozenset[ArrayPosition]) -> Demand:
 def can_be_met(demand: Demand) -> bool:
     """Return whether there is a choice of leaves that meets the demand.
 
-    Independent arrays are settled one by one, so each element of each array is tried once. Only `$or` across several
-    arrays, which can state any problem of logic, multiplies the elements of these arrays; `time_limit` ends the search.
+    Independent arrays are decided one by one, so each element of each array is tried once. Only a `$or` across several
+    arrays multiplies the elements of these arrays, because it can express any problem of logic. `time_limit` ends
+    such a search.
     """
     demand = every([demand])
     if not can_leaves_be_met(demand):
@@ -152,7 +156,7 @@ def can_be_met(demand: Demand) -> bool:
 def can_leaves_be_met(demand: Demand) -> bool:
     """Return whether the required leaves alone can be chosen.
 
-    This is an upper bound, and exact if no array contains an `exists: false`.
+    If this is false, the demand cannot be met. The converse holds if no array has a leaf that `exists: false` excludes.
     """
     check_cancelled()
     demand = drop_excluded(demand)
@@ -168,8 +172,8 @@ def _wants_can_be_met(parts: list[Demand]) -> bool:
 
 
 def _lacks_can_be_met(parts: list[Demand]) -> bool:
-    """Decide an array that contains an excluded leaf: either no leaf is chosen from it, or one is, which excludes its
-    other elements."""
+    """Decide an array that contains an excluded leaf: either no leaf is chosen from it, or the choice of one rules out
+    the other elements."""
     array = next(position[0][0] for part in parts for found in _lacks(part) for position in found.positions)
     if can_be_met(every(_exclude(part, array) for part in parts)):
         return True
@@ -187,7 +191,7 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
 
 
 def _choices_in(part: Demand, array: int) -> list[Demand]:
-    """Return the possible decisions by which a leaf of the array is chosen."""
+    """Return the ways to meet a demand with a leaf of the array."""
     if isinstance(part, LeafRequired) and any(_lies_in(position, array) for position in part.positions):
         return [LeafRequired(part.positions - {FREE})]
     return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, AnyOf) else []
@@ -200,10 +204,9 @@ def _wants_from(demand: Demand, array: int) -> bool:
 
 
 def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
-    """Return the remaining demand for each element from which a leaf may be chosen, and for an element that is not
-    mentioned.
+    """Return the remaining demand by chosen element of the array, and the one for any element that has no leaf in it.
 
-    One pass for all elements: an event may have an array of a hundred thousand.
+    One pass serves all elements, because an array may have a hundred thousand.
     """
     if isinstance(demand, (AllOf, AnyOf)):
         combine = every if isinstance(demand, AllOf) else some
@@ -225,7 +228,7 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
 
 
 def _exclude(demand: Demand, array: int) -> Demand:
-    """Return the remaining demand if no leaf is chosen from the array: an excluded leaf in it is not met."""
+    """Return the remaining demand if no leaf is chosen from the array; a demand to exclude a leaf in it then fails."""
     if isinstance(demand, AllOf):
         return every(_exclude(part, array) for part in demand.parts)
     if isinstance(demand, AnyOf):
@@ -237,7 +240,7 @@ def _exclude(demand: Demand, array: int) -> Demand:
 
 
 def drop_excluded(demand: Demand) -> Demand:
-    """Return the demand of the required leaves alone, simplified."""
+    """Return a demand without its excluded leaves, simplified."""
     if isinstance(demand, AllOf):
         return every(drop_excluded(part) for part in demand.parts)
     if isinstance(demand, AnyOf):
@@ -254,7 +257,7 @@ def _lies_in(position: ArrayPosition, array: int) -> bool:
 
 
 def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
-    """Group demands that share an array: the choices of two groups cannot conflict."""
+    """Return the demands grouped by shared arrays; choices of leaves in different groups cannot conflict."""
     groups: list[tuple[set[int], list[Demand]]] = []
     for part in parts:
         check_cancelled()

@@ -1,5 +1,7 @@
-"""The reference matcher: the executable form of docs/pattern-language.md, which defines every result; and why a pattern
-does not match an event."""
+"""The reference matcher, the executable form of docs/pattern-language.md: it defines every result.
+
+It also explains why a pattern does not match an event.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ __all__ = [
 def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | bytes | Mapping[Any, Any]) -> bool:
     """Return whether a pattern matches an event, given as JSON text or as a mapping.
 
-    `EventError` if the event is not one strict JSON object, `PatternError` if a pattern that is given as text or
-    mapping is not in the language.
+    Raises EventError if the event is not one strict JSON object, and PatternError if a pattern given as text or as a
+    mapping is invalid.
     """
     parsed = pattern if isinstance(pattern, Pattern) else parse_pattern(pattern)
     document = parse_document(event) if isinstance(event, (str, bytes)) else as_document(event)
@@ -52,7 +54,7 @@ def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | byt
 
 
 def matches_leaves(pattern: Pattern, leaves: Leaves) -> bool:
-    """Return whether a pattern matches the event with these `leaves`; it serves many patterns on one event."""
+    """Return whether a pattern matches the event with these leaves, which can be reused for any number of patterns."""
     compiled = compile_pattern(pattern)
     if not _is_met(compiled.where, leaves):
         return False
@@ -65,7 +67,8 @@ def _is_met(where: CompiledAnd, leaves: Leaves) -> bool:
     return can_be_met(where.demand(leaves.by_path))
 
 
-#: The maximum length of a sub-pattern in a finding: the text of each sub-pattern includes those below it.
+#: The maximum length of a sub-pattern in a finding. Each text repeats the sub-patterns inside it, so the total could
+#: grow with the square of the pattern.
 MAX_CHARACTERS: Final = 2_000
 
 
@@ -73,9 +76,9 @@ MAX_CHARACTERS: Final = 2_000
 class UnmetCondition:
     """One condition that an event does not meet.
 
-    `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, `values` what the event
-    holds at that path, each as JSON text; `message` is the same in a sentence. The text of a sub-pattern that has more
-    than MAX_CHARACTERS is cut, and ends in "...".
+    `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, and `values` the event's
+    values at that path, each as JSON text. `message` says the same in a sentence. A sub-pattern longer than
+    MAX_CHARACTERS is truncated and ends in "...".
     """
 
     path: str
@@ -90,7 +93,7 @@ class UnmetCondition:
 def explain(pattern: Pattern, document: Document) -> list[UnmetCondition]:
     """Return why the pattern does not match the event, one finding per failed condition; none if it matches.
 
-    The time is linear in the pattern where the event has no arrays of objects.
+    The time is linear in the size of the pattern if the event has no arrays of objects.
     """
     event = _Event(flatten(document))
     where = _judged_and(pattern.where, event)
@@ -103,7 +106,7 @@ def explain(pattern: Pattern, document: Document) -> list[UnmetCondition]:
 
 @dataclass(frozen=True)
 class CheckedCondition:
-    """One condition of a pattern, as in `UnmetCondition`, and whether the event meets it."""
+    """One condition of a pattern, described as in `UnmetCondition`, and whether the event meets it."""
 
     met: bool
     finding: UnmetCondition
@@ -112,8 +115,8 @@ class CheckedCondition:
 def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
     """Return the result of each condition of a pattern for an event, met or failed.
 
-    For alternatives it returns those that are met or, if none is, why each fails. The time is linear in the pattern
-    where the event has no arrays of objects.
+    For a `$or` it returns the conditions of the alternatives that are met or, if none is met, why each one fails. The
+    time is linear in the size of the pattern if the event has no arrays of objects.
     """
     event = _Event(flatten(document))
     where = _judged_and(pattern.where, event)
@@ -129,7 +132,7 @@ def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
 
 
 class _Event:
-    """The leaves of an event, and the values at each path as JSON text, written once for any number of conditions."""
+    """The leaves of an event, and a cache of the values at each path as JSON text."""
 
     def __init__(self, leaves: Leaves) -> None:
         self.leaves = leaves
@@ -143,14 +146,18 @@ class _Event:
 
     @cached_property
     def known_paths(self) -> frozenset[Path]:
-        """The paths of the leaves, and of the objects that contain them."""
+        """The paths of all leaves, and of all objects that contain them."""
         paths = self.leaves.by_path
         return frozenset(path[:length] for path in paths for length in range(len(path) + 1))
 
 
 @dataclass(frozen=True)
 class _JudgedClause:
-    """A clause, its demand, the required leaves of that demand, and the list that the clause is written as."""
+    """A clause with its demand, evaluated for one event.
+
+    `wants` is the demand without its excluded leaves, and `possible` whether that can be met. `written` is the
+    clause's list in JSON.
+    """
 
     clause: Clause
     demand: Demand
@@ -162,7 +169,7 @@ class _JudgedClause:
 
 @dataclass(frozen=True)
 class _JudgedAnd:
-    """A sub-pattern with its judged clauses; `possible` if it could be met when `exists: false` is ignored."""
+    """A sub-pattern with its judged clauses; `possible` means that it can be met if `exists: false` is ignored."""
 
     clauses: tuple[_JudgedClause, ...]
     demand: Demand
@@ -170,7 +177,7 @@ class _JudgedAnd:
     possible: bool
 
     def to_document(self, below: Path = ()) -> Document:
-        """Return it as a document; the lists of its clauses are used as they are, not copied."""
+        """Return the sub-pattern as a document, which shares the lists of the clauses."""
         return join_clauses(((each.clause, each.written) for each in self.clauses), below)
 
 
@@ -216,13 +223,12 @@ def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     if values:
         message = f"{_list_values(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
     else:
-        message = f"no value meets {condition}"
+        message = f"there is no value, which meets {condition}"
     return UnmetCondition(json_path(path), condition, values, message)
 
 
 def _explain_and(where: _JudgedAnd, event: _Event) -> list[UnmetCondition]:
-    """Return the clauses that fail for every choice of leaves; if no clause does, return that they conflict with each
-    other."""
+    """Return findings for the clauses that fail for every choice of leaves or, if none does, one for their conflict."""
     failed = [judged for judged in where.clauses if not judged.possible]
     if failed:
         return [finding for judged in failed for finding in _explain_clause(judged, event)]

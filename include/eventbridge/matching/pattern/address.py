@@ -1,6 +1,6 @@
-"""IP addresses and blocks in their strict spelling; the parser checks blocks with it, the matchers compare addresses.
+"""Parses IP addresses and blocks in their strict spelling, for the pattern parser and the matchers.
 
-Never a DNS look-up, no octal, no scope: `010.0.0.1`, `10.1` and `fe80::1%eth0` are not addresses.
+There are no DNS look-ups, octal numbers or scopes: `010.0.0.1`, `10.1` and `fe80::1%eth0` are not addresses.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class Block:
     prefix: int
 
     def holds(self, address: tuple[int, int]) -> bool:
-        """Return whether the block contains a (width, value) of `parse_address`."""
+        """Return whether the block contains an address, given as `parse_address` returns it."""
         width, value = address
         return width == self.width and value >> (width - self.mask) == self.prefix
 
 
 def parse_address(text: str) -> tuple[int, int] | None:
-    """Return (width in bits, value) of an address, `None` for any other text.
+    """Return (width in bits, value) of an address, or None for any other text.
 
-    An IPv4-mapped IPv6 address is its IPv4 address.
+    An IPv4-mapped IPv6 address is read as its IPv4 address.
     """
     raw = _raw_address(text)
     if raw is not None and raw[0] == 128 and raw[1] >> 32 == _MAPPED_PREFIX:
@@ -39,9 +39,9 @@ def parse_address(text: str) -> tuple[int, int] | None:
 
 
 def parse_block(text: str) -> Block | None:
-    """Return the block that `address/mask` spells, host bits ignored, `None` for any other text.
+    """Return the block that `address/mask` spells, with host bits ignored, or None for any other text.
 
-    A block of IPv4-mapped addresses only (`::ffff:10.0.0.0/104`) is the IPv4 block (`10.0.0.0/8`).
+    A block of IPv4-mapped addresses only (`::ffff:10.0.0.0/104`) is read as the IPv4 block (`10.0.0.0/8`).
     """
     spelled, slash, mask_text = text.partition("/")
     raw = _raw_address(spelled)

@@ -1,4 +1,4 @@
-"""Regular expressions of RE2, so that a user's expression never takes more than linear time."""
+"""Compiles regular expressions with RE2, whose matching time is linear in the text for every expression."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ import re2
 NOT_IN_RE2: Final = ("(?=", "(?!", "(?<", "(?>", "\\1", "\\2", "\\3", "*+", "++", "?+")
 
 
-#: Memory that one expression's program may take while it is compiled: `\pL{100}`, which is nine characters, takes it.
-#: It has 120,000 of RE2's instructions and is compiled in 40 ms; a larger one is refused in 10 ms.
+#: The maximum memory, in bytes, to compile one expression. `\pL{100}`, which has only eight characters, needs all of
+#: it: its program has 120,000 instructions and takes 40 ms to compile. A larger expression is rejected within 10 ms.
 _MEMORY_BYTES: Final = 2 << 20
-#: The instructions that an oversized expression counts for: rejecting it takes a fifth of the time that they would
-#: take.
+#: The number of instructions that a rejected expression counts for; rejecting one takes a fifth of the time to compile
+#: that many.
 _TOO_LARGE: Final = 120_000
-#: The maximum number of RE2's instructions for all expressions of one pattern; compiling these takes 0.2 s.
+#: The maximum number of RE2 instructions in all expressions of one pattern; it takes 0.2 s to compile that many.
 _OF_PATTERN: Final = 500_000
-#: The same for all different expressions of the rule files of a folder: 2 s, and 64 MB where they are matched.
+#: The maximum number of RE2 instructions in all distinct expressions of a folder's rule files: 2 s to compile, and
+#: 64 MB in each process that matches.
 _OF_ALL: Final = 4_000_000
-#: RE2's package keeps 128 programs; one that is larger than this is not kept: they would take a gigabyte.
+#: The number of instructions above which RE2's cache is cleared: the package caches 128 programs, which could otherwise
+#: take a gigabyte.
 _LARGE: Final = 10_000
 
 
 def compile_expression(expression: str) -> Callable[[str], bool]:
-    """Return the test whether a whole string matches; `ValueError` with RE2's words for what it does not take."""
+    """Return a function that tests whether a whole string matches; raises ValueError with RE2's message."""
     fullmatch = _compile(expression).fullmatch
     return lambda text: fullmatch(_utf8(text)) is not None
 
 
 class ExpressionTooLarge(ValueError):
-    """An expression is too large, by itself or with others."""
+    """An expression is too large, alone or together with others."""
 
 
 class ExpressionSizes:
-    """The sizes of all different expressions that are read together, in RE2's instructions: `of_each` by expression."""
+    """The sizes of all distinct expressions that are read together, in RE2 instructions; `of_each` is by expression."""
 
     def __init__(self) -> None:
         self.of_each: dict[str, int] = {}
@@ -43,11 +45,11 @@ class ExpressionSizes:
 
     @property
     def are_too_large(self) -> bool:
-        """Whether they are too large together, so that no more are read."""
+        """Whether the expressions are too large together, so that no more are read."""
         return self._total > _OF_ALL
 
     def add(self, sizes: Mapping[str, int]) -> None:
-        """Add sizes by expression; known expressions count once."""
+        """Add sizes by expression; an expression that was added before is not counted again."""
         for expression, size in sizes.items():
             if expression not in self.of_each:
                 self.of_each[expression] = size
@@ -55,10 +57,10 @@ class ExpressionSizes:
 
 
 class Expressions:
-    """The regular expressions of one pattern, which count among those of `all` patterns that are read together.
+    """The regular expressions of one pattern; `all` counts those of all patterns that are read together.
 
-    A pattern that is read by itself may belong to a rule that an older version accepted, so each of its expressions may
-    be as large as RE2 accepts.
+    Without `all_sizes`, each expression may be as large as RE2 accepts: the pattern may belong to a rule that an older
+    version accepted.
     """
 
     def __init__(self, all_sizes: ExpressionSizes | None = None) -> None:
@@ -69,10 +71,10 @@ class Expressions:
     def add(self, expression: str) -> None:
         """Compile an expression and count it.
 
-        Raises ExpressionTooLarge, whose text follows on `the regular expression ...`, and ValueError with RE2's words
-        for what RE2 does not take.
+        Raises ExpressionTooLarge, whose text completes a sentence that begins with `the regular expression ...`, and
+        ValueError with RE2's message if the expression is invalid.
         """
-        if self._of_pattern > _OF_PATTERN:  # to compile one more takes time
+        if self._of_pattern > _OF_PATTERN:  # saves the time to compile one more
             raise ExpressionTooLarge(_TOGETHER)
         size = self.all.of_each.get(expression)
         if size is None:
@@ -96,14 +98,14 @@ _TOGETHER: Final = "and the other expressions of this pattern are too large toge
 
 
 def _compile(expression: str, memory_bytes: int | None = None) -> Any:
-    """Return an expression of RE2; `memory_bytes` is its maximum memory, by default RE2's 8 MiB."""
+    """Return a compiled RE2 expression; `memory_bytes` is its maximum memory, by default RE2's 8 MiB."""
     options = re2.Options()
     options.log_errors = False
     options.never_capture = True
     if memory_bytes is not None:
         options.max_mem = memory_bytes
     try:
-        # bytes, because a lone surrogate (legal in JSON) has no UTF-8 of its own and must not raise
+        # As bytes, because a lone surrogate, which JSON allows, cannot be encoded in UTF-8 and must not raise an error.
         compiled = re2.compile(_utf8(expression), options)
     except re2.error as error:
         reason = error.args[0]

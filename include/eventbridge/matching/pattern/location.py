@@ -1,4 +1,4 @@
-"""The parser's position in a pattern, the errors found so far, and raw values from JSON or YAML."""
+"""The parser's position in a pattern and the errors found so far; reads raw values from JSON or YAML."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def json_path(steps: tuple[Step, ...]) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """A position in the pattern; `/` goes to a key or an index below it, `wrong` reports an error there.
+    """A position in the pattern; `/` returns the position of a key or index below it, `wrong` reports an error there.
 
-    `expressions` counts the regular expressions that are read in the whole pattern.
+    `expressions` counts the regular expressions of the whole pattern.
     """
 
     steps: tuple[Step, ...] = ()
@@ -38,8 +38,7 @@ class Location:
         return Location((*self.steps, step), self.errors, self.expressions)
 
     def wrong(self, message: str, value: object, remedy: str) -> None:
-        """Add an error about `value`, which is at this position; `remedy` is a sentence that tells the user what to
-        write."""
+        """Add an error about `value`, the value at this position; `remedy` is a sentence that says what to write."""
         self.errors.append(PatternError(message, path=json_path(self.steps), value=value, remedy=remedy))
 
 
@@ -53,12 +52,12 @@ def _write_step(step: Step) -> str:
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether a raw value of a pattern is a string, number, boolean or null or no JSON at all."""
+    """Return whether a raw value is neither an object nor a list: a string, number, boolean or null, or not JSON."""
     return not isinstance(value, (Mapping, list, tuple))
 
 
 def format_value(value: object) -> str:
-    """Return a raw value as short JSON for a message."""
+    """Return a raw value as JSON of at most 60 characters, for a message."""
     try:
         text = write_document(value)
     except EventError:
@@ -67,21 +66,21 @@ def format_value(value: object) -> str:
 
 
 def read_scalar(value: Any, here: Location) -> tuple[Scalar, bool]:
-    """Return a raw scalar as JSON has it, and whether it has a JSON form."""
+    """Return a raw scalar as a JSON value, and whether it has one; if not, report an error at `here`."""
     try:
         return cast(Scalar, as_json_value(value)), True
     except EventError as error:
-        here.wrong(str(error), value, "Write a string, number, boolean or null; a date is written in quotes.")
+        here.wrong(str(error), value, "Write a string, number, boolean or null; write a date in quotes.")
         return None, False
 
 
 def read_text(value: Any, here: Location, example: str) -> str | None:
-    """Return a string argument; `None` if an error was reported, for which `example` is the remedy."""
+    """Return a string argument, or None if it is not a string: then an error suggests `example`."""
     if isinstance(value, str):
         return str(value)
     remedy = f"Write {example}."
     if isinstance(value, (list, tuple)):
-        remedy = "It takes one string; write one object per string, as in " + (
+        remedy = "The operator takes one string; write one object per string, as in " + (
             ", ".join(format_value({here.steps[-1]: text}) for text in value[:2]) or example
         )
         remedy += "."
@@ -141,7 +140,7 @@ _MEANT = {
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known operator that `word` most likely means, compared by meaning first and then by spelling."""
+    """Return the operator of `known` that `word` most likely means, by meaning, then by spelling; None without one."""
     names = list(known)
     spelled = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in word).strip("-")
     spelled = spelled.replace("_", "-").replace(" ", "-")

@@ -47,13 +47,13 @@ class EqualsIgnoreCase:
 
 @dataclass(frozen=True, slots=True)
 class Wildcard:
-    """The leaf is a string that `text` describes as a whole: `*` is any run of characters, a backslash escapes."""
+    """The leaf is a string that `text` matches as a whole: `*` matches any characters, and a backslash escapes."""
 
     text: str
 
     @property
     def parts(self) -> tuple[str, ...]:
-        r"""The literal texts between the wildcards, unescaped: `a*\*` has `("a", "*")`, `a` has `("a",)`."""
+        r"""The literal texts around the wildcards, unescaped: `("a", "*")` for `a*\*`, and `("a",)` for `a`."""
         parts, escaped = [""], False
         for character in self.text:
             if character == "*" and not escaped:
@@ -83,28 +83,28 @@ class Regex:
 
 @dataclass(frozen=True, slots=True)
 class Numeric:
-    """The leaf is a number that meets all of the one or two comparisons, by exact decimal value."""
+    """The leaf is a number that meets the one or two comparisons, by exact decimal value."""
 
     bounds: tuple[tuple[Comparison, Number], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Exists:
-    """A leaf exists (`there`), null included, or no leaf exists."""
+    """If `there` is true, a leaf exists (it may be null); otherwise no leaf exists."""
 
     there: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Cidr:
-    """The leaf is a string that spells an IP address of `block` (`eventbridge.matching.pattern.address`)."""
+    """The leaf is a string that spells an IP address in `block` (`eventbridge.matching.pattern.address`)."""
 
     block: str
 
 
 @dataclass(frozen=True, slots=True)
 class AnythingBut:
-    """There is a leaf that none of these conditions accepts; they are all of one class."""
+    """There is a leaf that none of these conditions accepts; all conditions have the same class."""
 
     none_of: tuple[Exactly | Prefix | Suffix | Contains | EqualsIgnoreCase | Wildcard | Cidr | Regex, ...]
 
@@ -134,14 +134,14 @@ Condition: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A leaf list: the leaf at `path` (keys from the top of the event) meets one of the conditions."""
+    """A leaf list: a leaf at `path` (keys from the top of the event) meets one of the conditions."""
 
     path: Path
     conditions: tuple[Condition, ...]
 
     @property
     def can_be_absent(self) -> bool:
-        """Whether the list contains `{"exists": false}`, so that a missing leaf meets it too."""
+        """Whether the list contains `{"exists": false}`, so that the absence of a leaf meets it too."""
         return Exists(False) in self.conditions
 
 
@@ -156,7 +156,7 @@ class And:
 class Or:
     """At least one of two or more sub-patterns holds; `path` is the object that contains `$or`.
 
-    The paths of the fields below are absolute, like everywhere.
+    The paths of the fields in the sub-patterns are absolute.
     """
 
     path: Path
@@ -175,20 +175,23 @@ class Not:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A whole filter pattern: `where` matches and, if there is a `$not`, its sub-pattern does not."""
+    """A whole filter pattern: `where` matches and the sub-pattern of `$not`, if there is one, does not."""
 
     where: And
     unless: Not | None = None
 
     def __hash__(self) -> int:
-        # asked for at every match, while the tree below is hashed from the leaves up each time
+        # Every match needs the hash, and hashing the tree of nodes visits all of it.
         known = self.__dict__.get("_hash")
         if known is None:
             known = self.__dict__["_hash"] = hash((self.where, self.unless))
         return int(known)
 
     def __reduce__(self) -> tuple[type[Pattern], tuple[And, Not | None]]:
-        return Pattern, (self.where, self.unless)  # another process hashes strings differently
+        return Pattern, (
+            self.where,
+            self.unless,
+        )  # without the hash, because another process hashes strings differently
 
 
 OPERATORS: Final[dict[str, type]] = {

@@ -1,4 +1,4 @@
-"""Reads the conditions of a leaf list: one function per operator, each of which reports every error it finds."""
+"""Reads the conditions of a leaf list with one function per operator; each reports all errors that it finds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _End = TypeVar("_End", nodes.Prefix, nodes.Suffix)
 
 
 def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
-    """Return the reader of a `prefix` or `suffix`, whose text may be below `equals-ignore-case`."""
+    """Return the reader of `prefix` or `suffix`; their text may be inside `equals-ignore-case`."""
     name = make.__name__.lower()
 
     def read(value: Any, here: Location) -> _End | None:
@@ -34,13 +34,13 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
 
 
 def read_equals_ignore_case(value: Any, here: Location) -> nodes.EqualsIgnoreCase | None:
-    """Read a text compared by full Unicode case folding; None, with an error at `here`, if it is invalid."""
+    """Read a text to compare by full Unicode case folding; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"equals-ignore-case": "text"}')
     return None if text is None else nodes.EqualsIgnoreCase(text)
 
 
 def read_contains(value: Any, here: Location) -> nodes.Contains | None:
-    """Read a text to be found anywhere in a string; None, with an error at `here`, if it is invalid."""
+    """Read a text that a string must contain; None, with an error at `here`, if it is invalid."""
     text = read_text(value, here, '{"contains": "text"}')
     return None if text is None else nodes.Contains(text)
 
@@ -81,7 +81,7 @@ def read_regex(value: Any, here: Location) -> nodes.Regex | None:
     text = read_text(value, here, '{"regex": "[A-Z]{2}[0-9]+"}')
     if text is None:
         return None
-    if here.expressions.all.are_too_large:  # which is an error already
+    if here.expressions.all.are_too_large:  # already reported as an error
         return None
     try:
         here.expressions.add(text)
@@ -91,10 +91,12 @@ def read_regex(value: Any, here: Location) -> nodes.Regex | None:
     except ValueError as error:
         remedy = "Correct the expression; its syntax is RE2's (https://github.com/google/re2/wiki/Syntax)."
         if any(sign in text for sign in NOT_IN_RE2):
-            remedy = "RE2 has no look-around, back-references or possessive repetition; use all or anything-but for it."
+            remedy = (
+                "RE2 has no look-around, back-references or possessive repetition; use all or anything-but instead."
+            )
         elif "repetition size" in str(error):
-            remedy = "RE2 repeats at most 1,000 times, counts inside of counts multiplied: write smaller counts, or +."
-        here.wrong(f"not a regular expression of RE2: {error}", value, remedy)
+            remedy = "RE2 repeats at most 1,000 times, and multiplies nested counts: write smaller counts, or +."
+        here.wrong(f"not a valid RE2 expression: {error}", value, remedy)
         return None
     return nodes.Regex(text)
 
@@ -110,9 +112,9 @@ def read_cidr(value: Any, here: Location) -> nodes.Cidr | None:
     if parse_address(address) is None:
         remedy = "Write an IPv4 or IPv6 address without leading zeros, a slash and the mask, as in 10.0.0.0/8."
     elif not mask:
-        remedy = f'Add the mask: "{address}/{128 if ":" in address else 32}" is the one address.'
+        remedy = f'Add the mask: "{address}/{128 if ":" in address else 32}" is this address alone.'
     else:
-        remedy = f"The mask is a number from 0 to {128 if ':' in address else 32} without leading zeros."
+        remedy = f"The mask must be a number from 0 to {128 if ':' in address else 32} without leading zeros."
     here.wrong(f"{format_value(text)} is not a CIDR block", value, remedy)
     return None
 
@@ -122,7 +124,7 @@ _OTHER_COMPARISONS: Final = {"==": "=", "<>": "!=", "=>": ">=", "=<": "<=", "≤
 
 
 def read_numeric(value: Any, here: Location) -> nodes.Numeric | None:
-    """Read a comparison with a number, or a range of two; None, with an error at `here`, if it is invalid."""
+    """Read a comparison with a number, or a range; None, with errors at `here`, if it is invalid."""
     if not isinstance(value, (list, tuple)) or len(value) not in (2, 4):
         remedy = 'Write [">", 5] or a range such as [">=", 0, "<", 10].'
         if not isinstance(value, bool) and isinstance(value, (int, float, Number)):
@@ -176,7 +178,7 @@ Reader: TypeAlias = Callable[[Any, Location], nodes.Condition | None]
 
 
 def read_condition(value: Any, here: Location) -> nodes.Condition | None:
-    """Return the condition that an element of a leaf list is; `None` if errors were reported instead."""
+    """Return the condition that an element of a leaf list states; None, with errors at `here`, if it is invalid."""
     if is_scalar(value):
         scalar, good = read_scalar(value, here)
         return nodes.Exactly(scalar) if good else None
@@ -184,14 +186,14 @@ def read_condition(value: Any, here: Location) -> nodes.Condition | None:
         here.wrong("a list inside a list", value, "Put its values straight into the outer list: they are ORed anyway.")
         return None
     if not value:
-        here.wrong("an empty object is not a condition", value, 'To ask for any value write {"exists": true}.')
+        here.wrong("an empty object is not a condition", value, 'To match any value, write {"exists": true}.')
         return None
     if len(value) > 1:
         one_each = ", ".join(format_value({key: inner}) for key, inner in value.items())
         here.wrong(
             f"{len(value)} operators in one condition",
             value,
-            f'For all of them on one leaf write {{"all": [{one_each}]}}, for any of them separate objects.',
+            f'To require all of them, write {{"all": [{one_each}]}}; to accept any of them, write separate objects.',
         )
     conditions = [_read_operator(key, inner, here) for key, inner in value.items()]
     return conditions[0] if len(conditions) == 1 else None
@@ -243,8 +245,8 @@ def _read_all(value: Any, here: Location) -> nodes.All | None:
     conditions = [read_condition(inner, here / index) for index, inner in enumerate(value)]
     for index, condition in enumerate(conditions):
         if condition == nodes.Exists(False):
-            remedy = 'Put {"exists": false} into the leaf list, beside the all: the list is ORed.'
-            (here / index).wrong("no leaf can be absent and meet other conditions", value[index], remedy)
+            remedy = 'Put {"exists": false} into the leaf list, beside the all: its conditions are ORed.'
+            (here / index).wrong("an absent leaf meets no other conditions", value[index], remedy)
     found = [condition for condition in conditions if condition is not None and condition != nodes.Exists(False)]
     return nodes.All(tuple(found)) if len(found) == len(value) else None
 
@@ -258,7 +260,7 @@ def _read_anything_but(value: Any, here: Location) -> nodes.AnythingBut | None:
         return _read_anything_but_operator(value, here)
     values = value if isinstance(value, (list, tuple)) else [value]
     if not values:
-        here.wrong("an empty list", value, 'Write the values that shall not match, as in {"anything-but": ["a", "b"]}.')
+        here.wrong("an empty list", value, 'Write the values that must not match, as in {"anything-but": ["a", "b"]}.')
         return None
     scalars = []
     for index, inner in enumerate(values):
@@ -302,7 +304,7 @@ def _read_excluded(name: str, value: Any, here: Location) -> nodes.Condition | N
         here.wrong("a string is expected, not an object", value, remedy)
         return None
     if value == "" and name in _NOT_EMPTY:
-        here.wrong(f"every string has the empty {_PART[name]}", value, f"Write the {_PART[name]} that shall not occur.")
+        here.wrong(f"every string has the empty {_PART[name]}", value, f"Write the {_PART[name]} that must not occur.")
         return None
     return READERS[name](value, here)
 

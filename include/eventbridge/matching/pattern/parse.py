@@ -17,10 +17,10 @@ from eventbridge.processes import check_cancelled
 
 
 def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:
-    """Return the pattern that JSON text, or a mapping as JSON or YAML give it, describes.
+    """Return the pattern in JSON text or in a mapping that was read from JSON or YAML.
 
-    `PatternError` names the first error; `find_errors` returns all of them. In a mapping, numbers may be Python's,
-    `Decimal` or `Number`; a `float` has lost the digits beyond its own precision already.
+    Raises PatternError for the first error; `find_errors` returns all of them. In a mapping, numbers may be Python's,
+    `Decimal` or `Number`; a `float` has already lost the digits beyond its precision.
     """
     where, unless, errors = _read(source)
     if errors:
@@ -31,15 +31,15 @@ def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:
 def find_errors(
     source: str | bytes | Mapping[Any, Any], expressions: ExpressionSizes | None = None
 ) -> list[PatternError]:
-    """Return all errors in a new pattern, whose regular expressions have tighter limits.
+    """Return all errors in a new pattern; its regular expressions have tighter limits than in `parse_pattern`.
 
-    `expressions` are the expressions of all patterns that are read together.
+    `expressions` counts the regular expressions of all patterns that are read together.
     """
     return _read(source, ExpressionSizes() if expressions is None else expressions)[2]
 
 
 class _Repeating(dict[str, Any]):
-    """An object of JSON text that has keys twice."""
+    """An object in JSON text that repeats keys; `repeated` lists them."""
 
     repeated: list[str]
 
@@ -64,13 +64,13 @@ def _read(
     raw: Any = source
     if isinstance(source, (str, bytes)):
         try:
-            parse_document(source)  # strict; then once more for the duplicate keys
+            parse_document(source)  # checks strict JSON; the second reading finds repeated keys
         except EventError as error:
-            top.wrong(str(error), source, 'A pattern is one JSON object, as in {"type": ["order.placed"]}.')
+            top.wrong(str(error), source, 'Write one JSON object, as in {"type": ["order.placed"]}.')
             return And(()), None, top.errors
         raw = _DECODER.decode(source if isinstance(source, str) else source.decode("utf-8"))
     if not isinstance(raw, Mapping):
-        top.wrong(f"a pattern is an object, not {type_name(raw)}", raw, 'Write {"type": ["order.placed"]}.')
+        top.wrong(f"a pattern must be an object, not {type_name(raw)}", raw, 'Write {"type": ["order.placed"]}.')
         return And(()), None, top.errors
     _refuse_repeated(raw, top)
     where = And(_read_clauses({key: value for key, value in raw.items() if key != "$not"}, (), top))
@@ -99,7 +99,9 @@ def _refuse_repeated(value: Mapping[Any, Any], here: Location) -> None:
 
 def _read_clauses(value: Mapping[Any, Any], path: Path, here: Location) -> tuple[Clause, ...]:
     if len(here.steps) > MAXIMUM_DEPTH:
-        here.wrong(f"nested deeper than {MAXIMUM_DEPTH}", value, "No event is: make the pattern flatter.")
+        here.wrong(
+            f"nested deeper than {MAXIMUM_DEPTH}", value, "No event is nested so deeply: make the pattern flatter."
+        )
         return ()
     clauses: list[Clause] = []
     for key, inner in value.items():
@@ -122,9 +124,13 @@ def _read_field(value: Any, path: Path, here: Location) -> tuple[Field, ...]:
     if isinstance(value, (list, tuple)) and value:
         return (Field(path, _read_conditions(value, here)),)
     if isinstance(value, (list, tuple)):
-        here.wrong("an empty list matches nothing", value, 'Write the values; for any value [{"exists": true}].')
+        here.wrong(
+            "an empty list matches nothing", value, 'Write the values; to match any value, write [{"exists": true}].'
+        )
     elif isinstance(value, Mapping):
-        here.wrong("an empty object", value, 'Write what shall be in it; for any value write [{"exists": true}].')
+        here.wrong(
+            "an empty object", value, 'Write what it must contain; to match any value, write [{"exists": true}].'
+        )
     elif path[-1] in READERS and len(path) > 1:
         remedy = f"Operators are written in a list: {format_value({path[-2]: [{path[-1]: value}]})}."
         here.wrong(f"the operator {path[-1]} is not in a list", value, remedy)
@@ -147,7 +153,7 @@ def _read_conditions(values: list[Any] | tuple[Any, ...], here: Location) -> tup
 
 def _read_or(value: Any, path: Path, here: Location) -> tuple[Or, ...]:
     if not isinstance(value, (list, tuple)) or len(value) < 2:
-        remedy = 'Write two or more sub-patterns: {"$or": [{"a": [1]}, {"b": [2]}]}; one needs no $or.'
+        remedy = 'Write two or more sub-patterns: {"$or": [{"a": [1]}, {"b": [2]}]}; a single one needs no $or.'
         here.wrong("$or takes a list of two or more sub-patterns", value, remedy)
         return ()
     alternatives = []
@@ -156,6 +162,6 @@ def _read_or(value: Any, path: Path, here: Location) -> tuple[Or, ...]:
             alternatives.append(And(_read_object(inner, path, here / index)))
             continue
         what = type_name(inner) if is_scalar(inner) or inner else "an empty " + type_name(inner).split()[1]
-        remedy = 'Each is an object of its own, as in {"a": [1]}; values of one leaf go into its list.'
+        remedy = 'Write each as a separate object, as in {"a": [1]}; the values of one leaf belong in one list.'
         (here / index).wrong(f"{what} is not a sub-pattern", inner, remedy)
     return (Or(path, tuple(alternatives)),)

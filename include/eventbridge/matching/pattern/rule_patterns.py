@@ -1,4 +1,4 @@
-"""Checks a rule's pattern beyond its syntax: the keys at its top, and conditions that no CloudEvent can meet."""
+"""Checks a rule's pattern beyond its syntax: its top-level keys, and conditions that no CloudEvent can meet."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _OF_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType":
 
 
 def rule_pattern_errors(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
-    """Return all errors in the pattern of a rule: those of `find_errors`, and keys that no CloudEvent has.
+    """Return all errors in the pattern of a rule: those of `find_errors`, and top-level keys that no CloudEvent has.
 
-    Below the top level, in `data`, any key goes.
+    Inside `data`, any key is allowed.
     """
     errors = find_errors(pattern, expressions)
     if isinstance(pattern, Mapping):
@@ -71,21 +71,21 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
     elif isinstance(value, Mapping) and value and key != "data":
         meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key, ["data"])), None)
         remedy = f'Did you mean "{meant}"?' if meant else f'Write a list of values, or "data": {{"{key}": ...}}.'
-        here.wrong(f"the attribute {format_value(key)} has nothing inside: only data is an object", value, remedy)
+        here.wrong(f"the attribute {format_value(key)} cannot contain fields: only data is an object", value, remedy)
 
 
 _REQUIRED: Final = ("id", "source", "specversion", "type")
-#: Fields of the envelope that Amazon EventBridge puts around its events; here they would be extensions.
+#: Fields of the envelope of Amazon EventBridge's events, which here are extensions, each with what to match instead.
 _OF_AMAZON: Final = {
     "account": "$.source or the data identifies the account",
     "region": "$.source or the data identifies the region",
-    "resources": "an attribute is never a list; match $.subject, or what the data has",
+    "resources": "an attribute is never a list; match $.subject or the data",
     "version": "the version of a CloudEvent is specversion",
 }
 
 
 def pattern_warnings(pattern: Pattern) -> list[str]:
-    """Return a sentence for each condition that matches nothing, and for each that depends on how an event arrives."""
+    """Return a warning for each condition that matches no event, or whose result depends on how an event arrives."""
     found = list(_clause_warnings(pattern.where))
     return found + (list(_clause_warnings(pattern.unless.pattern)) if pattern.unless else [])
 
@@ -106,7 +106,7 @@ def _field_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterator[st
             yield f"$.pattern.{name}: {shown} matches no event: {why}"
     if name in _OF_AMAZON:
         yield (
-            f"$.pattern.{name}: {name} is a field of Amazon EventBridge's events, and no attribute of CloudEvents. It "
+            f"$.pattern.{name}: {name} is a field of Amazon EventBridge's events, not an attribute of CloudEvents. It "
             f"matches only events whose publisher adds an extension {name}; {_OF_AMAZON[name]}"
         )
     elif name not in ATTRIBUTES:
@@ -114,7 +114,7 @@ def _field_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterator[st
 
 
 def _impossible(name: str, condition: Condition) -> str:
-    """Return why no event has an attribute that meets a condition; empty if one may."""
+    """Return why no event has an attribute that meets a condition; empty if an event may have one."""
     if isinstance(condition, All):
         return next(filter(None, (_impossible(name, each) for each in condition.conditions)), "")
     if name not in ATTRIBUTES:

@@ -1,4 +1,4 @@
-"""Writes nodes as the JSON that they were parsed from: for messages, and to send a pattern elsewhere."""
+"""Writes pattern nodes as the JSON that they were parsed from, for messages and for other processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.matching.pattern import nodes
 
 
 def write_pattern(pattern: nodes.Pattern) -> Document:
-    """Return the pattern as a document; parsing that gives an equal pattern again."""
+    """Return the pattern as a document, which parses to an equal pattern."""
     written = write_clauses(pattern.where)
     if pattern.unless is not None:
         written["$not"] = write_clauses(pattern.unless.pattern)
@@ -18,14 +18,14 @@ def write_pattern(pattern: nodes.Pattern) -> Document:
 
 
 def write_clauses(where: nodes.And, below: nodes.Path = ()) -> Document:
-    """Return a sub-pattern as a document, its paths shortened by `below`, the object that contains it."""
+    """Return a sub-pattern as a document; its paths are relative to `below`, the object that contains it."""
     return join_clauses(((clause, _write_alternatives(clause)) for clause in where.clauses), below)
 
 
 def join_clauses(clauses: Iterable[tuple[nodes.Clause, list[Any]]], below: nodes.Path = ()) -> Document:
-    """Return a sub-pattern as a document, its paths shortened by `below`, the object that contains it.
+    """Return a sub-pattern as a document; its paths are relative to `below`, the object that contains it.
 
-    Each clause is paired with the list that it is written as: its conditions, or the alternatives of `$or`.
+    Each clause comes with its list in JSON: its conditions, or the alternatives of `$or`.
     """
     written: dict[str, Any] = {}
     for clause, values in clauses:

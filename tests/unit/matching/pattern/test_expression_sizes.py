@@ -81,10 +81,10 @@ def test_a_rule_that_an_older_version_took_is_matched(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["a{1001}", "(a{100}){100}"])
 def test_a_count_that_is_too_large_is_refused(text: str) -> None:
-    """RE2 repeats up to 1,000 times, counts inside of counts multiplied."""
+    """RE2 repeats up to 1,000 times, and multiplies nested counts."""
     [error] = find_errors({"data": {"a": [{"regex": text}]}})
 
-    assert error.message.startswith("not a regular expression of RE2: invalid repetition size")
+    assert error.message.startswith("not a valid RE2 expression: invalid repetition size")
     assert "at most 1,000" in error.remedy
 
 

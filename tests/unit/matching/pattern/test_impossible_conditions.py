@@ -39,7 +39,7 @@ def test_fields_of_another_envelope_are_named(name: str) -> None:
     """What Amazon EventBridge puts around its events is no attribute of a CloudEvent."""
     [warning] = warnings(f'{{"{name}": ["x"]}}')
 
-    assert f"$.pattern.{name}: {name} is a field of Amazon EventBridge's events, and no attribute" in warning
+    assert f"$.pattern.{name}: {name} is a field of Amazon EventBridge's events, not an attribute" in warning
 
 
 @pytest.mark.parametrize(
