@@ -110,7 +110,7 @@ class CallPool:
         Raises CallRefused if too many calls run or wait, or if the call was cancelled because the caller disconnected
         or the server is stopping. Raises TimeSpent if the call took longer than its kind allows.
         """
-        await self._enter()
+        await self._wait_for_slot()
         stop = threading.Event()
         self._running.add(stop)
         if self._ended:
@@ -143,15 +143,15 @@ class CallPool:
         self.end()
         self._threads.shutdown()
 
-    async def _enter(self) -> None:
+    async def _wait_for_slot(self) -> None:
         if self._waiting >= self._kind.waiting:
-            raise self._full()
+            raise self._busy_refusal()
         self._waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
-            raise self._full() from None
+            raise self._busy_refusal() from None
         finally:
             self._waiting -= 1
 
@@ -161,7 +161,7 @@ class CallPool:
         with time_limit(self._kind.seconds):
             return call()
 
-    def _full(self) -> CallRefused:
+    def _busy_refusal(self) -> CallRefused:
         kind = self._kind
         return _refusal(f"The server is busy with {kind.running} calls {kind.described}. {_AGAIN}. Nothing was changed")
 

@@ -105,7 +105,7 @@ class BodyLimit:
             return
         bodies = self._of_webhooks if scope["path"].startswith(_WEBHOOKS) else self._of_others
         body = bodies.begin()
-        scope.setdefault("state", {})[_HOLD] = partial(_hold, bodies, body)
+        scope.setdefault("state", {})[_HOLD] = partial(_count_held_bytes, bodies, body)
         try:
             await self._app(scope, _limit_body(receive, bodies, body), send)
         finally:
@@ -148,7 +148,7 @@ def hold(request: Request, count: int) -> None:
     request.scope["state"][_HOLD](count)
 
 
-def _hold(bodies: _Bodies, body: _Body, count: int) -> None:
+def _count_held_bytes(bodies: _Bodies, body: _Body, count: int) -> None:
     bodies.add(body, count)
     if body.is_refused:
         raise _too_many_bodies()

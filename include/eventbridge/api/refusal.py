@@ -70,7 +70,7 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
     if isinstance(error, CallRefused):
         return error
     if isinstance(error, RequestValidationError):
-        return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, _wrong(error))
+        return CallRefused(HTTPStatus.UNPROCESSABLE_ENTITY, _validation_message(error))
     if isinstance(error, HTTPException):  # from the framework: an unknown path or method
         detail = _NO_CALL if error.status_code in (404, 405) else error.detail
         return CallRefused(HTTPStatus(error.status_code), detail, error.headers)
@@ -86,7 +86,7 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
     raise error
 
 
-def _wrong(error: RequestValidationError) -> str:
+def _validation_message(error: RequestValidationError) -> str:
     """Return the text that names the wrong values, or says that the body was not read as JSON."""
     found = error.errors()
     if any(tuple(each["loc"]) == ("body",) and isinstance(each.get("input"), bytes) for each in found):

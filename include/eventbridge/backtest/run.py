@@ -59,7 +59,7 @@ _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 _MAX_ROWS = 100_000
 
 #: The minimum number of parts, so that all of Spark's slots have work to the end.
-_ENOUGH_PARTS = 16
+_MIN_PARTS = 16
 Found = tuple[ArchiveFile, tuple[Span, ...]]
 
 
@@ -129,7 +129,7 @@ class _Run:
         self.tallies = [CandidateTally(self.part.samples) for _ in self.candidates]
         names = _pairs_of(*self.rules) if len(self.rules) == 2 else []
         self.pairs = {pair: PairTally(self.part.samples) for pair in names}
-        self._apart = _apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
+        self._apart = _separately_routed(self.candidates[0].rules, self.candidates[-1].rules, names)
         self._failed_rules: list[dict[str, str]] = [{} for _ in self.candidates]
         self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
         part = self.part
@@ -265,7 +265,7 @@ def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
 
 def _rows_of_part(rows: int) -> int:
     """Return the number of rows of one part: whole row groups."""
-    groups = -(-rows // (_ENOUGH_PARTS * ROW_GROUP_ROWS))
+    groups = -(-rows // (_MIN_PARTS * ROW_GROUP_ROWS))
     return min(max(groups, 1) * ROW_GROUP_ROWS, _MAX_ROWS)
 
 
@@ -314,7 +314,9 @@ def _pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
     return [(name, name) for name in ours if name in theirs]
 
 
-def _apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _separately_routed(
+    a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the rules of A and of B that are routed separately: budgeted rules, and rules compared with one."""
     ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
     for one, other in pairs:

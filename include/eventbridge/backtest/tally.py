@@ -30,7 +30,7 @@ from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
 #: The maximum number of distinct failure texts of one target in a report; all others are counted together under "".
-_TEXTS: Final = 20
+_MAX_FAILURE_TEXTS: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Each = TypeVar("Each")
 
@@ -85,7 +85,7 @@ class CandidateTally:
         return tuple(sorted(name for name, samples in self._samples.items() if len(samples) >= self._most))
 
     def _fail(self, known: dict[str, Failure], found: Failure) -> None:
-        text = found.text if found.text in known or len(known) < _TEXTS else ""
+        text = found.text if found.text in known or len(known) < _MAX_FAILURE_TEXTS else ""
         before = known.get(text, Failure(text, 0, ()))
         known[text] = Failure(text, before.count + found.count, (*before.event_ids, *found.event_ids)[: self._most])
 

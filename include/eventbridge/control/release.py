@@ -132,7 +132,7 @@ def _try_again_on_hold(runtime: Runtime, rule: str) -> tuple[list[DeliveryOnHold
     found = deliveries_on_hold(runtime, rule)
     sendable = {pending_id: each for pending_id, each in found.items() if each.reason not in _WITHOUT_PAYLOAD}
     kept = [each for each in found.values() if each.reason in _WITHOUT_PAYLOAD]
-    return [each for pending_id, each in sendable.items() if _mark(runtime, pending_id, each, RELEASED)], kept
+    return [each for pending_id, each in sendable.items() if _release_row(runtime, pending_id, each, RELEASED)], kept
 
 
 def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHold:
@@ -143,7 +143,7 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
     found = deliveries_on_hold(runtime, rule)
     wanted = delivery_id.strip().lower()  # every id begins with an empty text
     fitting = [pair for pair in found.items() if wanted and pair[1].delivery_id.startswith(wanted)]
-    if len(fitting) == 1 and _mark(runtime, *fitting[0], SKIPPED):
+    if len(fitting) == 1 and _release_row(runtime, *fitting[0], SKIPPED):
         return fitting[0][1]
     on_hold = ", ".join(f"{each.delivery_id} ({each.target}, {each.reason})" for each in found.values())
     here = f"It is blocked by: {on_hold}" if on_hold else "No delivery blocks it; `eventbridge status` shows what waits"
@@ -151,7 +151,7 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
     raise NotFoundError(f"the rule {rule!r} is blocked by {what} {delivery_id!r}. {here}.")
 
 
-def _mark(runtime: Runtime, pending_id: int, delivery: DeliveryOnHold, note: str) -> bool:
+def _release_row(runtime: Runtime, pending_id: int, delivery: DeliveryOnHold, note: str) -> bool:
     marked = runtime.ledger.order.release_row(pending_id, on_hold_at(delivery.delivery_id), note)
     if marked:
         log.warning("delivery %s to %s: %s by an operator", delivery.delivery_id, delivery.target, note)

@@ -257,7 +257,7 @@ class _RedriveSearch:
             most = max(1, min(most, int(self._redrive.rate * seconds)))
         kept: list[DeadLetter] = []
         size = 0
-        for dead_letter in self._whole(self._alike()):
+        for dead_letter in self._with_all_columns(self._same_group()):
             kept.append(dead_letter)
             size += len(dead_letter.record["event"]) + len(dead_letter.record["request"] or b"")
             if len(kept) >= most or size >= min(settings.batch_max_size, MAX_BYTES_IN_MEMORY):
@@ -281,7 +281,7 @@ class _RedriveSearch:
             for file, numbers in sorted(rows.items())
         ]
 
-    def _alike(self) -> Iterator[DeadLetter]:
+    def _same_group(self) -> Iterator[DeadLetter]:
         group: tuple[str, ...] | None = None
         for dead_letter, why_not in self.candidates():
             if not why_not:
@@ -295,7 +295,7 @@ class _RedriveSearch:
             return (record["rule"], record["target"])
         return (self.rules.rules[record["rule"]].runner,)
 
-    def _whole(self, dead_letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+    def _with_all_columns(self, dead_letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
         waiting: list[DeadLetter] = []
         for dead_letter in dead_letters:
             if waiting and (waiting[0].file != dead_letter.file or len(waiting) == _READ_AT_ONCE):

@@ -71,7 +71,7 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
             else:
                 outcomes[status] += 1
                 open_ids.discard(name)
-    outcomes.update(_later(runtime, batch_id, open_ids).values())
+    outcomes.update(_outcomes_of_pending(runtime, batch_id, open_ids).values())
     for deferred_match in runtime.ledger.deferred_matches.list_for_batch(batch_id):
         if deferred_match.closed_by is None:
             outcomes[IN_PROGRESS] += deferred_match.count
@@ -79,7 +79,7 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
             _add(runtime, deferred_match.closed_by, outcomes, seen)
 
 
-def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
+def _outcomes_of_pending(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
     """Return the outcomes of a batch's pending deliveries."""
     found = dict.fromkeys(open_ids, PENDING)
     if not open_ids:
@@ -93,7 +93,7 @@ def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes,
                 if name in open_ids:
                     found[name] = PENDING if status in _OPEN else status
                     (still.add if status in _OPEN else still.discard)(name)
-        found |= _later(runtime, other, still)
+        found |= _outcomes_of_pending(runtime, other, still)
     return found
 
 

@@ -26,7 +26,11 @@ def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> It
     Only batches planned within the replay's time range, at or after the position, are queried.
     """
     part = replay.parts[position.part]
-    found = _alone(runtime, replay, part, position) if part.alone else iter(_once(runtime, replay, part))
+    found = (
+        _files_of_only_runner(runtime, replay, part, position)
+        if part.alone
+        else iter(_files_read_once(runtime, replay, part))
+    )
     if not position.file:
         for each in found:
             yield each, 0
@@ -45,7 +49,9 @@ def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> It
         yield each, 0
 
 
-def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[FileToRead]:
+def _files_of_only_runner(
+    runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition
+) -> Iterator[FileToRead]:
     since = datetime.fromisoformat(position.at) if position.at else replay.since
     seen: set[str] = set()
     while True:
@@ -62,6 +68,6 @@ def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayP
         seen = {file.path for file in files if file.planned_at == since}
 
 
-def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[FileToRead]:
+def _files_read_once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[FileToRead]:
     files = runtime.ledger.archive.files(replay.bus, replay.since, replay.until, replay.started_at)
     return take_once(files, part.runner)

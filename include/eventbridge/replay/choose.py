@@ -35,7 +35,7 @@ DELIVERED = "delivered"
 _PENDING = "pending"
 
 #: The maximum number of batches whose outcomes are cached: enough for files that are read one after the other.
-_KEPT = 8
+_MAX_CACHED_BATCHES = 8
 
 
 class Chooser:
@@ -143,7 +143,7 @@ class Past:
         if found is None:
             found = self._follow(batch_id)
         self._known[batch_id] = found
-        while len(self._known) > _KEPT:
+        while len(self._known) > _MAX_CACHED_BATCHES:
             self._known.pop(next(iter(self._known)))
         return found
 
@@ -169,7 +169,7 @@ class Past:
         waiting = {batch_id}
         while waiting:
             seen |= waiting
-            waiting = {later for each in waiting for later in self._later(each)} - seen
+            waiting = {later for each in waiting for later in self._later_batches(each)} - seen
         return sorted(seen)
 
     def _settled_rows(self, batch_id: str) -> Iterator[dict[str, Any]]:
@@ -196,7 +196,7 @@ class Past:
             table = table.filter(pc.equal(table[name], value))
         return table
 
-    def _later(self, batch_id: str) -> set[str]:
+    def _later_batches(self, batch_id: str) -> set[str]:
         """Return the batches that took up the pending, deferred or dead-lettered deliveries of a batch."""
         ledger = self._runtime.ledger
         of_target = (

@@ -166,7 +166,7 @@ class _ReplayStep:
 
     def take(self) -> ReplayPlan:
         """Read the archive until a batch is full, plan it, and return it."""
-        ended = self._look()
+        ended = self._read_archive()
         if ended:
             self._position = ReplayPosition(part=self._replay.position.part + 1)
         batch = self._batch() if self._count else None
@@ -180,7 +180,7 @@ class _ReplayStep:
             return ReplayPlan(wait_until=self._now)
         return ReplayPlan(batch.batch_id)
 
-    def _look(self) -> bool:
+    def _read_archive(self) -> bool:
         """Take events until the batch is full or the part ends; return whether the part ended."""
         chooser = Chooser(self._runtime, self._replay, self._part)
         for found, first in files_from(self._runtime, self._replay, self._replay.position):
@@ -192,24 +192,24 @@ class _ReplayStep:
             events, rows = chooser.events(found, first)
             if not self._rules().rules:  # the rule set of that time had none of the rules
                 events, rows = events.slice(0, 0), rows[:0]
-            room = self._room(events)
+            room = self._fitting_rows(events)
             if room < len(rows):
                 events, rows = events.slice(0, room), rows[:room]
                 end = int(rows[-1]) + 1 if room else first
             else:
                 end = file.rows
             if end > first:
-                self._enter(file.path, first, end, events, rows)
+                self._add_rows(file.path, first, end, events, rows)
                 at = file.planned_at.isoformat()
                 self._position = ReplayPosition(self._replay.position.part, file.path, end, at)
-            if end < file.rows or self._count >= self._most or self._size >= self._max_bytes:
+            if end < file.rows or self._count >= self._max_events or self._size >= self._max_bytes:
                 return False
             self._rows_read += file.rows - first
             if self._rows_read >= _READ_AT_ONCE:
                 return False
         return True
 
-    def _enter(self, path: str, first: int, end: int, events: pa.Table, rows: npt.NDArray[np.int64]) -> None:
+    def _add_rows(self, path: str, first: int, end: int, events: pa.Table, rows: npt.NDArray[np.int64]) -> None:
         count = len(rows)
         if count:
             self._tables.append(events)
@@ -229,19 +229,19 @@ class _ReplayStep:
             )
         )
 
-    def _room(self, events: pa.Table) -> int:
+    def _fitting_rows(self, events: pa.Table) -> int:
         """Return how many of these events fit into the batch; the first one always does."""
         left = self._max_bytes - self._size
         sizes = np.cumsum(pc.binary_length(events["body"]).to_numpy().astype(np.int64))
         by_size = int(np.searchsorted(sizes, left, side="right"))
-        return int(max(min(by_size, self._most - self._count, events.num_rows), 0 if self._count else 1))
+        return int(max(min(by_size, self._max_events - self._count, events.num_rows), 0 if self._count else 1))
 
     @property
     def _max_bytes(self) -> int:
         return min(self._runtime.settings.batch_max_size, MAX_BYTES_IN_MEMORY)
 
     @property
-    def _most(self) -> int:
+    def _max_events(self) -> int:
         settings = self._runtime.settings
         handed_out: int = self._runtime.chunk_sizes.small.deliveries * settings.batch_max_chunks
         most = min(settings.batch_max_events, MAX_EVENTS_IN_MEMORY, handed_out)

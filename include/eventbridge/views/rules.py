@@ -140,7 +140,7 @@ def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
         if name not in content:
             continue
         for line, text in _candidates(content, name):
-            if _says(rules, rule, file, text):
+            if _defines_rule(rules, rule, file, text):
                 return RuleText(str(file.relative_to(folder)), line, text)
     return None
 
@@ -155,7 +155,7 @@ def _candidates(content: str, name: str) -> Iterator[tuple[int, str]]:
         yield content.count("\n", 0, found.start()) + 1, text.rstrip()
 
 
-def _says(rules: RuleSet, rule: Rule, file: Path, text: str) -> bool:
+def _defines_rule(rules: RuleSet, rule: Rule, file: Path, text: str) -> bool:
     """Return whether a block defines the rule."""
     try:
         read = load_rule_file(file, rules.buses, f"rules:\n{text}\n".encode())

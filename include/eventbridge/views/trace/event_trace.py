@@ -235,7 +235,7 @@ class EventTrace:
 
     def _pending(self, batch_id: str) -> None:
         for row in self._runtime.ledger.pending.list_for_batch(batch_id):
-            if self._is_here(row.files):
+            if self._concerns_event(row.files):
                 self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(_pending_step(row))
                 self._update_pending(row)
@@ -254,7 +254,7 @@ class EventTrace:
 
     def _deferred_matches(self, batch: Batch) -> None:
         for row in self._runtime.ledger.deferred_matches.list_for_batch(batch.batch_id):
-            if self._is_here(row.files):
+            if self._concerns_event(row.files):
                 self.deferred.add(row.rule)
                 self._follow_batches(row.taken_by, row.closed_by)
                 self.steps.append(_deferred_match_step(row))
@@ -295,7 +295,7 @@ class EventTrace:
         near = np.flatnonzero(numbers_of(table["offset"]) == position.offset).tolist()
         return [row for row in near if tuple(column[row].as_py() for column in columns) == wanted]
 
-    def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:
+    def _concerns_event(self, files: Iterable[tuple[str, str]]) -> bool:
         return any(_holds(rows, self._rows[file]) for file, rows in files if file in self._rows)
 
 

@@ -43,7 +43,7 @@ from eventbridge.store.schemas import BUFFER
 _DAY = timedelta(days=1)
 
 #: The maximum number of a partition's newest messages that are read, so that a search does not read a backlog of days.
-_MOST = 20_000
+_MAX_READ = 20_000
 
 #: The maximum number of archived messages that a search returns: any publisher can give many events the same id.
 MAX_MESSAGES = 50
@@ -248,11 +248,11 @@ def _search_partition(
 ) -> Iterator[EventPosition]:
     """Yield the positions of messages with an id among the newest messages in a range of a partition."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
-    start = max(first, end - _MOST)
+    start = max(first, end - _MAX_READ)
     if first < start:
         notes.append(
             f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: of the messages "
-            f"that no batch has landed, only the newest {_MOST:,} were searched, not the {start - first:,} before "
+            f"that no batch has landed, only the newest {_MAX_READ:,} were searched, not the {start - first:,} before "
             f"offset {start}"
         )
     for block in source.read(partition, start, end) if start < end else ():
