@@ -210,7 +210,7 @@ def test_a_redrive_reports_what_it_did_not_take(delivered: Any, eventbridge: Cal
 @pytest.mark.parametrize(
     ("chosen", "said"),
     [
-        (("--target", "gon"), "no rule file names a target 'gon'. Did you mean gone?"),
+        (("--target", "gon"), "no rule file defines a target 'gon'. Did you mean gone?"),
         (("--rule", "all-order"), "no rule file defines a rule 'all-order'. Did you mean all-orders?"),
         (
             ("--rule", "big-orders", "--target", "gone"),

@@ -85,10 +85,10 @@ def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Ca
         ("made", "'{folder}/made' is a folder", "Name a file in it, such as {folder}/made/deliveries.jsonl"),
         (
             "file/deep/er",
-            "'{folder}/file' is a file, and cannot be a folder of '{folder}/file/deep/er'",
+            "'{folder}/file' is a file, so it cannot be a folder of '{folder}/file/deep/er'",
             "Name another",
         ),
-        ("pipe", "'{folder}/pipe' exists, and is not a file", "Name another"),
+        ("pipe", "'{folder}/pipe' exists, but is not a file", "Name another"),
         ("x" * 300, " cannot be a file: File name too long", "Name another"),
     ],
 )

@@ -1,4 +1,8 @@
-"""The model of rules. `rules.load` reads rule files in YAML, which a worker of frozen rule sets never needs."""
+"""The model of rules.
+
+Reading YAML rule files is in `rules.load`, which is not imported here: processes that read frozen rule sets need no
+YAML.
+"""
 
 from eventbridge.rules.model import Bus, RetryPolicy, Rule, Source, Target, Transform
 from eventbridge.rules.rule_set import RuleSet

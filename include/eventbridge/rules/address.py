@@ -10,9 +10,9 @@ from urllib.parse import SplitResult, unquote, unquote_plus, urlsplit
 
 from eventbridge.rules.fields import is_secret_name
 
-#: URL parameters that carry a secret, in addition to field names that are secret anywhere.
+#: Names of URL parameters that carry a secret, in addition to those that `is_secret_name` recognises.
 _SECRET_PARAMETER = re.compile(r"key$|signature$|^(sig|sign|code|auth|pwd|pass|jwt|hmac|session|sid|otp)$", re.I)
-#: Prefixes of secret webhook paths by host, subdomains included.
+#: Regular expressions for the beginnings of secret webhook paths, by host; they also apply to its subdomains.
 _SECRET_PATHS: Final = {
     "hooks.slack.com": "/.",
     "discord.com": "/api/(v[0-9]+/)?webhooks/.",
@@ -27,7 +27,9 @@ _SECRET_PATHS: Final = {
     "open.feishu.cn": "/open-apis/bot/.",
     "open.larksuite.com": "/open-apis/bot/.",
 }
-_SECRET_REMEDY = "Put the whole URL into a connection, as its extra secret_url, and write connection: <id> and no url"
+_SECRET_REMEDY = (
+    "Put the whole URL into a connection, as its extra secret_url, and write connection: <id> instead of url"
+)
 
 _REMEDY = "Write one such as https://crm.example/hooks/orders"
 _URL_CHARACTERS = re.compile(r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+", re.ASCII)
@@ -36,7 +38,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]
 
 
 def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
-    """Return the error of an http target's URL, and the remedy; the message never shows a credential."""
+    """Return the error in an http target's URL and the remedy, None if it has none; neither shows a credential."""
     if "${" in url:
         return "a URL is used literally: ${...} is not replaced", "Write the full address"
     if not _URL_CHARACTERS.fullmatch(url) or _BAD_ESCAPE.search(url):
@@ -48,7 +50,7 @@ def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
         return "the URL's host or port cannot be read", _REMEDY
     if parts.scheme not in ("http", "https"):
         return (
-            f"the URL begins with {parts.scheme}: instead of https:" if parts.scheme else "it is not a URL",
+            f"the URL begins with {parts.scheme}: instead of https:" if parts.scheme else "this is not a URL",
             _REMEDY,
         )
     if "@" in parts.netloc:
@@ -81,13 +83,13 @@ def _secrets(parts: SplitResult) -> Iterator[str]:
 
 
 def path_error(path: str) -> tuple[str, str] | None:
-    """Return the error of a file target's path, and the remedy."""
+    """Return the error in a file target's path and the remedy, None if it has none."""
     if "${" in path or path.startswith("~"):
         return "a path is used literally: ~ and ${...} are not replaced", "Write the full path"
     if "\0" in path or not path.isprintable():
         return "the path contains an invisible character", "Remove it"
     if ".." in path.split("/"):
-        return f"{path!r} goes up by '..'", "Write the path without it"
+        return f"{path!r} contains '..'", "Write the path without it"
     if path.rsplit("/", 1)[-1].startswith(".") and path.rsplit("/", 1)[-1] != ".":
         return f"{path!r} is a hidden file, which file targets do not write", "Name another"
     if path.endswith("/") or path.rsplit("/", 1)[-1] == ".":
@@ -96,10 +98,10 @@ def path_error(path: str) -> tuple[str, str] | None:
 
 
 def path_obstacle(path: str) -> tuple[str, str] | None:
-    """Return why a file target cannot write to its path on this machine, and the remedy.
+    """Return why a file target cannot write to its path on this machine and the remedy, None if it can.
 
     Missing folders are no obstacle, since the target creates them. Permissions are not checked: the user who checks
-    rules is not always the one who delivers.
+    rules may not be the user that the delivery runs as.
     """
     try:
         return _obstacle(path)
@@ -114,8 +116,8 @@ def _obstacle(path: str) -> tuple[str, str] | None:
     if file.is_dir():
         return f"{path!r} is a folder", f"Name a file in it, such as {path}/deliveries.jsonl"
     if file.exists() and not file.is_file():
-        return f"{path!r} exists, and is not a file", "Name another"
+        return f"{path!r} exists, but is not a file", "Name another"
     above = next((each for each in file.parents if each.exists()), None)
     if above is not None and not above.is_dir():
-        return f"{str(above)!r} is a file, and cannot be a folder of {path!r}", "Name another path, or move that file"
+        return f"{str(above)!r} is a file, so it cannot be a folder of {path!r}", "Name another path, or move that file"
     return None

@@ -1,4 +1,4 @@
-"""Limits for a rule file or a pattern in a request: values, errors, bytes, CPU time."""
+"""Limits for a rule file or a pattern that a request contains: values, errors, bytes, CPU time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from eventbridge.matching.pattern.nodes import Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.rules.node import Location
 
-#: The maximum of keys and values in one file: some hundreds of rules. Installed files have no such limit.
+#: The maximum number of keys and values in one file: some hundreds of rules. Files in the rules folder are not limited.
 MAX_VALUES: Final = 50_000
+#: The maximum size of one file or pattern, in bytes.
 MAX_BYTES: Final = 1 << 20
-#: The maximum CPU time of one call that reads them; regular expressions and JSONata of a few characters may take much.
+#: The maximum CPU time, in seconds, of a call that reads a file or pattern: a short regular expression or JSONata
+#: program may take very long.
 MAX_SECONDS: Final = 10.0
-#: The maximum of reported errors; each may have needed a search for the nearest name.
+#: The maximum number of reported errors: each of them may cost a search for the nearest name.
 MAX_ERRORS: Final = 200
-#: The maximum of characters in the path of a value: every value below a key has the key in its path.
+#: The maximum number of characters in the path of a value: a long key is repeated in the path of every value below it.
 MAX_IN_PATH: Final = 1_000
-#: The maximum of characters in each text of an error or warning: many may quote one long name.
+#: The maximum number of characters in each text of an error or warning: many of them may quote the same long name.
 MAX_IN_TEXT: Final = 1_000
-#: PyYAML's slow parser is not used to improve a message for a file of this size or more.
+#: For a file of more bytes, PyYAML's slow parser is not used to improve an error message.
 MAX_BYTES_FOR_LOCATIONS: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """Collects the errors of files, one of which a caller sent; raises RuleFileError at MAX_ERRORS errors."""
+    """The errors in files, one of which a request contains; raises RuleFileError when it holds MAX_ERRORS errors."""
 
     def append(self, error: RuleError) -> None:
-        """Add an error, whose long texts are cut."""
+        """Add an error with its long texts cut."""
         path, message, remedy = map(cut, (error.path, error.message, error.remedy))
         super().append(replace(error, path=path, message=message, remedy=remedy))
         if len(self) >= MAX_ERRORS:
@@ -44,12 +46,12 @@ class BoundedErrors(list[RuleError]):
 
 
 def cut(text: str) -> str:
-    """Return a text of an error or warning, cut if it is too long for a response."""
+    """Return a text of an error or warning, cut to MAX_IN_TEXT characters."""
     return text if len(text) <= MAX_IN_TEXT else f"{text[:MAX_IN_TEXT]}..."
 
 
 def too_long(content: bytes, file: str) -> RuleError | None:
-    """Return the error for a file that is too long."""
+    """Return the error for a file of more than MAX_BYTES, None if it has no more."""
     if len(content) <= MAX_BYTES:
         return None
     message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MAX_BYTES:,}"
@@ -57,7 +59,7 @@ def too_long(content: bytes, file: str) -> RuleError | None:
 
 
 def too_many_values(location: Location) -> RuleError:
-    """Return the error for a file that holds too many values."""
+    """Return the error for a file with too many keys and values."""
     message = f"the file has more than {MAX_VALUES:,} keys and values, the limit for a file that is sent"
     return location.error("$", message, "Split it, or check it with `eventbridge rules check`")
 
@@ -71,7 +73,7 @@ def too_long_path(location: Location) -> RuleError:
 def parse_sent_pattern(text: str) -> Pattern:
     """Return the pattern that JSON text describes, as `parse_pattern` does; raises PatternError.
 
-    A text of more than MAX_BYTES, or with more than MAX_VALUES keys and values, is refused before it is read as a
+    A text of more than MAX_BYTES, or with more than MAX_VALUES keys and values, is rejected before it is parsed as a
     pattern.
     """
     content = text.encode("utf-8", "surrogatepass")
@@ -83,7 +85,7 @@ def parse_sent_pattern(text: str) -> Pattern:
     try:
         count = _count(parse_document(content))
     except EventError:
-        count = 0  # parse_pattern reports the error
+        count = 0  # parse_pattern raises the error
     if count > MAX_VALUES:
         raise PatternError(
             f"the pattern has {count:,} keys and values; the limit for a pattern that is sent is {MAX_VALUES:,}",

@@ -1,9 +1,9 @@
 """A cache of parsed rule files on local disk, keyed by their content.
 
 Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` is a new process. Therefore the parsed
-content of a file is stored in frozen form, one rule per line, under a hash of the file and of all source code that
-reads it. The cache only saves time: a damaged or unreadable entry counts as missing, and if none can be written the
-cache is off.
+content of a file is stored in frozen form, one rule per line. The name of an entry is a hash of the file and of
+everything that determines how it is read. The cache only saves time: a damaged or unreadable entry counts as missing,
+and if entries cannot be written, every file is parsed.
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from pydantic import ValidationError
 from eventbridge.errors import TypeUnusable
 from eventbridge.rules.rule_set import RuleSet
 
-#: Everything that determines the meaning of a rule file: our source code that reads it, and its libraries.
+#: What determines how a rule file is read: these folders of our package, and these libraries.
 _PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event", "model", "targets", "sources")
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
-#: How long an entry of a missing file is kept: two folders may be loaded in turn.
+#: How long an entry that the current load does not use is kept: loads of another folder may use it.
 _KEPT_SECONDS: Final = 600.0
 
-#: Entries that this process has read, by name: those of the last load.
+#: The entries that the last load of this process used, by name.
 _remembered: dict[str, RuleSet] = {}
 
 
 @dataclass(frozen=True)
 class JoinedRules:
-    """The result of one load without errors; `zones`: the time zones that its windows name."""
+    """The result of one load without errors; `zones` are the time zones that its delivery windows name."""
 
     parts: tuple[RuleSet, ...]
     rule_set: RuleSet
     zones: frozenset[str]
 
 
-#: The last load of this process: joining 10,000 rules and checking for conflicts takes tens of milliseconds.
+#: The result of this process's last load: joining 10,000 rules and checking them for conflicts takes tens of
+#: milliseconds.
 _joined: JoinedRules | None = None
 
 
@@ -59,26 +60,26 @@ def last_joined(parts: Sequence[RuleSet]) -> JoinedRules | None:
 
 
 def keep_joined(parts: Sequence[RuleSet], rule_set: RuleSet, zones: frozenset[str]) -> JoinedRules:
-    """Remember the result of these parts for the next load."""
+    """Return the result of joining `parts`, and remember it for the next load."""
     global _joined
     _joined = kept = JoinedRules(tuple(parts), rule_set, zones)
     return kept
 
 
 class RuleCache:
-    """The entries in one folder, for one load: `find` or `keep` each file, then `forget_others`.
+    """The cache entries in one folder, for one load: call `find` or `keep` for each file, then `forget_others`.
 
-    Concurrent processes write complete entries, with equal content under the same name.
+    Concurrent processes are safe: each replaces whole entries, and entries of the same name have the same content.
     """
 
     def __init__(self, folder: Path) -> None:
-        """`folder` is created when there is something to keep; its parent is not."""
+        """Take the folder of the entries; it is created with the first entry, its parent never."""
         self._folder = folder
         self._asked: dict[str, RuleSet] = {}
         self._kept = False
 
     def find(self, content: bytes) -> RuleSet | None:
-        """Return the parsed content of a file with these bytes, None if unknown."""
+        """Return the parsed content of a file with these bytes, None if it is not in the cache."""
         name = _name(content)
         found = _remembered.get(name) or self._entry(name)
         if found is not None:
@@ -107,10 +108,10 @@ class RuleCache:
             Path(part).unlink(missing_ok=True)
 
     def forget_others(self) -> None:
-        """Forget entries that this load did not use; on disk once they are 10 minutes old."""
+        """Forget the entries that this load did not use; those on disk are deleted once they are 10 minutes old."""
         global _remembered
         _remembered = self._asked
-        if not self._kept:  # nothing was added, so nothing needs removal
+        if not self._kept:  # no new entry replaces an old one
             return
         before = time.time() - _KEPT_SECONDS
         try:
@@ -129,7 +130,7 @@ class RuleCache:
             return None
         try:
             return RuleSet.from_lines(text.decode())
-        except (TypeUnusable, ValidationError):  # a package that adds a type is being developed
+        except (TypeUnusable, ValidationError):  # a package that adds a type changed without a new version
             return None
 
 
@@ -138,13 +139,13 @@ def _name(content: bytes) -> str:
 
 
 def _digest(name: str, text: bytes) -> bytes:
-    """Return the checksum of an entry and its name."""
+    """Return the checksum over an entry and its name, as hex digits."""
     return hashlib.blake2b(text, key=name.encode(), digest_size=16).hexdigest().encode()
 
 
 @cache
 def reader_stamp() -> bytes:
-    """Return a hash of everything except the file that determines the meaning of a rule file."""
+    """Return a hash of everything that determines how a rule file is read, apart from the file itself."""
     digest = hashlib.blake2b(digest_size=32)
     root = Path(__file__).parent.parent
     for file in reader_sources(root):
@@ -154,9 +155,9 @@ def reader_stamp() -> bytes:
 
 
 def _installed() -> list[str]:
-    """Return the installed distributions with versions, from the folders of our libraries.
+    """Return the names and versions of all distributions in the folders of our libraries.
 
-    All of them, by directory name: importlib.metadata would open ten files in every process.
+    They are read from directory names: importlib.metadata would open ten files in every process.
     """
     specs = [find_spec(name) for name in _LIBRARIES]
     origins = [spec.origin for spec in specs if spec is not None and spec.origin is not None]
@@ -165,13 +166,13 @@ def _installed() -> list[str]:
 
 
 def reader_sources(root: Path) -> list[Path]:
-    """Return the source files of the package that may take part in reading a rule file."""
+    """Return the source files of our package that may affect how a rule file is read."""
     packages = (file for package in _PACKAGES for file in (root / package).rglob("*.py"))
     return sorted([*root.glob("*.py"), *root.glob("matching/*.py"), *packages])
 
 
 def zones_of(rule_set: RuleSet) -> frozenset[str]:
-    """Return the time zones of all windows, so that a zone that disappears is noticed without a changed file."""
+    """Return the time zones of all delivery windows, which may disappear although no rule file changes."""
     rules = rule_set.with_field("deliver_between")
     windows = (target.deliver_between for rule in rules for target in rule.targets.values())
     return frozenset(window.time_zone for window in windows if window is not None)

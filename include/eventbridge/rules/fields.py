@@ -1,4 +1,4 @@
-"""Reads the fields of one mapping of a rule file, and collects all errors."""
+"""Reads the fields of one mapping in a rule file, and collects all errors in them."""
 
 from __future__ import annotations
 
@@ -26,24 +26,26 @@ _SECRET = re.compile(
 class Fields:
     """The fields of one mapping.
 
-    Every reading method records an error once and then returns the default, so that one pass finds all errors.
-    `close` records unknown fields.
+    A reading method records an error and returns the default instead of raising, so that one pass finds all errors.
+    `close` records an error for each unknown field.
     """
 
     def __init__(self, node: Node, errors: list[RuleError], what: str) -> None:
-        """Take the mapping `node`; `what` is a word of the vocabulary, e.g. "a rule"."""
+        """Take the mapping `node`; `what` is a key of `vocabulary.FIELDS`, e.g. "a rule"."""
         self.node = node
         self.what = what
-        self.complete = True  # record missing required fields
+        self.complete = True  # whether missing required fields are errors
         self._errors = errors
         self._nodes: dict[str, Node] = {}
         if isinstance(node.value, dict):
             self._nodes = node.value
         elif not node.spoilt:
-            self.add(node, f"{what} is a mapping of fields, not {node.kind()}", "Write fields as name: value below it")
+            self.add(
+                node, f"{what} must be a mapping of fields, not {node.kind()}", "Write fields as name: value below it"
+            )
 
     def nested(self, name: str, what: str) -> Fields:
-        """Return the fields of the mapping in a given field."""
+        """Return the fields of the mapping that is the value of the field `name`, which must be given."""
         return Fields(self._nodes[name], self._errors, what)
 
     def given_names(self) -> Iterable[str]:
@@ -59,11 +61,11 @@ class Fields:
         return name in self._nodes
 
     def add_to(self, name: str, message: str, remedy: str) -> None:
-        """Record an error in a field's value, or in its absence."""
+        """Record an error in a field's value, or in the mapping if the field is not given."""
         self.add(self._nodes.get(name, self.node), message, remedy)
 
     def get(self, name: str, *, required: bool = False) -> Node | None:
-        """Return a field's value if it is given and not empty."""
+        """Return a field's value, None if it is not given, empty or has a recorded error."""
         node = self._nodes.get(name)
         if node is None:
             if required and self.complete and isinstance(self.node.value, dict):
@@ -74,16 +76,16 @@ class Fields:
         return None if node.spoilt or node.value is None else node
 
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
-        """Return a non-empty text."""
+        """Return a non-empty text, `default` if it is not given or wrong."""
         node = self.get(name, required=required)
         if node is None:
             return default
         if not isinstance(node.value, str):
             what = "is a number: put it in quotes" if isinstance(node.value, Number) else f"is {node.kind()}"
-            self.add(node, f"{name} is a text, and this {what}", f'Write {name}: "..."')
+            self.add(node, f"{name} must be text, but this {what}", f'Write {name}: "..."')
             return default
         if not node.value.strip():
-            self.add(node, f"{name} is an empty text", "Write one")
+            self.add(node, f"{name} must not be empty text", "Give it a value")
             return default
         return node.value
 
@@ -93,24 +95,24 @@ class Fields:
         if text == default or NAME.fullmatch(text):
             return text
         shown = "this" if ":" in text else repr(text)  # a connection's URI may contain a password
-        self.add(self._nodes[name], f"{shown} is not a valid name of a{'n' * (name == 'owner')} {name}", NAME_REMEDY)
+        self.add(self._nodes[name], f"{shown} is not a valid name for a{'n' * (name == 'owner')} {name}", NAME_REMEDY)
         return default
 
     def names(self, name: str, default: tuple[str, ...]) -> tuple[str, ...]:
-        """Return a list of different names, at least one."""
+        """Return one or more distinct names."""
         node = self.get(name)
         if node is None:
             return default
         if not isinstance(node.value, list) or not node.value:
             what = node.kind() if node.value else "empty"
-            self.add(node, f"{name} is a list of names, and this is {what}", f"Write {name}: [a, b]")
+            self.add(node, f"{name} must be a list of names, but this is {what}", f"Write {name}: [a, b]")
             return default
         names: list[str] = []
         for child in node.value:
             if not isinstance(child.value, str) or not NAME.fullmatch(child.value):
                 self.add(child, f"{_format_value(child)} is not a valid name", NAME_REMEDY)
             elif child.value in names:
-                self.add(child, f"{child.value!r} is named twice", "Remove one")
+                self.add(child, f"{child.value!r} is listed twice", "Remove one")
             else:
                 names.append(child.value)
         return tuple(names)
@@ -119,7 +121,7 @@ class Fields:
         """Return true or false."""
         node = self.get(name)
         if node is not None and not isinstance(node.value, bool):
-            message = f"{name} is true or false, and this is {node.kind()}"
+            message = f"{name} must be true or false, but this is {node.kind()}"
             self.add(node, message, f"Write {name}: true or {name}: false")
             return default
         return default if node is None else node.value
@@ -134,7 +136,7 @@ class Fields:
             return int(value.text)
         self.add(
             node,
-            f"{name} is a whole number from {low:,} to {high:,}, not {_format_value(node)}",
+            f"{name} must be a whole number from {low:,} to {high:,}, not {_format_value(node)}",
             f"Write {name}: {default or low}",
         )
         return default
@@ -149,13 +151,13 @@ class Fields:
             return float(value.text)
         self.add(
             node,
-            f"{name} is a number from {low:g} to {high:g}, not {_format_value(node)}",
+            f"{name} must be a number from {low:g} to {high:g}, not {_format_value(node)}",
             f"Write {name}: {default:g}",
         )
         return default
 
     def duration(self, name: str, default: Any, low: float, high: float) -> Any:
-        """Return the seconds of a duration from `low` to `high` seconds."""
+        """Return a duration from `low` to `high` seconds, in seconds."""
         node = self.get(name)
         if node is None:
             return default
@@ -167,12 +169,12 @@ class Fields:
         if low <= seconds <= high:
             return seconds
         example = write_duration(high if default is None else default)
-        remedy = f"Write a number with its unit ms, s, m, h or d, such as {name}: {example}"
-        self.add(node, f"{name} is a duration from {bounds}, not {_format_value(node)}", remedy)
+        remedy = f"Write a number and its unit (ms, s, m, h or d), such as {name}: {example}"
+        self.add(node, f"{name} must be a duration from {bounds}, not {_format_value(node)}", remedy)
         return default
 
     def size(self, name: str, default: int, low: int, high: int) -> int:
-        """Return the bytes of a size from `low` to `high` bytes."""
+        """Return a size from `low` to `high` bytes, in bytes."""
         node = self.get(name)
         if node is None:
             return default
@@ -183,26 +185,26 @@ class Fields:
             size = -1
         if low <= size <= high:
             return size
-        message = f"{name} is a size from {write_size(low)} to {write_size(high)}, not {_format_value(node)}"
-        self.add(node, message, f"Write a number with its unit KiB or MiB, such as {name}: {write_size(default)}")
+        message = f"{name} must be a size from {write_size(low)} to {write_size(high)}, not {_format_value(node)}"
+        self.add(node, message, f"Write a number and its unit (KiB, MiB or GiB), such as {name}: {write_size(default)}")
         return default
 
     def rate(self, name: str, of: str = "deliveries") -> float | None:
-        """Return a rate such as `200/s` or `10/m` per second, None if not given."""
+        """Return a rate such as `200/s` or `10/m` as a number per second, None if it is not given."""
         node = self.get(name)
         if node is None:
             return None
         try:
             return parse_rate(node.value if isinstance(node.value, str) else "")
         except ValueError:
-            message = f"{name} is a number of {of} a second or a minute, not {_format_value(node)}"
+            message = f"{name} must be a number of {of} per second or minute, not {_format_value(node)}"
             self.add(node, message, f"Write {name}: 200/s or {name}: 10/m")
             return None
 
     def choice(
         self, name: str, default: Any, choices: Iterable[str], later: Iterable[str] = (), *, required: bool = False
     ) -> Any:
-        """Return one of `choices`; one of `later` is an error: not in this version."""
+        """Return one of `choices`; for one of `later` the error says that this version does not support it."""
         node = self.get(name, required=required)
         if node is None:
             return default
@@ -210,14 +212,14 @@ class Fields:
         if node.value in allowed:
             return node.value
         if node.value in list(later):
-            self.add(node, f"the {name} {node.value} is not in this version", f"Write {_either(allowed)}")
+            self.add(node, f"this version does not support the {name} {node.value}", f"Write {_either(allowed)}")
         else:
             remedy = nearest(str(node.value), allowed) or f"Write {_either(allowed)}"
             self.add(node, f"unknown {name} {_format_value(node)} of {self.what}", remedy)
         return default
 
     def time(self, name: str, default: Any, words: Iterable[str]) -> Any:
-        """Return one of `words`, or an aware time written by RFC 3339."""
+        """Return one of `words`, or a time in ISO 8601 with a time zone."""
         node = self.get(name)
         if node is None or node.value in list(words):
             return default if node is None else node.value
@@ -237,7 +239,9 @@ class Fields:
         if node is None:
             return {}
         if not isinstance(node.value, dict):
-            self.add(node, f"{name} is a mapping, and this is {node.kind()}", f"Write name: value pairs below {name}")
+            self.add(
+                node, f"{name} must be a mapping, but this is {node.kind()}", f"Write name: value pairs below {name}"
+            )
             return {}
         return node.value
 
@@ -247,13 +251,13 @@ class Fields:
             self.add(self._nodes[name], f"{name} is empty", remedy)
 
     def refuse(self, names: Iterable[str], message: str, remedy: str) -> None:
-        """Record an error for each given field of `names`; `{}` in `message` stands for the name."""
+        """Record an error for each given field among `names`; `{}` in `message` is replaced by its name."""
         for name in names:
             if name in self._nodes:
                 self._errors.append(self._nodes[name].error_at_key(message.format(name), remedy))
 
     def close(self, own: Collection[str] = (), passed: Collection[str] = ()) -> None:
-        """Record an error for every unknown field; `own` and `passed` are known."""
+        """Record an error for every unknown field; those of the vocabulary, `own` and `passed` are known."""
         for name, node in self._nodes.items():
             if name not in FIELDS[self.what] and name not in own and name not in passed:
                 self._errors.append(node.error_at_key(*self._unknown(name, own)))
@@ -268,11 +272,11 @@ class Fields:
         owners = [what for what in FIELDS if name in fields_of(what)]
         if owners:
             return f"unknown field {name!r} of {self.what}", f"It belongs to {_either(owners)}"
-        return f"unknown field {name!r} of {self.what}", nearest(name, known) or f"Its fields are {', '.join(known)}"
+        return f"unknown field {name!r} of {self.what}", nearest(name, known) or f"Known fields: {', '.join(known)}"
 
 
 def is_secret_name(name: str) -> bool:
-    """Return whether a field or parameter of this name would contain a secret."""
+    """Return whether a field or parameter of this name is likely to contain a secret."""
     return _SECRET.search(name) is not None
 
 

@@ -1,4 +1,4 @@
-"""Finds the rule files below a folder and reads their bytes; obstacles are errors."""
+"""Finds the rule files below a folder and reads their bytes; a file or folder that cannot be read is an error."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ from eventbridge.similar_names import similar
 SUFFIXES = (".yaml", ".yml")
 
 _TOP_FIELDS: Final = FIELDS["a rule file"]
-#: Message and remedy for a file without any of these fields.
+#: The message and remedy for a file without any field of a rule file.
 NO_RULE_FILE: Final = (
     f"this is not a rule file: it has none of the fields {', '.join(_TOP_FIELDS)}",
     "Write one of them, or move the file away",
 )
 _FIRST_WORD: Final = re.compile(rb"^(?:\{\s*)?[\"']?([a-z]{3,10})[\"']?\s*:", re.IGNORECASE | re.MULTILINE)
-#: Misspellings: `rule` for `rules`; but `users` is a field of other programs' files.
+#: The minimum similarity of a misspelt field: `rule` counts as `rules`, but `users`, which occurs in other programs'
+#: files, does not.
 _NEARLY: Final = 0.85
 
 
 def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
-    """Return the rule files below a folder, in order; adds errors to `errors`."""
+    """Return the rule files below a folder, sorted by path; errors are added to `errors`."""
     location = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
         errors.append(
@@ -45,7 +46,7 @@ def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
 
 
 def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
-    """Yield everything with the name of a rule file; an unreadable folder is an error."""
+    """Yield each path that is named like a rule file, except hidden ones; an unreadable folder is an error."""
 
     def unreadable(error: OSError) -> None:
         where = Location(str(error.filename), 1, 1)
@@ -56,7 +57,7 @@ def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
     for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
         here = Path(parent)
         entered.add(here.resolve())
-        # a link to a parent folder would loop forever
+        # a link to a parent folder would lead to an endless loop
         folders[:] = [name for name in folders if not name.startswith(".") and (here / name).resolve() not in entered]
         for name in names:
             if not name.startswith(".") and Path(name).suffix in SUFFIXES:
@@ -64,7 +65,7 @@ def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
 
 
 def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
-    """Return the bytes of a file; None, with an error, if it cannot be read."""
+    """Return the bytes of a file; if it cannot be read, record an error and return None."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -74,9 +75,10 @@ def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
 
 
 def is_rule_file(top: Node | None, content: bytes) -> bool:
-    """Return whether a file has a field of rule files, or nearly one: at its top level, or at the start of a line.
+    """Return whether a file has a field of a rule file, perhaps misspelt.
 
-    `top` is the parsed content, None if it cannot be parsed.
+    `top` is the parsed content. If that is no mapping, or None because the file cannot be parsed, a field counts that
+    begins a line.
     """
     if top is not None and isinstance(top.value, dict):
         names = list(top.value)

@@ -1,4 +1,4 @@
-"""Finds buses, rules and targets by name in the current rule files; an unknown name's error has the nearest one."""
+"""Finds buses, topics, runners, rules and targets by name in a rule set; errors suggest the nearest name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from eventbridge.similar_names import suggest
 
 
 def find_rule(rules: RuleSet, name: str) -> Rule:
-    """Return a rule; raises NotFoundError with the nearest name."""
+    """Return the rule of a name; raises NotFoundError with the nearest name."""
     if name not in rules.rules:
         raise NotFoundError(f"no rule file defines a rule {name!r}. {suggest('Rules', name, rules.rules)}")
     return rules.rules[name]
 
 
 def find_target(rules: RuleSet, rule: str, target: str) -> Target:
-    """Return a target of a rule; raises NotFoundError with the nearest name."""
+    """Return a target or dead letter queue of a rule; raises NotFoundError with the nearest name."""
     targets = find_rule(rules, rule).destinations
     if target not in targets:
         raise NotFoundError(f"the rule {rule!r} has no target {target!r}. {suggest('Targets', target, targets)}")
@@ -23,21 +23,21 @@ def find_target(rules: RuleSet, rule: str, target: str) -> Target:
 
 
 def find_target_of_any(rules: RuleSet, target: str) -> None:
-    """Raise NotFoundError, with the nearest name, unless some rule has a target of this name."""
+    """Raise NotFoundError, with the nearest name, unless some rule has a target or dead letter queue of this name."""
     targets = {name for each in rules.rules.values() for name in each.destinations}
     if target not in targets:
-        raise NotFoundError(f"no rule file names a target {target!r}. {suggest('Targets', target, targets)}")
+        raise NotFoundError(f"no rule file defines a target {target!r}. {suggest('Targets', target, targets)}")
 
 
 def find_bus(rules: RuleSet, name: str) -> Bus:
-    """Return a bus; raises NotFoundError with the nearest name."""
+    """Return the bus of a name; raises NotFoundError with the nearest name."""
     if name not in rules.buses:
-        raise NotFoundError(f"no rule file names a bus {name!r}. {suggest('Buses', name, rules.buses)}")
+        raise NotFoundError(f"no rule file defines a bus {name!r}. {suggest('Buses', name, rules.buses)}")
     return rules.buses[name]
 
 
 def find_topic(bus: Bus, name: str | None) -> str:
-    """Return a topic of a bus, the first one for None; raises NotFoundError with the nearest name."""
+    """Return a topic of a bus, or its first topic if `name` is None; raises NotFoundError with the nearest name."""
     topics = bus.source.topics
     if name is not None and name not in topics:
         raise NotFoundError(f"the bus {bus.name!r} has no topic {name!r}. {suggest('Topics', name, topics)}")

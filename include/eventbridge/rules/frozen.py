@@ -1,4 +1,4 @@
-"""The base class of all values of a rule file, and the JSON that they are frozen as."""
+"""The base class of all values of a rule file, and their frozen form, which is JSON."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NOT_PLAIN = frozenset((dict, list, Number))
 class FrozenModel(BaseModel):
     """An immutable value.
 
-    `LATER` names the fields that were added after the first version: they are frozen only if they differ from their
-    defaults, so that other values keep their hash and an older version can read them.
+    `LATER` names the fields that were added after the first version. A field in `LATER` is frozen only if it differs
+    from its default: a value that does not use it keeps its hash, and an older version can read it.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -28,9 +28,9 @@ class FrozenModel(BaseModel):
 
 
 def content_of(value: Any) -> Any:
-    """Return a model as JSON values, without `LATER` fields at their defaults; user-written JSON stays as written."""
-    # Not model_dump: it would serialise the fields of Numbers inside patterns. User-written JSON keeps its order of
-    # keys (a constant's payload depends on it); our fields are sorted by name.
+    """Return a model as JSON values, without `LATER` fields at their defaults; user-written JSON is not changed."""
+    # model_dump would serialise the fields of the Numbers inside patterns. The keys of user-written JSON keep their
+    # order, on which a constant's payload depends.
     if not isinstance(value, FrozenModel):
         return value
     fields = type(value).model_fields
@@ -58,8 +58,8 @@ def _field(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Return a document with ordinary numbers, except in user-written JSON: patterns and transform values."""
-    # Most values are text, for which a type look-up suffices without a call: this is half the time of reading a rule.
+    """Return a JSON value with ints and floats instead of Numbers, except in JSON that a user wrote."""
+    # Most values are text: testing the type before the recursive call halves the time to read a rule.
     kind = type(value)
     if kind is dict:
         kept = _as_written(value)
@@ -75,7 +75,9 @@ def plain(value: Any) -> Any:
 
 
 def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
-    """Return the fields of a rule or transform with user-written JSON; a rule's name may equal such a field's."""
+    """Return the names of the fields that hold user-written JSON.
+
+    They count only in what looks like a transform or a rule, since a rule, for example, may be named `pattern`."""
     if type(value.get("form")) is str:
         return ("value", "steps")
     return ("pattern",) if type(value.get("bus")) is str else ()

@@ -1,6 +1,6 @@
 """Reads all rule files below a folder into one rule set, or raises an error with all their errors.
 
-Called by every `listen`, by the DAG files at parse time, and by `eventbridge rules check`.
+It is called by every `listen`, by the DAG files at parse time, and by `eventbridge rules check`.
 """
 
 from __future__ import annotations
@@ -46,13 +46,14 @@ def load_rules(
 ) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, except hidden files and folders.
 
-    Raises RuleFileError with all errors, in the order of files and lines. No file at all is an error too: it would mean
-    that every rule was removed. If `checked`, a runner without rules is an error too. `target_locations` is where
-    targets may write; if it is set, an obstacle on this machine is an error too. Both are for checks: for a runner an
-    obstacle fails one target, which is retried, and must not stop every rule. `tried_by` runs the tests of a rule and
-    returns errors; it is called if there are no other errors. `instead` is a file below the folder, existing or not,
-    and its replacement content, with the limits of `rules.bounds`. If `relative`, errors name files relative to the
-    folder. `cache` is the folder of the rule cache, which makes loading faster and does not change the result.
+    Raises RuleFileError with all errors, in the order of files and lines. An empty folder is an error too: otherwise
+    every rule would count as removed. If `checked`, a configured runner without rules is an error. `target_locations`
+    is where targets may write; if it is given, an obstacle for a target on this machine is an error. Both are for
+    checks: in delivery an obstacle fails one target, which is retried, and must not stop every rule. `tried_by` runs
+    one test of a rule and returns its errors; it is called only if there are no other errors. `instead` is the path of
+    a file below the folder, existing or not, and the content to read in its place, to which the limits of
+    `rules.bounds` apply. If `relative`, errors show paths relative to the folder. `cache` is the folder of the rule
+    cache, which makes loading faster and does not change the result.
     """
     as_they_are = (
         cache is not None and not checked and target_locations is None and tried_by is None and instead is None
@@ -76,9 +77,9 @@ def load_rules(
 def load_rule_file(
     file: Path, buses: Mapping[str, Bus], content: bytes | None = None, *, tried_by: Trial | None = None
 ) -> RuleSet:
-    """Return the buses and rules of one file in any folder; its rules may use `buses` defined elsewhere.
+    """Return the content of one rule file in any folder; its rules may use `buses`, which are defined elsewhere.
 
-    `content`: the content of a file that does not exist, with the limits of `rules.bounds`. Raises RuleFileError
+    If `content` is given, it is read in place of the file, and the limits of `rules.bounds` apply. Raises RuleFileError
     with all errors.
     """
     errors: list[RuleError] = [] if content is None else BoundedErrors()
@@ -88,9 +89,9 @@ def load_rule_file(
 
 
 def _reuse_cached(folder: Path, cache: RuleCache) -> RuleSet | None:
-    """Return the rule set, reading only files that are not in the cache; None on any error.
+    """Return the rule set, parsing only files that are not in the cache; None if there is an error.
 
-    To report the errors all files must be read again: cached content has no lines and columns.
+    To report errors, all files must be parsed again: cached content has no lines and columns.
     """
     errors: list[RuleError] = []
     parts, expressions = list[RuleSet](), ExpressionSizes()
@@ -119,7 +120,7 @@ def _names(rules: RuleSet) -> int:
 
 
 def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
-    """Return the content of one file, and cache it unless it has errors."""
+    """Return the content of one file from the cache, or parse it and cache it unless it has errors."""
     content = content_of_file(path, errors)
     known = cache.find(content) if content is not None else None
     if content is None or known is not None:
@@ -134,9 +135,10 @@ def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
 
 @dataclass(frozen=True)
 class _Checks:
-    """Options and checks of reading files.
+    """How files are read, and what is checked.
 
-    `buses` are defined elsewhere. `sent` is the file that was sent through the API. Locations are relative to `below`.
+    `buses` are defined elsewhere. `runners` says whether a runner without rules is an error. `sent` is the path whose
+    content a request contains. Errors show paths relative to `below`, if given.
     """
 
     buses: Mapping[str, Bus] = field(default_factory=dict)
@@ -148,7 +150,9 @@ class _Checks:
 
 
 def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[RuleError], checks: _Checks) -> RuleSet:
-    """Return the content of files; None stands for an unreadable file, whose error is recorded already."""
+    """Return the rule set of files; raises RuleFileError with all errors.
+
+    The content None stands for an unreadable file, whose error is recorded already."""
     below = checks.below
     todays_time_zones()
     tops = [
@@ -161,7 +165,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
     read = _read_file(definitions, errors)
     rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
-    if None not in tops:  # a file that is not YAML may define this bus
+    if None not in tops:  # else a missing bus may be in the file that cannot be read
         errors.extend(field_or_rule(nodes[rule], field).error(*texts) for rule, field, *texts in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         errors.extend(
@@ -184,7 +188,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
 
 
 class _Definitions:
-    """The unparsed definitions in files: all nodes of each name of a bus or rule."""
+    """The unparsed definitions in files: by name, all nodes that define a bus, rule, owner or runner."""
 
     def __init__(self, tops: Iterable[Node], errors: list[RuleError]) -> None:
         self.buses: dict[str, list[Node]] = {}
@@ -201,17 +205,17 @@ class _Definitions:
 
 
 def _read_file(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
-    """Return the buses and rules of files, and record the errors in them and in their names."""
+    """Return the buses, runners, rules and owners of files, and record the errors in them and in their names."""
     buses = _merge(definitions.buses, "bus", read_bus, errors)
     own = buses.get(OPERATIONS_BUS.name)
     if own is not None:
         node = definitions.buses[own.name][0]
-        message = f"the bus {own.name!r} is EventBridge's own"
+        message = f"the bus {own.name!r} belongs to EventBridge"
         if own.source.type == OPERATIONS_BUS.source.type:
             remedy = "Remove it: it always exists, and rules can use it. Or give it a source of another type"
             errors.append(node.error_at_key(message, remedy))
         if own.webhooks:
-            errors.append(node.error_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
+            errors.append(node.error_at_key(f"{message}, and cannot have webhooks", "Define them below another bus"))
     modes = _merge(definitions.runners, "runner", read_runner, errors)
     expressions = ExpressionSizes()
     rules = _merge(definitions.rules, "rule", partial(read_rule, expressions=expressions), errors)
@@ -220,7 +224,7 @@ def _read_file(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
 
 
 def _together(read: RuleSet) -> RuleSet:
-    """Return the rule set of all files, with EventBridge's own bus if a rule names it and no file defines it."""
+    """Return `read`, with the bus `eventbridge` added if a rule names it and no file defines it."""
     if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
         return read
     own = {OPERATIONS_BUS.name: OPERATIONS_BUS}
@@ -228,10 +232,10 @@ def _together(read: RuleSet) -> RuleSet:
 
 
 def _top(content: bytes, path: Path, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
-    """Return the top-level mapping of a file; None if it has none, or is no rule file.
+    """Return the top-level value of a file; None if it is empty, cannot be parsed or is not a rule file.
 
-    Content of a file that is no rule file is not quoted, unless it was sent: a path or link may lead to any file of the
-    host.
+    If the content came with a request, errors may quote it. Otherwise nothing of a file that is not a rule file is
+    quoted, because a path or link may lead to any file on the host.
     """
     known = len(errors)
     top = read_yaml(content, str(path), errors, bounded=bounded)
@@ -264,7 +268,7 @@ def _merge(
 
 
 def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
-    """Yield conflicts between rules and buses: rule, field, message, remedy."""
+    """Yield the conflicts between rules and buses, and among rules, as (rule, field, message, remedy)."""
     runners, pools, unknown = dict[str, Rule](), dict[str, Rule](), 0
     for rule in rule_set.rules.values():
         if rule.bus and rule.bus not in rule_set.buses:
@@ -276,9 +280,9 @@ def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
         if rule.runner and first.bus != rule.bus:
             message = (
                 f"the runner {rule.runner!r} already consumes the bus {first.bus!r}, for the rule {first.name!r}, "
-                "and a runner consumes one bus"
+                "and a runner can consume only one bus"
             )
-            yield rule.name, "runner", message, "Name another runner, or leave it out: the bus has one of its own"
+            yield rule.name, "runner", message, "Name another runner, or omit runner: the bus has one of its own"
         yield from _pool_conflicts(rule, pools)
 
 
@@ -304,7 +308,7 @@ _GIB = 1024**3
 
 
 def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
-    """Return an owner's quotas; errors are added to `errors` and their values left out."""
+    """Return an owner's quotas; errors are added to `errors`, and the quotas in error are left out."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
     fields = Fields(node, errors, "an owner")
@@ -318,14 +322,16 @@ def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
 
 
 def read_runner(name: str, node: Node, errors: list[RuleError]) -> Runner:
-    """Return a runner; errors are added to `errors` and replaced by defaults."""
+    """Return a runner's configuration; errors are added to `errors`, and defaults used instead."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
     fields = Fields(node, errors, "a runner")
     read = Runner(mode=fields.choice("mode", "batch", MODES), streaming=_streaming(fields))
     if read.mode == "batch":
         fields.refuse(
-            ["streaming"], "{} is for mode: streaming, but the mode is batch", "Write mode: streaming, or remove it"
+            ["streaming"],
+            "{} applies only to mode: streaming, but the mode is batch",
+            "Write mode: streaming, or remove it",
         )
     fields.close()
     return read
@@ -354,7 +360,7 @@ def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Ru
 
 
 def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], target_locations: TargetLocations) -> Iterator[RuleError]:
-    """Yield the obstacles of targets on this machine; `target_locations` is where targets may write."""
+    """Yield an error for each target that cannot be used on this machine, given the locations it may write to."""
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
             node = field_or_rule(field_or_rule(nodes[rule.name], "targets"), target.name)
@@ -369,11 +375,11 @@ def _obstacle(target: Target, node: Node, target_locations: TargetLocations) -> 
     kind = TARGET_TYPES.find(target.type)
     obstacle = (
         kind.obstacle(target, target_locations) if kind is not None else None
-    )  # otherwise an error is recorded already
+    )  # an error about an unknown type is recorded already
     if obstacle is not None:
         yield field_or_rule(node, obstacle.field).error(obstacle.message, obstacle.remedy)
 
 
 def field_or_rule(node: Node, field: str) -> Node:
-    """Return a field of a rule, or the rule itself if the field is not given."""
+    """Return the field of a mapping, or the mapping itself if the field is not given."""
     return node.value.get(field, node) if isinstance(node.value, dict) else node

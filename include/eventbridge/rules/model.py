@@ -1,7 +1,7 @@
 """The immutable values of rule files: owners, runners, buses, rules, targets, transforms, retry policies.
 
-Created by `eventbridge.rules.load` from YAML and by `RuleSet.from_lines` from a frozen rule set; used by every stage.
-The loader checks ranges and spelling; models do not.
+`eventbridge.rules.load` creates them from YAML, and `RuleSet.from_json` and `RuleSet.from_lines` from their frozen
+forms; every stage uses them. The loader checks ranges and names; the models do not.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
 
 
 class Owner(FrozenModel):
-    """The quotas of one owner, None where unlimited.
+    """The quotas of one owner; None means unlimited.
 
-    `published_per_second` is how many events the API accepts for its buses. `pending_max` is the maximum of pending
-    deliveries of its rules; beyond this maximum, their shares of batches are deferred. Ingestion of its buses stops at
-    the size `stored_bytes` in the store.
+    `published_per_second` is how many events per second the API accepts for the owner's buses. `pending_max` is the
+    maximum number of pending deliveries of the owner's rules, above which their matches are deferred. `stored_bytes` is
+    the size in the store at which ingestion of the owner's buses stops.
     """
 
     published_per_second: float | None = None
@@ -34,23 +34,23 @@ class Owner(FrozenModel):
 class StreamingTimes(FrozenModel):
     """The times of a streaming runner, in seconds."""
 
-    task_duration: float = 600.0  # duration of a streaming task
+    task_duration: float = 600.0  # how long a streaming task runs
     batch_interval: float = 10.0  # how long a batch stays open after its first event
-    idle: float = 120.0  # a streaming task ends after this idle time
+    idle: float = 120.0  # how long a streaming task without events runs on before it ends
     backlog: float = 20.0  # events older than this at the start of a streaming task become a batch for Spark
 
 
 class Runner(FrozenModel):
-    """The configuration of one runner in the rule files."""
+    """The configuration of one runner from the rule files."""
 
     mode: Literal["batch", "streaming"] = "batch"
     streaming: StreamingTimes = Field(default_factory=StreamingTimes)
 
 
 class Webhook(FrozenModel):
-    """One webhook; `connection` contains the secrets of its signature.
+    """One webhook; `connection` is the id of the connection with its signing secrets.
 
-    `mapping` gives the value of each attribute: a text, or a path such as `$.id` in the JSON of a call.
+    `mapping` gives the value of an event's attributes: literal text, or a path such as `$.id` into the JSON of a call.
     """
 
     signature: Literal["github", "stripe", "standard"]
@@ -63,11 +63,11 @@ class HasWebhooks(Protocol):
 
     @property
     def webhooks(self) -> Mapping[str, Webhook]:
-        """Its webhooks by name."""
+        """The webhooks by name."""
 
 
 def webhook_conflicts(buses: Mapping[str, HasWebhooks]) -> Iterator[tuple[str, str, str]]:
-    """Yield the webhooks whose name an earlier bus has too: bus, name, earlier bus."""
+    """Yield each webhook whose name an earlier bus also uses, as (bus, name, earlier bus)."""
     seen: dict[str, str] = {}
     for bus, found in buses.items():
         for name in found.webhooks:
@@ -76,7 +76,7 @@ def webhook_conflicts(buses: Mapping[str, HasWebhooks]) -> Iterator[tuple[str, s
 
 
 class Bounds(FrozenModel):
-    """A range, both ends included; an end that is None is open."""
+    """A range that includes both of its ends; None means that it is unbounded at that end."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -87,9 +87,10 @@ class Bounds(FrozenModel):
 
 
 class FieldExpectation(FrozenModel):
-    """The expectation about one field of the events of an hour.
+    """The expectations for one field, over the matched events of an hour.
 
-    `null_rate` is the share of events in which it is missing or null; `value` bounds those that are numbers.
+    `null_rate` bounds the share of events in which the field is missing or null; `value` bounds the field where it is a
+    number.
     """
 
     null_rate: Bounds | None = None
@@ -97,10 +98,11 @@ class FieldExpectation(FrozenModel):
 
 
 class Expect(FrozenModel):
-    """The expectations about the events that a rule matches, None where there is none.
+    """The expectations of a rule; None means that there is none.
 
-    Of each batch: `matches`, how many events; `dead_letter_rate`, dead letters per delivery that was settled for good;
-    `transform_failure_rate`, failed transforms per delivery. Of each hour: `fields`, by path.
+    Three apply to each batch: `matches` bounds the number of matched events, `dead_letter_rate` the share of dead
+    letters among deliveries with a final status, and `transform_failure_rate` the share of deliveries whose transform
+    fails. `fields`, by path, apply to each hour.
     """
 
     matches: Bounds | None = None
@@ -116,10 +118,10 @@ WHOLE_DAY = "00:00-24:00"
 
 
 class DeliverBetween(FrozenModel):
-    """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.policy.delivery_windows`.
+    """A delivery window in the local time of an IANA `time_zone`; see `eventbridge.policy.delivery_windows`.
 
-    `hours` are `HH:MM-HH:MM`, the end excluded, past midnight if it is before the beginning; `weekdays` those on
-    which the hours begin; `blackout_dates`, `YYYY-MM-DD`, are closed from midnight to midnight.
+    `hours` is `HH:MM-HH:MM`; the end is excluded, and on the next day if it is earlier than the start. `weekdays` are
+    the days on which a window starts. On `blackout_dates` (`YYYY-MM-DD`) nothing is sent from midnight to midnight.
     """
 
     hours: str = WHOLE_DAY
@@ -129,7 +131,7 @@ class DeliverBetween(FrozenModel):
 
 
 class DeliverWithin(FrozenModel):
-    """The time limit of a delivery after its event was published, in seconds of wall time."""
+    """The maximum time from the publishing of an event to the sending of its delivery, in wall-clock seconds."""
 
     seconds: float
 
@@ -139,19 +141,19 @@ PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "custom"]
 
 DAY_SECONDS = 86_400.0
 
-#: Airflow's priority weight of a chunk, by the rule's priority.
+#: Airflow's priority weight of the push tasks of a rule, by the rule's priority.
 WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
-#: The Airflow pools that rules without one of their own share, by their priority.
+#: The Airflow pools, one per priority, that rules without a pool of their own share.
 PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priority in WEIGHTS)
 
 
-#: Forms of transforms that are programs of the user's own.
+#: The transform forms that are programs written by the user, whose evaluation may take arbitrarily long.
 BUDGETED_FORMS = frozenset({"JSONATA", "SQL"})
 
 
 class EventMapping(FrozenModel):
-    """Maps a plain JSON message to an event; a text that begins with `$.` is a path in the message."""
+    """The mapping of a plain JSON message to an event; text that begins with `$.` is a path into the message."""
 
     type: str
     source: str
@@ -161,14 +163,14 @@ class EventMapping(FrozenModel):
 
     @property
     def attributes(self) -> dict[str, str]:
-        """Return the mapping by attribute."""
+        """Return the text or path of each attribute that the mapping sets."""
         return {name: text for name in type(self).model_fields if (text := getattr(self, name)) is not None}
 
 
 class Source(FrozenModel):
-    """The source of a bus: the fields of all types; the model of each type adds its own.
+    """The source of a bus, with the fields that all types share; the model of each type adds its own fields.
 
-    `start_at` is the position at which a new consumer group starts.
+    `start_at` is where a new consumer group starts.
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset")
@@ -183,12 +185,12 @@ class Source(FrozenModel):
 
     @property
     def is_queue(self) -> bool:
-        """Return whether its topics are queues, which deliver each message until it is acknowledged."""
+        """Return whether the topics are queues, which deliver a message again until it is acknowledged."""
         return False
 
 
 def as_source(value: Any) -> Any:
-    """Return a source's fields as the model of its type; a model is returned unchanged (for pydantic).
+    """Return a dict of a source's fields as the model of its type, and anything else unchanged (for pydantic).
 
     Raises TypeUnusable for an unknown type.
     """
@@ -198,9 +200,9 @@ def as_source(value: Any) -> Any:
 class Bus(FrozenModel):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
-    `max_backlog` is the number of waiting events above which the API rejects further events; None if unlimited.
-    `owner` is the team that owns the events, and rules without an owner of their own; None if there is none.
-    `weights` are the shares of topics in a batch while a backlog exists; the default is 1.
+    `max_backlog` is the number of unprocessed events above which the API rejects further ones; None means unlimited.
+    `owner` is the team that owns the bus and each rule on it without an owner of its own; None if there is none.
+    `weights` are the relative shares of topics in a batch while a backlog exists; a topic not listed has weight 1.
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("max_backlog", "owner", "webhooks", "weights")
@@ -219,7 +221,8 @@ class Bus(FrozenModel):
 class Transform(FrozenModel):
     """The definition of the output for a target; `eventbridge.transform` implements the forms.
 
-    Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as written.
+    Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, which keeps them exactly as
+    written.
     """
 
     form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
@@ -237,16 +240,17 @@ class Transform(FrozenModel):
 
 
 def queue_of(target: str) -> str:
-    """Return the name of a target's dead letter queue; it contains a slash, so no target can have it."""
+    """Return the name of a target's dead letter queue; it contains a slash, so no target can have the same name."""
     return f"{target}/dead_letter_queue"
 
 
 class RetryPolicy(FrozenModel):
-    """The number and times of a delivery's retries.
+    """How often and when a failed delivery is retried.
 
-    The n-th retry comes `min(initial_delay * multiplier ** (n - 1), max_delay)` seconds after its failure, times a
-    random factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.
-    `max_retries` does not count the first attempt. Semantics: Alibaba EventBridge's two policies, and a custom one.
+    The n-th retry follows the n-th failed attempt after `min(initial_delay * multiplier ** (n - 1), max_delay)`
+    seconds, multiplied by a random factor from 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s
+    for EXPONENTIAL_DECAY_RETRY. `max_retries` does not count the first attempt. The first two policies behave as in
+    Alibaba EventBridge; `custom` is set by the user.
     """
 
     policy: PolicyName = "EXPONENTIAL_DECAY_RETRY"
@@ -259,7 +263,8 @@ class RetryPolicy(FrozenModel):
 
     @classmethod
     def from_name(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
-        """Return the policy of a name; `custom` starts from 3 retries, 1 s, doubling, ±20 %."""
+        """Return the policy of a name; `custom` defaults to 3 retries, the first after 1 s, doubling, with ±20 %
+        jitter."""
         numbers: dict[PolicyName, tuple[int, float, float, float, float]] = {
             "BACKOFF_RETRY": (3, 15.0, 1.0, 15.0, 1 / 3),
             "EXPONENTIAL_DECAY_RETRY": (176, 1.0, 2.0, 512.0, 0.0),
@@ -278,7 +283,7 @@ class RetryPolicy(FrozenModel):
 
 
 def as_target(value: Any) -> Any:
-    """Return a target's fields as the model of its type; a model is returned unchanged (for pydantic).
+    """Return a dict of a target's fields as the model of its type, and anything else unchanged (for pydantic).
 
     Raises TypeUnusable for an unknown type.
     """
@@ -286,10 +291,10 @@ def as_target(value: Any) -> Any:
 
 
 class Target(FrozenModel):
-    """A target of a rule: the fields of all types; the model of each type adds its own.
+    """A target of a rule, with the fields that all types share; the model of each type adds its own fields.
 
-    `timeout_seconds` limits one attempt. `ordering_key` is a JSONPath, or `partition`; `not_before` a path to a time in
-    the event, or a duration after its arrival. `deliver_within` counts from when its event was published.
+    `timeout_seconds` limits one attempt. `ordering_key` is a JSONPath or `partition`. `not_before` is a path to a time
+    in the event, or a duration after the event's arrival. `deliver_within` counts from the publishing of the event.
     """
 
     name: str
@@ -312,27 +317,27 @@ class Target(FrozenModel):
 
     @property
     def ordered(self) -> bool:
-        """Whether deliveries of one key are sent consecutively; with `errors_tolerance: none` all have one key."""
+        """Whether deliveries with the same key are sent one by one; with `errors_tolerance: none` all share a key."""
         return self.ordering_key is not None or self.errors_tolerance == "none"
 
     @property
     def deliver_within_seconds(self) -> float | None:
-        """The time after publishing within which a delivery may be sent, None if unlimited."""
+        """The time after its event was published within which a delivery may be sent, None if unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
 
 
-#: The default maximum of pending deliveries of one rule.
+#: The default maximum number of pending deliveries of one rule.
 PENDING_MAX = 1_000_000
 
 
 class Rule(FrozenModel):
-    """Bus + pattern + targets.
+    """A rule: the events of a bus that match a pattern are delivered to targets.
 
-    `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as written.
+    `pattern` is the pattern's JSON; its numbers are `event.json_document.Number`, which keeps them exactly as written.
     `where` is a Spark SQL condition on the events that the pattern matches, None if there is none.
-    `expect` holds expectations about its matched events: if one fails, later deliveries are on hold.
-    `owner` is the team that owns the rule; if it is None, the bus's owner does.
-    `pending_max` is how many of its deliveries may be pending; at that number, its new matches are deferred.
+    `expect` holds the rule's expectations; if one fails, the rule's later deliveries are put on hold.
+    `owner` is the team that owns the rule; None means the owner of the bus.
+    `pending_max` is how many of the rule's deliveries may be pending before new matches are deferred.
     `version` is a hash of everything else, computed if not given.
     """
 
@@ -363,25 +368,26 @@ class Rule(FrozenModel):
 
     @property
     def destinations(self) -> dict[str, Target]:
-        """Return all destinations by name: the targets, and their dead letter queues."""
+        """Return the targets and their dead letter queues, by name."""
         copies = (target.dead_letter_queue for target in self.targets.values())
         return {**self.targets, **{copy.name: copy for copy in copies if copy is not None}}
 
     @property
     def pool_name(self) -> str:
-        """Return the Airflow pool of the rule's pushes: the one named, its own if it has slots, else its priority's."""
+        """Return the Airflow pool of the rule's pushes: `pool`, else its own if it sets `concurrency`, else its
+        priority's."""
         if self.pool is not None:
             return self.pool
         return f"eventbridge.rule.{self.name}" if self.concurrency is not None else f"eventbridge.{self.priority}"
 
     @property
     def is_budgeted(self) -> bool:
-        """Whether routing it may take arbitrarily long: it has a budget for each batch, and is deferred beyond that."""
+        """Whether routing the rule may take arbitrarily long, so that it has a time budget in each batch."""
         return self.in_sql or any(target.transform.form in BUDGETED_FORMS for target in self.targets.values())
 
     @property
     def in_sql(self) -> bool:
-        """Whether routing it needs Spark SQL: it has `where`, or a transform of the form SQL."""
+        """Whether routing the rule needs Spark SQL, for `where` or for a transform of the form SQL."""
         return self.where is not None or any(target.transform.form == "SQL" for target in self.targets.values())
 
     @property

@@ -1,4 +1,4 @@
-"""A value of a rule file with its location, and the value that an error in a pattern or transform is about."""
+"""The values of a rule file with their locations, and the lookup of a value by its path."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A location: the file's name for the user, line and column from 1."""
+    """A position in a file: the file's name as shown to the user, and line and column, counted from 1."""
 
     file: str
     line: int
@@ -27,7 +27,7 @@ class Location:
         return f"{self.file}:{self.line}:{self.column}"
 
     def error(self, path: str, message: str, remedy: str) -> RuleError:
-        """Return an error at this location; `message` has no full stop, `remedy` gets one if needed."""
+        """Return an error at this location; `message` ends without a full stop, and `remedy` gets one if needed."""
         closed = remedy if remedy.endswith((".", "?", "!")) else f"{remedy}."
         return RuleError(self.file, self.line, self.column, path, message, closed)
 
@@ -36,8 +36,8 @@ class Location:
 class Node:
     """One value of a file: its JSON path, its location, and its key's location.
 
-    `value` is a str, Number, bool, None, list of nodes, or dict of nodes; if `spoilt`, the value is a replacement, and
-    its error is recorded already.
+    `value` is a str, Number, bool, None, list of nodes or dict of nodes. If `spoilt`, it is a substitute for a value
+    whose error is recorded already.
     """
 
     path: str
@@ -51,11 +51,11 @@ class Node:
         return self.location.error(self.path, message, remedy)
 
     def error_at_key(self, message: str, remedy: str) -> RuleError:
-        """Return an error about the presence of this value."""
+        """Return an error about the key of this value: the value should have another name, or should not be given."""
         return self.key.error(self.path, message, remedy)
 
     def to_json(self) -> Any:
-        """Return the plain JSON value; a spoilt value is text."""
+        """Return the plain JSON value; a spoilt scalar becomes an empty text."""
         match self.value:
             case dict():
                 return {name: child.to_json() for name, child in self.value.items()}
@@ -79,7 +79,7 @@ class Node:
                 return []
 
     def kind(self) -> str:
-        """Return the kind of the value in plain English."""
+        """Return the kind of the value, in words for an error message."""
         match self.value:
             case dict():
                 return "a mapping"
@@ -106,9 +106,9 @@ def path_of(parent: str, step: str | int) -> str:
 
 
 def located(error: PatternError | TransformError, top: Node) -> RuleError | None:
-    """Return an error inside the value `top` as an error of its file, located at the deepest value on its path.
+    """Return an error inside the value `top` as an error in its file, at the deepest existing value on its path.
 
-    The result is None if that value already has an error that causes this one.
+    The result is None if that value already has a recorded error, of which this one may be a consequence.
     """
     node = _find(top, error.path)
     if node.is_spoilt_within():

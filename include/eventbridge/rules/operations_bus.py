@@ -6,6 +6,5 @@ from typing import Final
 
 from eventbridge.rules.model import Bus, as_source
 
-#: The bus always exists, and rules may use it; its one partition keeps the order. Rule files may define another source
-#: for it.
+#: The bus always exists. Its only partition keeps the events in order. Rule files may give it another source.
 OPERATIONS_BUS: Final = Bus(name="eventbridge", source=as_source({"type": "embedded", "partitions": 1}))

@@ -1,4 +1,4 @@
-"""Reads one bus and one rule, with webhooks and expectations."""
+"""Reads a bus with its webhooks, and a rule with its expectations, from a rule file."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from eventbridge.similar_names import list_names, nearest
 from eventbridge.transform.jsonpath import parse_path
 from eventbridge.transform.sql.parser import expression_problem
 
-#: The range of a weight.
+#: The valid weights of a topic.
 _WEIGHTS = frozenset(map(str, range(1, 101)))
-#: The prefix of pools that EventBridge itself creates.
+#: The prefixes of the pools that EventBridge creates.
 _OUR_POOLS = ("eventbridge.",)
 _MAX_EVENTS = 1_000_000_000
 _LARGEST_VALUE = 1e15
@@ -45,7 +45,7 @@ _MAX_FIELDS = 100
 
 
 def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
-    """Return the bus that a mapping describes; errors are added to `errors` and replaced by defaults."""
+    """Return the bus that a mapping describes; errors are added to `errors`, and defaults used instead."""
     check_name(name, "bus", node, errors)
     fields = Fields(node, errors, "a bus")
     source = _source(fields.get("source", required=True), errors)
@@ -63,9 +63,9 @@ def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
 
 
 def read_rule(name: str, node: Node, errors: list[RuleError], expressions: ExpressionSizes | None = None) -> Rule:
-    """Return the rule that a mapping describes; errors are added to `errors` and replaced by defaults.
+    """Return the rule that a mapping describes; errors are added to `errors`, and defaults used instead.
 
-    `expressions`: the regular expressions of all rules that are read together, to which this rule's are added.
+    `expressions` collects the regular expressions of all rules of one load; this rule's are added.
     """
     check_name(name, "rule", node, errors)
     fields = Fields(node, errors, "a rule")
@@ -96,7 +96,7 @@ def read_rule(name: str, node: Node, errors: list[RuleError], expressions: Expre
 def tests_of(rule: Rule, fields: Fields, errors: list[RuleError]) -> list[RuleTest]:
     """Return the tests of a rule.
 
-    They are not part of the rule's model: its version stays the same when they change.
+    Tests are not part of the rule's model, so that a rule's version stays the same when its tests change.
     """
     return read_tests(fields, list(rule.targets), errors)
 
@@ -117,9 +117,7 @@ def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[st
             )
             fields.add(node, f"the bus has no topic {topic!r}", remedy)
         elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
-            fields.add(
-                node, f"a weight is a whole number from 1 to 100, but that of {topic} is not", f"Write {topic}: 2"
-            )
+            fields.add(node, f"the weight of {topic} must be a whole number from 1 to 100", f"Write {topic}: 2")
         else:
             found[topic] = int(node.value.text)
     return found
@@ -127,7 +125,7 @@ def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[st
 
 def _source(node: Node | None, errors: list[RuleError]) -> Source:
     if node is None:
-        return Source(type="")  # an error is recorded, so the result is not used
+        return Source(type="")  # the error is recorded, so the result is never used
     fields = Fields(node, errors, "a source")
     kind = read_type(fields, SOURCE_TYPES, SOURCE_TYPES_LATER)
     likely = kind or likely_type(fields, SOURCE_TYPES)
@@ -151,7 +149,7 @@ def _pattern(
         return {}
     if not isinstance(node.value, dict):
         remedy = "Write pattern: {} to match every event of the bus"
-        fields.add(node, f"pattern is a mapping, and this is {node.kind()}", remedy)
+        fields.add(node, f"pattern must be a mapping, but this is {node.kind()}", remedy)
         return {}
     pattern: dict[str, object] = node.to_json()
     found = [located(error, node) for error in rule_pattern_errors(pattern, expressions)]
@@ -169,7 +167,7 @@ def _where(fields: Fields) -> str | None:
 def _pool(fields: Fields) -> str | None:
     pool = fields.name("pool") or None
     if pool is not None and (pool.startswith(_OUR_POOLS) or pool == "default_pool"):
-        remedy = "Choose another name; concurrency: n makes the pool eventbridge.rule.<rule>"
+        remedy = "Choose another name; concurrency: n creates the pool eventbridge.rule.<rule>"
         fields.add_to("pool", f"the pool name {pool!r} is reserved for EventBridge", remedy)
     return pool
 
@@ -185,7 +183,7 @@ def _check_shadows(rule: Rule, fields: Fields, errors: list[RuleError]) -> None:
             remedy = nearest(target.shadow_of, others, len(errors)) or "Name another target of this rule"
             fields.add(node, f"there is no other target {target.shadow_of!r}", remedy)
         elif shadowed.shadow_of is not None:
-            fields.add(node, f"{target.shadow_of!r} is a shadow itself", f"Name {shadowed.shadow_of}")
+            fields.add(node, f"{target.shadow_of!r} is itself a shadow", f"Write shadow_of: {shadowed.shadow_of}")
 
 
 def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
@@ -194,7 +192,7 @@ def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
         fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
     for name, child in targets.items():
         check_name(name, "target", child, errors)
-    return sorted(targets.items())  # in frozen form, so that it is the same whether parsed or cached
+    return sorted(targets.items())  # as in frozen form, so that the order of a parsed rule equals that of a cached one
 
 
 def read_webhooks(fields: Fields, errors: list[RuleError]) -> dict[str, Webhook]:
@@ -254,7 +252,7 @@ def _field(path: str, node: Node, errors: list[RuleError]) -> FieldExpectation:
         value=_bounds(own, "value", -_LARGEST_VALUE, _LARGEST_VALUE),
     )
     if node.value == {}:
-        own.add(node, f"there is no expectation about {path}", "Write null_rate: {at_most: 0}, or remove it")
+        own.add(node, f"no expectation is given for {path}", "Write null_rate: {at_most: 0}, or remove it")
     own.close()
     return found
 
@@ -278,6 +276,6 @@ def _bounds(fields: Fields, name: str, lowest: float, highest: float) -> Bounds 
 def _close_bounds(fields: Fields, own: Fields, name: str, bounds: Bounds) -> Bounds:
     fields.refuse_empty(name, f"Write {name}: {{at_least: ...}}, {{at_most: ...}}, or both")
     if bounds.at_least is not None and bounds.at_most is not None and bounds.at_least > bounds.at_most:
-        own.add_to("at_least", "at_least is greater than at_most: nothing could meet both", "Exchange them")
+        own.add_to("at_least", "at_least is greater than at_most, so nothing can meet both", "Swap them")
     own.close()
     return bounds

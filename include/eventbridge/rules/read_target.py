@@ -52,12 +52,12 @@ _MAX_DATES = 400
 
 
 def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
-    """Return the target that a mapping describes; errors are added to `errors` and replaced by defaults."""
+    """Return the target that a mapping describes; errors are added to `errors`, and defaults used instead."""
     fields = Fields(node, errors, "a target")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     transform = _transform(fields.get("transform"), errors)
     if transform.form not in ("ORIGINAL", "FIELDS"):
-        message = f"{{}} is for the forms ORIGINAL and FIELDS, and this is {transform.form}"
+        message = f"{{}} applies only to the forms ORIGINAL and FIELDS, but the form is {transform.form}"
         fields.refuse(["content_mode"], message, "Remove it")
     values = {
         "name": name,
@@ -72,7 +72,9 @@ def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
         **read_waiting(fields, errors),
     }
     if values["shadow_of"] is not None:
-        message = "{} is not for a shadow: it is tried once, at once, and its failures have no consequences"
+        message = (
+            "{} does not apply to a shadow, which is tried once, immediately, and whose failures have no consequences"
+        )
         fields.refuse(NOT_FOR_SHADOWS, message, "Remove it, or shadow_of")
     return _build_target(fields, kind, transform, values)
 
@@ -93,7 +95,7 @@ def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) 
         return None
     fields = Fields(node, errors, "a dead letter queue")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
-    # content_mode data: the dead letter itself is sent, not an event
+    # content_mode data, because the dead letter itself is sent and not an event
     values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), errors)}
     return _build_target(fields, kind, None, values)
 
@@ -108,7 +110,7 @@ def _build_target(
     close_fields(fields, TARGET_TYPES, kind, likely, own, "target")
     if likely.read is not None:
         return likely.fields(type=likely.name, **(likely.read(fields, transform) | values))
-    # on failure an error is recorded, so the result is not used
+    # if validation failed, an error is recorded and the result is never used
     return read_by_model(fields, likely.fields, own, {"type": likely.name, **values}) or Target(type="", **values)
 
 
@@ -120,7 +122,7 @@ def _transform(node: Node | None, errors: list[RuleError]) -> Transform:
     errors.extend(error for error in found if error is not None)
     if found or node.is_spoilt_within():
         return Transform()
-    # missing: null is the word null to a reader, although YAML reads it as nothing
+    # YAML reads `missing: null` as no value, but users mean the word null, which is the default
     return Transform(**{name: value for name, value in definition.items() if name == "value" or value is not None})
 
 
@@ -151,7 +153,7 @@ def _retry(node: Node | None, errors: list[RuleError]) -> RetryPolicy:
 
 
 def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> Type | None:
-    """Return the type that the field `type` names; types in `later` are errors: not in this version."""
+    """Return the type that the field `type` names; if it cannot be used, record an error and return None."""
     node = fields.get("type")
     try:
         found = None if node is None else types.find(node.value)
@@ -164,7 +166,9 @@ def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> 
 
 
 def likely_type(fields: Fields, types: Registry[Type]) -> Type:
-    """Return the built-in type with the most given fields, so that errors in them can be reported anyway."""
+    """Return the built-in type with which the given fields have the most in common.
+
+    If `type` is missing or wrong, errors in these fields can then still be reported."""
     built_in = [types.get(name) for name in types.built_in]
     return max(built_in, key=lambda each: len(set(each.own_words) & set(fields.given_names())))
 
@@ -172,18 +176,20 @@ def likely_type(fields: Fields, types: Registry[Type]) -> Type:
 def close_fields(
     fields: Fields, types: Registry[Type], kind: Type | None, likely: Type, own: Collection[str], noun: str
 ) -> None:
-    """Record every unknown field of a target or source (the `noun`); its type's own fields are `own`."""
+    """Record an error for each field that the type does not have; `own` are the fields of the type.
+
+    `noun` is "target" or "source"."""
     foreign: list[str] = [
         word for word in fields.given_names() if kind and word not in own and word in fields_of(fields.what)
     ]
     message = f"{_article(likely.name)} {likely.name} {noun} has no {{}}"
     fields.refuse([word for word in foreign if word not in FIELDS[fields.what]], message, "Remove it")
-    # an unknown type may have any field of any type
+    # if the type is unknown, a field of any type is accepted
     fields.close(own, [*foreign, *(() if kind else _words_of_all(types))])
 
 
 def _words_of_all(types: Registry[Type]) -> set[str]:
-    """Return the names of the fields of all types, except those whose package is unusable."""
+    """Return the names of the fields of all types whose packages are usable."""
     words: set[str] = set()
     for name in types.names():
         with suppress(TypeUnusable):
@@ -192,9 +198,9 @@ def _words_of_all(types: Registry[Type]) -> set[str]:
 
 
 def read_by_model(fields: Fields, model: type[Model], own: list[str], values: dict[str, Any]) -> Model | None:
-    """Return the model of `values` and the given `own` fields; None if validation fails.
+    """Return the model built from `values` and the `own` fields that are given.
 
-    Each validation error is recorded at its value.
+    If validation fails, record each of its errors at the value in question and return None.
     """
     nodes = {name: node for name in own if (node := fields.get(name)) is not None}
     try:
@@ -210,12 +216,12 @@ def _note(
 ) -> None:
     name = steps[0] if steps else ""
     if kind == "missing" and len(steps) == 1:
-        fields.get(name, required=not fields.has(name))  # a field without a value is recorded already
+        fields.get(name, required=not fields.has(name))  # the error of a field without a value is recorded already
         return
     text = message.removeprefix("Value error, ")
     text = text[:1].lower() + text[1:].removesuffix(".")
     described = model.model_fields[name].description if name in model.model_fields else None
-    remedy = f"It is {described}" if described else "Correct it"
+    remedy = f"Expected: {described}" if described else "Correct it"
     if name in nodes:
         fields.add(_deepest(nodes[name], steps[1:]), f"{name}: {text}", remedy)
     else:
@@ -233,12 +239,12 @@ def _deepest(node: Node, steps: list[str]) -> Node:
 
 
 def _article(word: str) -> str:
-    """Return the indefinite article before a word; `http` is spelled out."""
+    """Return the indefinite article for a word; `http` is pronounced letter by letter."""
     return "an" if word[:1].lower() in "aeio" or word.startswith("http") else "a"
 
 
 def read_waiting(fields: Fields, errors: list[RuleError]) -> dict[str, Any]:
-    """Return the fields that define when deliveries may be sent."""
+    """Return the values of the fields that define when deliveries may be sent."""
     return {
         "not_before": _not_before(fields),
         "deliver_between": _deliver_between(fields.get("deliver_between"), errors),
@@ -266,7 +272,9 @@ def _not_before(fields: Fields) -> str | None:
         except ValueError:
             seconds = 0.0
         if not 1.0 <= seconds <= _LONGEST_SECONDS:
-            message = f"not_before is a path to a time in the event, or a duration from 1s to 30d, not {text[:60]!r}"
+            message = (
+                f"not_before must be a path to a time in the event or a duration from 1s to 30d, not {text[:60]!r}"
+            )
             fields.add_to("not_before", message, "Write it such as $.data.send_at or 15m")
         return text
     try:
@@ -302,7 +310,9 @@ def _hours(fields: Fields) -> str:
         )
     elif text:
         fields.add_to(
-            "hours", f"{text!r} begin and end at the same time", "Write 00:00-24:00, or remove hours, for the whole day"
+            "hours",
+            f"{text!r} begins and ends at the same time",
+            "Write 00:00-24:00, or remove hours, for the whole day",
         )
     return WHOLE_DAY
 
@@ -343,7 +353,7 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
 
 
 def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> Any:
-    """Return the maximum of pending deliveries, `default` if not given."""
+    """Return the maximum number of pending deliveries, `default` if it is not given."""
     if (node := fields.get("pending")) is None:
         return default
     fields.refuse_empty("pending", f"Write pending: {{max: {PENDING_MAX}}}, or remove it")
@@ -355,11 +365,11 @@ def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> A
 
 @cache
 def time_zones() -> frozenset[str]:
-    """Return the names of the zones as last read: reading them takes 4 ms."""
+    """Return the names of the time zones of this system, as last read: reading them takes 4 ms."""
     return frozenset(zoneinfo.available_timezones())
 
 
 def todays_time_zones() -> frozenset[str]:
-    """Read the zones now, and return their names."""
+    """Read the time zones of this system now, and return their names."""
     time_zones.cache_clear()
     return time_zones()

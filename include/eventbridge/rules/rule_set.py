@@ -1,7 +1,7 @@
 """A rule set, and its frozen form, whose rules are parsed on first use.
 
-A rule set may hold 10,000 rules, and a push task needs the rules of its chunk: finding the lines costs a hundredth of
-parsing them.
+A rule set may hold 10,000 rules, but a push task needs only the rules of its chunk: splitting the text into lines costs
+a hundredth of parsing all of them.
 """
 
 from __future__ import annotations
@@ -19,25 +19,26 @@ from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.rules.frozen import FrozenModel, content_of, plain
 from eventbridge.rules.model import Bus, Owner, Rule, Runner
 
-#: Decodes the value at the beginning of a text: the rule's name in its line.
+#: Decodes the JSON value at the beginning of a text, here the rule's name at the beginning of its line.
 _read_first = JSONDecoder().raw_decode
 
-#: The newest format of frozen rule sets that this version reads, and the one it writes; without a format it is 1.
+#: The format of frozen rule sets that this version writes, and the newest that it reads. A rule set that names no
+#: format has format 1.
 _FORMAT = 1
 _TAIL = "\n}}"
 
 
 class RuleLines(Mapping[str, Rule]):
-    """Rules by name, in the order of their lines, with the line of each; equal to any mapping of the same rules."""
+    """Rules by name, parsed from frozen lines on first use; the order is that of the lines."""
 
     def __init__(self, lines: dict[str, str], read: dict[str, Rule]) -> None:
-        """`lines` has the line of each rule, `rules` the rules that are parsed already."""
+        """Take the line of each rule, and `read`, the rules that are parsed already."""
         self._lines = lines
         self._read = read
 
     @classmethod
     def from_text(cls, lines: Iterable[str], before: Mapping[str, Rule] | None = None) -> RuleLines:
-        """Return the rules of frozen lines; rules parsed in `before` are reused if their lines are equal."""
+        """Return the rules of frozen lines; a rule that `before` has parsed is reused if its line is the same."""
         by_name = {_read_first(line)[0]: line for line in lines}
         if not isinstance(before, RuleLines):
             return cls(by_name, {})
@@ -46,14 +47,14 @@ class RuleLines(Mapping[str, Rule]):
 
     @classmethod
     def from_rules(cls, rules: Mapping[str, Rule]) -> RuleLines:
-        """Return rules with their frozen lines, in the given order."""
+        """Return rules together with their frozen lines, in the given order."""
         if isinstance(rules, RuleLines):
             return rules
         return cls({name: _line(rule) for name, rule in rules.items()}, dict(rules))
 
     @classmethod
     def join(cls, parts: Iterable[Mapping[str, Rule]]) -> RuleLines:
-        """Return the rules of all parts; of two with one name the last one."""
+        """Return the rules of all parts; if two have the same name, the last one."""
         found = cls({}, {})
         for part in map(cls.from_rules, parts):
             found._lines.update(part._lines)
@@ -61,16 +62,16 @@ class RuleLines(Mapping[str, Rule]):
         return found
 
     def only(self, names: Iterable[str]) -> RuleLines:
-        """Return some of the rules."""
+        """Return the rules of these names; raises KeyError for an unknown one."""
         lines = {name: self._lines[name] for name in names}
         return RuleLines(lines, {name: rule for name, rule in self._read.items() if name in lines})
 
     def holding(self, text: str) -> list[Rule]:
-        """Return the rules whose lines hold a text."""
+        """Return the rules whose lines contain a text."""
         return [self[name] for name, line in self._lines.items() if text in line]
 
     def read_all(self) -> None:
-        """Parse the remaining rules once, also for all objects derived from this one."""
+        """Parse the remaining rules, so that objects derived from this one need not do it again."""
         for name in self._lines:
             self[name]
 
@@ -79,7 +80,7 @@ class RuleLines(Mapping[str, Rule]):
         return self._lines.values()
 
     def sorted_lines(self) -> list[str]:
-        """Return the lines in the order of the rules' names."""
+        """Return the lines, sorted by the rules' names."""
         return [self._lines[name] for name in sorted(self._lines)]
 
     def __getitem__(self, name: str) -> Rule:
@@ -114,19 +115,19 @@ def _rule(line: str) -> Rule:
 
 
 def as_rules(rules: Any, validate: Any) -> Any:
-    """Accept lazily parsed rules as they are; validate everything else (for pydantic)."""
+    """Return `RuleLines` as they are, without parsing them, and validate everything else (for pydantic)."""
     return rules if isinstance(rules, RuleLines) else validate(rules)
 
 
-#: The frozen form is JSON with one rule a line: the texts before, between and after the rules.
+#: The text before the first rule of a frozen rule set, which is JSON with one rule on each line.
 _HEAD = ',"rules":{'
 
 
 class RuleSet(FrozenModel):
-    """All buses and rules at one moment, including disabled rules; frozen as JSON in the store.
+    """All buses and rules at one moment, including disabled rules; the store holds it as frozen JSON.
 
-    `modes` has the configured runners by name, `quotas` the quotas of owners by name.
-    `expressions` has the sizes of the regular expressions of rules read from files, and is not part of the frozen form.
+    `modes` has the configured runners by name, and `quotas` the owners' quotas by name. `expressions` has the sizes of
+    the regular expressions of rules that were read from files; the frozen JSON does not contain them.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)
@@ -137,23 +138,23 @@ class RuleSet(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """Return 32 hex digits that depend on the content, but not on its order."""
+        """Return 32 hex digits that depend on the buses and rules, but not on their order."""
         return self.hash_of(self.to_json())
 
     @staticmethod
     def hash_of(text: str | bytes) -> str:
-        """Return the hash of a frozen rule set.
+        """Return the hash of the text of a frozen rule set.
 
-        A later version reads the same text with more defaults: its `hash` may differ, that of the text does not.
+        A later version may add defaults when it reads the text, so the `hash` of what it reads may differ.
         """
         content = text.encode() if isinstance(text, str) else text
         return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     def to_json(self) -> str:
-        """Return its frozen form: strict JSON with one rule a line, so that a reader recognises known rules."""
+        """Return the frozen form: strict JSON with one rule on each line, so that readers can reuse parsed rules."""
         lines = RuleLines.from_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        # without runners and owners the frozen form and hash are the same as in older versions
+        # absent if empty, so that frozen form and hash stay as in versions without runners and owners
         owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
         runners = f',"runners":{_text(self.modes)}' if self.modes else ""
         head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), owners, runners, _HEAD]
@@ -161,12 +162,12 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def from_json(cls, text: str, before: RuleSet | None = None) -> RuleSet:
-        """Read the frozen form of `to_json`; rules are parsed on first use, or taken from `before` if equal.
+        """Return the rule set that `to_json` froze; its rules are parsed on first use, or taken from `before` if equal.
 
         Raises NewerFormatError for a newer format.
         """
         head, *lines = text.removesuffix(_TAIL).split("\n")
-        if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a version without lines
+        if not text.endswith(_TAIL) or not head.endswith(_HEAD):  # frozen by a version that did not write lines
             return cls.model_validate(_read_head(text, text))
         first = _read_head(head.removesuffix(_HEAD) + "}", text)
         known = None if before is None else before.rules
@@ -175,7 +176,7 @@ class RuleSet(FrozenModel):
         return cls(buses=first["buses"], rules=rules, **named)
 
     def to_lines(self) -> str:
-        """Return buses, runners, owners and expressions on one line each, and each rule on one, in order."""
+        """Return the content as lines: one each for buses, runners, owners and expressions, then one per rule."""
         buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
         expressions = json.dumps(self.expressions)
         named = [buses, _text(self.modes), _text(self.quotas), expressions]
@@ -183,7 +184,7 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
-        """Read all lines that `to_lines` wrote."""
+        """Return the rule set that `to_lines` wrote, with all rules parsed."""
         buses, modes, quotas, expressions, *lines = text.split("\n")
         rules = RuleLines.from_text(lines)
         rules.read_all()
@@ -197,7 +198,8 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def join(cls, parts: Iterable[RuleSet]) -> RuleSet:
-        """Return the buses and rules of all parts; of two with one name the last one."""
+        """Return the content of all parts as one rule set; if two definitions have the same name, the last one
+        counts."""
         every = list(parts)
         buses = {name: bus for part in every for name, bus in part.buses.items()}
         modes = {name: mode for part in every for name, mode in part.modes.items()}
@@ -211,7 +213,7 @@ class RuleSet(FrozenModel):
         return self.modes.get(runner, Runner())
 
     def streaming_task_seconds(self) -> dict[str, float]:
-        """Return the runners in streaming mode that have rules, and the seconds of their streaming tasks."""
+        """Return how many seconds a streaming task runs, for each runner in streaming mode that has rules."""
         found = {name: each for name, each in self.modes.items() if each.mode == "streaming"}
         return {name: found[name].streaming.task_duration for name in self.runners() if name in found} if found else {}
 
@@ -220,25 +222,26 @@ class RuleSet(FrozenModel):
         return dict(sorted((rule.runner, rule.bus) for rule in self.rules.values()))
 
     def for_runner(self, name: str) -> RuleSet:
-        """Return the rules of one runner, including disabled ones, its configuration and its bus."""
+        """Return the rules of one runner, including disabled ones, with its configuration, its bus and the owners'
+        quotas."""
         own = self.only([rule.name for rule in RuleLines.from_rules(self.rules).values() if rule.runner == name])
         modes = {name: self.modes[name]} if name in self.modes else {}
         return RuleSet(buses=own.buses, rules=own.rules, modes=modes, quotas=own.quotas)
 
     def only(self, names: Collection[str]) -> RuleSet:
-        """Return some of its rules, with their buses and their owners' quotas, without runners."""
+        """Return the rules of these names, with their buses and their owners' quotas, but without runners."""
         rules = RuleLines.from_rules(self.rules).only(list(names))
         owners = {self.owner_of(rule) for rule in rules.values()}
         quotas = {owner: quota for owner, quota in self.quotas.items() if owner in owners}
         return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
-        """Return the owner of a rule: its own, else its bus's, None if neither has one."""
+        """Return the owner of a rule: the rule's own, else that of its bus, None if neither has one."""
         bus = self.buses.get(rule.bus)
         return rule.owner or (bus.owner if bus is not None else None)
 
     def owned_by(self, owners: Collection[str]) -> RuleSet:
-        """Return the rules of some owners, and the buses that they own or that these rules use."""
+        """Return the rules of these owners, and the buses that the owners own or these rules use."""
         found = RuleLines.from_rules(self.rules)
         own = {name for name, bus in self.buses.items() if bus.owner in owners}
         texts = ['"owner":"', *(f'"bus":{write_document(name)}' for name in sorted(own))]
@@ -252,14 +255,14 @@ class RuleSet(FrozenModel):
         return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
 
     def owners(self) -> list[str]:
-        """Return the owners that buses and rules name, sorted."""
+        """Return all owners that quotas, buses or rules name, sorted."""
         named = {*self.quotas, *(bus.owner for bus in self.buses.values())} | {
             rule.owner for rule in self.with_field("owner", '"')
         }
         return sorted(owner for owner in named if owner is not None)
 
     def without(self, names: Collection[str]) -> RuleSet:
-        """Return the same set without some of its rules; its buses stay."""
+        """Return the rule set without the rules of these names; the buses stay."""
         if not names:
             return self
         found = RuleLines.from_rules(self.rules)
@@ -267,29 +270,30 @@ class RuleSet(FrozenModel):
         return RuleSet(buses=self.buses, rules=rules, modes=self.modes, quotas=self.quotas)
 
     def disabling(self, names: Iterable[str]) -> RuleSet:
-        """Return the same set with some of its rules disabled; their versions stay."""
+        """Return the rule set with the rules of these names disabled; the versions of the rules stay the same."""
         rules = {name: self.rules[name].model_copy(update={"enabled": False}) for name in names if name in self.rules}
         return RuleSet.join([self, RuleSet(rules=rules)]) if rules else self
 
     def with_field(self, name: str, begins: str = "{") -> list[Rule]:
-        """Return at least the rules in which the rule or a target has a field; the others are not parsed.
+        """Return the rules in which the rule or a target has a field, and perhaps others; all remaining ones stay
+        unparsed.
 
-        `begins`: the beginning of its JSON value, by default that of an object.
+        `begins` is how the field's JSON value begins, by default as an object.
         """
         known = self.rules
         return known.holding(f'"{name}":{begins}') if isinstance(known, RuleLines) else list(known.values())
 
     def shadows(self) -> frozenset[tuple[str, str]]:
-        """Return the targets, as (rule, target), that are shadows of others."""
+        """Return the targets that are shadows of others, as (rule, target)."""
         rules = self.with_field("shadow_of", begins='"')
         return frozenset((rule.name, name) for rule in rules for name, each in rule.targets.items() if each.shadow_of)
 
     def enabled(self) -> dict[str, Rule]:
-        """Return the rules that events are matched against."""
+        """Return the rules that are not disabled; events are matched against these."""
         return {name: rule for name, rule in self.rules.items() if rule.enabled}
 
     def pools(self) -> dict[str, int | None]:
-        """Return the pools of the rules, with the slots in their file, None if not given."""
+        """Return the rules' own pools, with the slots that the rule files give them, None if they give none."""
         pools: dict[str, int | None] = {}
         for rule in self.rules.values():
             if rule.pool is not None or rule.concurrency is not None:
@@ -302,7 +306,8 @@ def _text(named: Mapping[str, FrozenModel]) -> str:
 
 
 def _read_head(document: str, text: str) -> dict[str, Any]:
-    """Return the head of a frozen rule set, without its format."""
+    """Return the values of a frozen `document` without its format; raises NewerFormatError, naming the hash of
+    `text`."""
     values: dict[str, Any] = plain(parse_document(document))
     found = values.pop("format", _FORMAT)
     if found > _FORMAT:

@@ -1,7 +1,7 @@
-"""The `tests` of a rule: reads them, and runs them with the reference matcher and the reference transforms.
+"""Reads the `tests` of a rule, and runs them with the reference matcher and the reference transforms.
 
-Called by `eventbridge rules check`. `where` and transforms of the form SQL, which only Spark can evaluate, are not
-run: if a test expects no match, an event that `where` may still reject does not fail it.
+`eventbridge rules check` calls it. `where` and transforms of the form SQL are not evaluated, because only Spark can do
+that: a test that expects no match passes if the pattern matches but the rule has `where`, which may reject the event.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from eventbridge.rules.node import Node
 from eventbridge.similar_names import list_names, nearest
 from eventbridge.transform import Rendered, Scope, compile_transform
 
-#: Default attributes of a test's event.
+#: The attributes that a test's event has if the test does not give them.
 _FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source": "/test"}
 
-#: The values of `${eb.delivery_id}` and `${eb.ingested_at}` of a template in a test.
+#: The values of `${eb.delivery_id}` and `${eb.ingested_at}` in the templates of a test.
 DELIVERY_ID = "00000000-0000-0000-0000-000000000000"
 ARRIVED_AT = datetime(2000, 1, 1, tzinfo=UTC)
+#: The maximum number of characters of a text in a message.
 _SHOWN = 200
 
 
 @dataclass(frozen=True)
 class RuleTest:
-    """An event, whether the rule matches it, and expected outputs by target; `node` has the test's location."""
+    """A test of a rule: an event, whether it must match, and the expected outputs by target; `node` locates the
+    test."""
 
     node: Node
     event: Mapping[str, JsonValue]
@@ -41,7 +43,7 @@ class RuleTest:
     outputs: Mapping[str, JsonValue] = field(default_factory=dict)
 
     def node_of(self, name: str, target: str | None = None) -> Node:
-        """Return the node of a field, or of a target in it; the test's own if not given."""
+        """Return the node of a field, or of a target in that field; the test's own node if the field is not given."""
         found: Node = self.node.value.get(name, self.node)
         if target is not None:
             found = found.value[target]
@@ -49,13 +51,13 @@ class RuleTest:
 
 
 def read_tests(fields: Fields, targets: Collection[str], errors: list[RuleError]) -> list[RuleTest]:
-    """Return the tests of a rule with these targets; errors are added to `errors`."""
+    """Return the tests of a rule that has these targets; errors are added to `errors`."""
     node = fields.get("tests")
     if node is None:
         return []
     if not isinstance(node.value, list) or not node.value:
         what = node.kind() if node.value else "empty"
-        fields.add(node, f"tests is a list, and this is {what}", "Write - event: {type: ...} below tests")
+        fields.add(node, f"tests must be a list, but this is {what}", "Write - event: {type: ...} below tests")
         return []
     return [test for child in node.value for test in _test(child, targets, errors)]
 
@@ -82,7 +84,9 @@ def _event(fields: Fields) -> dict[str, Any] | None:
     if node is None:
         return None
     if not isinstance(node.value, dict):
-        fields.add(node, f"event is a mapping, and this is {node.kind()}", "Write the attributes of an event below it")
+        fields.add(
+            node, f"event must be a mapping, but this is {node.kind()}", "Write the attributes of an event below it"
+        )
         return None
     event: dict[str, JsonValue] = _FILLED_IN | node.to_json()
     errors = list(errors_in(event))
@@ -92,7 +96,7 @@ def _event(fields: Fields) -> dict[str, Any] | None:
 
 
 def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
-    """Yield an error for each difference between the rule and one of its tests."""
+    """Yield an error for each difference between what the rule does and what one of its tests expects."""
     document = dict(test.event)
     matched = matches(rule.pattern, document)
     if matched != test.matches and not (matched and rule.where is not None):
@@ -102,18 +106,20 @@ def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
         node = test.node_of("outputs", name)
         target = rule.targets[name]
         if target.transform.form == "SQL":
-            yield node.error("only Spark evaluates the form SQL", "Remove this output; `rules backtest` shows it")
+            yield node.error(
+                "only Spark can evaluate a transform of the form SQL", "Remove this output; `rules backtest` shows it"
+            )
             continue
         try:
             rendered = _render(rule, target, document)
         except EventBridgeError as error:
             yield node.error(
-                f"the transform of {name} fails: {_truncate(str(error))}", "Correct the transform or event"
+                f"the transform of {name} fails: {_truncate(str(error))}", "Correct the transform or the event"
             )
             continue
         if not _same(rendered, wanted):
             got = rendered.payload.decode("utf-8", "replace")
-            message = f"{name} gets {_truncate(got)}, and not {_truncate(write_document(wanted))}"
+            message = f"{name} gets {_truncate(got)}, not {_truncate(write_document(wanted))}"
             yield node.error(message, "Correct the transform, or what the test expects")
 
 
@@ -134,7 +140,7 @@ def _render(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Rende
 
 
 def _same(rendered: Rendered, wanted: JsonValue) -> bool:
-    """Return whether a payload equals the expected one: as JSON if it is JSON, else as text."""
+    """Return whether a payload equals the expected output, as JSON if it is JSON, else as text."""
     try:
         return parse_value(rendered.payload) == wanted
     except EventError:

@@ -1,8 +1,8 @@
 """The types of targets and sources: their descriptions, and the registries of built-in and installed types.
 
-One object describes a type. It is loaded when a rule file first uses it: reading rules imports no client library, and
-the search for packages, which takes as long as reading hundreds of rules, is skipped while only built-in types are
-used.
+One object describes a type. It is loaded when a rule file first uses the type, so that reading rules imports no client
+library. Installed packages are searched for types only if a rule file uses one that is not built in: the search takes
+as long as reading hundreds of rules.
 """
 
 from __future__ import annotations
@@ -22,32 +22,33 @@ if TYPE_CHECKING:
     from eventbridge.rules.model import Source, Target, Transform
 
 
-#: The unit that a target takes: one delivery, several in one request (a batch request), the payloads of a block, or a
-#: span, which is always sent as a whole.
+#: The unit in which a target takes deliveries: one delivery, a batch request (several in one request), a block of
+#: payloads, or a span, which is always sent as a whole.
 Takes = Literal["deliveries", "batch_requests", "blocks", "spans"]
 
 _MIB = 1 << 20
 
 
 class ChunkSize(NamedTuple):
-    """The maximum size of a push task: deliveries, and payload bytes."""
+    """The maximum size of a chunk, which one push task sends: the number of deliveries, and `size`, their payload
+    bytes."""
 
     deliveries: int
     size: int
 
 
-#: For one request per delivery: at 250 a second it fills a push budget (20 s). Also for pending deliveries, and for
-#: targets of unknown capacity.
+#: For targets that need one request per delivery: 5,000 deliveries at 250 a second fill the time budget of a push (20
+#: s). It also applies to pending deliveries, and to targets that no rule defines any longer.
 SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 
-#: For types with many deliveries per request: a push keeps each delivery as an object of about 1.3 KiB plus its
-#: payload.
+#: For targets that take many deliveries per request. Memory sets the limit: a push keeps each delivery as an object of
+#: about 1.3 KiB plus its payload.
 BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
 
-#: For blocks of payloads: about a second of work. The payloads are in memory once, as they are in the file.
+#: For targets that take blocks of payloads: about a second of work. Memory holds the payloads once, as in the file.
 BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
 
-#: The default size for each unit.
+#: The default chunk size for each unit.
 CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
     "deliveries": SMALL_CHUNK,
     "batch_requests": BATCHED_CHUNK,
@@ -58,18 +59,18 @@ CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
 
 @dataclass(frozen=True)
 class ChunkSizes:
-    """The chunk sizes of one installation, by its settings; where one is None, the target type's applies."""
+    """The chunk sizes from the settings; where one is None, that of the target's type applies."""
 
     deliveries: int | None = None
     size: int | None = None
 
     def size_of(self, target: Target | None) -> ChunkSize:
-        """Return the chunk size of a target; `target` is None if no rule names it any more."""
+        """Return the chunk size of a target; `target` is None if no rule defines it any longer."""
         return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
 
     @property
     def small(self) -> ChunkSize:
-        """Return the chunk size of pending deliveries and degraded targets, a size that suits any target."""
+        """Return the chunk size for pending deliveries and degraded targets; it is small enough for any target."""
         given = self._set(SMALL_CHUNK)
         return ChunkSize(min(given.deliveries, SMALL_CHUNK.deliveries), min(given.size, SMALL_CHUNK.size))
 
@@ -78,7 +79,7 @@ class ChunkSizes:
 
 
 class Obstacle(NamedTuple):
-    """The reason why a target cannot be used on this machine: the field, the message, the remedy."""
+    """The reason why a target cannot be used on this machine, with the field that causes it and the remedy."""
 
     field: str
     message: str
@@ -95,14 +96,15 @@ def _no_obstacle(_: Any, __: TargetLocations) -> Obstacle | None:
 
 @dataclass(frozen=True)
 class TargetType:
-    """A type of target: its fields, their reader, its opener, and its unit.
+    """A type of target: its fields, how they are read, how a target is opened, and the unit in which it takes
+    deliveries.
 
     `fields` is a model derived from `Target` that adds the fields of this type.
     `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
-    imported when the first target is opened. `read` returns the values of the type's fields from a rule file, by
-    default whatever the model accepts; without a `transform`, it reads the fields of a dead letter queue. `words` are
-    the names of the fields in rule files, if different from the model's. If `chunk_size` is None, the default of its
-    unit applies. `obstacle` takes a target and the locations where targets may write.
+    imported when the first target is opened. `read` returns the values of the type's fields from a rule file; if it is
+    None, the model reads and validates them. If its `transform` is None, it reads the fields of a dead letter queue.
+    `words` are the names of the fields in rule files, if they differ from the model's. If `chunk_size` is None, the
+    default for the unit applies. `obstacle` takes a target and the locations where targets may write.
     """
 
     name: str
@@ -126,12 +128,12 @@ class TargetType:
 
 @dataclass(frozen=True)
 class SourceType:
-    """A type of source: its fields, their reader, and its opener.
+    """A type of source: its fields, how they are read, and how a source is opened.
 
     `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
     `sources.open.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
-    published to it. `read` and `words` as in `TargetType`; `words` includes those of `topics` and `start_at` that apply
-    to the type (default: both).
+    published to it. `read` and `words` are as in `TargetType`; `words` also lists `topics` and `start_at` if the type
+    has them, and by default both.
     """
 
     name: str
@@ -156,10 +158,12 @@ Entry = TypeVar("Entry")
 
 
 class Registry(Generic[Entry]):
-    """Types by name; the name of a package's entry point is the name of its type."""
+    """Types by name: built-in ones, and those that the entry points of installed packages provide under the entry
+    point's name."""
 
     def __init__(self, group: str, entry: type[Entry], built_in: Mapping[str, str]) -> None:
-        """Take the group of entry points, the class of a type, and the built-in types as `module:object`."""
+        """Take the group of entry points, the class that describes a type, and the built-in types as
+        `module:object`."""
         self.group = group
         self.built_in = tuple(built_in)
         self._entry = entry
@@ -168,17 +172,17 @@ class Registry(Generic[Entry]):
         self._found: dict[str, list[EntryPoint]] | None = None
 
     def names(self) -> list[str]:
-        """Return the names of all types, the built-in ones first."""
+        """Return the names of all types, those that are built in first."""
         return [*self.built_in, *(name for name in self._entry_points() if name not in self._paths)]
 
     def find(self, name: object) -> Entry | None:
-        """Return the type of a name, or None; raises TypeUnusable if its package cannot be used."""
+        """Return the type of a name, None if there is none; raises TypeUnusable if its package cannot be used."""
         if not isinstance(name, str) or (name not in self._paths and name not in self._entry_points()):
             return None
         return self.get(name)
 
     def get(self, name: str) -> Entry:
-        """Return the type of a name; raises TypeUnusable for an unknown name, and if its package cannot be used."""
+        """Return the type of a name; raises TypeUnusable if there is none, or its package cannot be used."""
         found = self._loaded.get(name)
         if found is None:
             found = self._loaded[name] = self._load(name)
@@ -187,8 +191,8 @@ class Registry(Generic[Entry]):
     def _load(self, name: str) -> Entry:
         loaded = load(self._paths[name]) if name in self._paths else self._from_package(name)
         if not isinstance(loaded, self._entry):
-            what = f"the entry point {name!r} of the group {self.group} is an object of {type(loaded).__name__}"
-            raise TypeUnusable(f"{what}, not of {self._entry.__name__}", "Fix its package")
+            what = f"the entry point {name!r} of the group {self.group} has the type {type(loaded).__name__}"
+            raise TypeUnusable(f"{what}, but must have the type {self._entry.__name__}", "Fix its package")
         return loaded
 
     def _from_package(self, name: str) -> Any:
@@ -216,7 +220,7 @@ class Registry(Generic[Entry]):
 
 
 def load(path: str) -> Any:
-    """Return the object that `module:name` refers to; importing it may raise any exception."""
+    """Return the object that a path `module:name` refers to; importing the module may raise any exception."""
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
@@ -224,7 +228,8 @@ def load(path: str) -> Any:
 def load_opener(group: str, name: str, path: str) -> Any:
     """Return the opener of a type.
 
-    Raises PackageMissing if a package of one of EventBridge's extras is missing, TypeUnusable for any other failure.
+    Raises PackageMissing if a package of one of EventBridge's extras is missing, TypeUnusable if the import fails
+    otherwise.
     """
     try:
         return load(path)
@@ -266,7 +271,7 @@ SOURCE_TYPES: Final = Registry(
 
 
 def fields_of(what: str) -> list[str]:
-    """Return the fields of an item of the vocabulary, including those of all built-in types."""
+    """Return the fields of `what`, a key of `FIELDS`, including those of all built-in types."""
     own: list[str] = []
     if what == "a source":
         own = [word for name in SOURCE_TYPES.built_in for word in SOURCE_TYPES.get(name).own_words]

@@ -1,9 +1,10 @@
-"""The fields and values of rule files: those of this version, and reserved ones of the full language."""
+"""The names of the fields and values in rule files, including those that are reserved for later versions."""
 
 from __future__ import annotations
 
 from typing import Final
 
+#: The fields of each kind of mapping in a rule file. The keys appear in error messages.
 FIELDS: Final = {
     "a rule file": ("owners", "buses", "runners", "rules"),
     "an owner": ("published", "pending", "stored"),
@@ -65,6 +66,7 @@ FIELDS: Final = {
     ),
 }
 
+#: The types reserved for later versions.
 SOURCE_TYPES_LATER: Final = ("files",)
 TARGET_TYPES_LATER: Final = ("sqs",)
 ERRORS_TOLERANCE: Final = ("all", "none")
@@ -75,12 +77,14 @@ PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "custom")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
-#: Fields of a type's targets that its dead letter queues do not have: a dead letter is sent as it is, one per request.
+#: The fields of a target's type that a dead letter queue does not have: dead letters are sent as they are, one per
+#: request.
 NOT_FOR_QUEUES: Final = ("content_mode", "batch")
-#: Fields of a target that a shadow does not have: it is tried once, at once, and its failures have no consequences.
+#: The fields of a target that a shadow does not have: each of its deliveries is tried once, immediately, and its
+#: failures have no consequences.
 NOT_FOR_SHADOWS: Final = (
     "retry", "errors_tolerance", "ordering_key", "disable_after", "not_before", "deliver_between", "deliver_within",
     "dead_letter_queue",
 )  # fmt: skip
-#: Fields that only the policy `custom` has.
+#: The fields of a retry policy that only the policy `custom` has.
 CUSTOM_ONLY: Final = ("max_retries", "initial_delay", "multiplier", "max_delay", "jitter")

@@ -1,6 +1,6 @@
-"""Reads a YAML file into nodes; called by `eventbridge.rules.load`, once per file.
+"""Reads a YAML file into nodes, for `eventbridge.rules.load`.
 
-Anything on which readers of YAML disagree, or that JSON cannot express, is an error, never a guess:
+Anything that YAML parsers read differently, or that JSON cannot express, is an error, never a guess:
 `yes`, `0x1F`, `007`, anchors, tags, non-text keys, duplicate keys, line breaks of YAML 1.1.
 """
 
@@ -39,13 +39,14 @@ from eventbridge.rules.bounds import (
 )
 from eventbridge.rules.node import Location, Node, path_of
 
+#: The maximum number of mappings and lists around a value: the tree is built recursively.
 MAXIMUM_DEPTH: Final = 100
-#: Line breaks of YAML 1.1, which libyaml reads, but not of 1.2.
+#: Line breaks in YAML 1.1, which libyaml follows, but not in YAML 1.2.
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 _SYNTAX_REMEDIES = (
     ("'\\t'", "YAML is indented with spaces: replace the tab"),
-    ("mapping values are not allowed", "Put a value that holds ': ' in quotes, and check the indentation"),
-    ("<block end>", "Give fields of one mapping the same indentation"),
+    ("mapping values are not allowed", "Put a value that contains ': ' in quotes, and check the indentation"),
+    ("<block end>", "Give all fields of a mapping the same indentation"),
     ("could not find expected ':'", "Put ': ' between a key and its value"),
     ("end of stream", "Close the quotes that were opened"),
     ("<stream end>", "Close the bracket that was opened"),
@@ -56,7 +57,7 @@ _AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON",
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
-# Texts that some reader of YAML 1.1 or 1.2 takes for a number, although JSON may not.
+# Texts that some parsers of YAML 1.1 or 1.2 read as a number, although JSON may not.
 _NUMBER_LIKE = re.compile(
     r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?)"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
@@ -71,10 +72,10 @@ except ImportError:  # PyYAML was built without libyaml
 
 
 def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
-    """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
+    """Return the tree of a file's only document; None if there is none, or it cannot be parsed to its end.
 
-    Errors are added to `errors`; `file` is the file's name in messages. If `bounded`, the file was sent through the
-    API, and the limits of `rules.bounds` apply.
+    Errors are added to `errors`; `file` is the file's name in messages. If `bounded`, the content came with a request,
+    and the limits of `rules.bounds` apply.
     """
     start = Location(file, 1, 1)
     if bounded and (long := too_long(content, file)):
@@ -98,8 +99,8 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         errors.append(location.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
     except (ValueError, OverflowError):
-        message = "an invalid escape in double quotes"
-        errors.append(start.error("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
+        message = "a text in double quotes contains an invalid escape"
+        errors.append(start.error("$", message, "Check \\x, \\u and \\U, or use single quotes"))
     except YAMLError as error:
         errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
     return None
@@ -110,7 +111,7 @@ def _is_short(content: bytes) -> bool:
 
 
 def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, reports_locations: bool) -> Node | None:
-    """Return the document's tree; raises what the parsers raise, with a location if `reports_locations`."""
+    """Return the document's tree; raises the parser's errors, which have a location if `reports_locations`."""
     tree = _Tree(file, errors, bounded)
     known = len(errors)
     try:
@@ -118,7 +119,8 @@ def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, re
     except YAMLError:
         if not reports_locations:
             raise
-        # PyYAML's parser in Python, twenty times slower, names locations and causes; its result counts.
+        # PyYAML's parser in Python is twenty times slower, but its errors have a location and a cause. Its result
+        # counts.
         del errors[known:]
         return tree.document(_events(SafeLoader(text)))
 
@@ -133,7 +135,7 @@ def _text_of(content: bytes, file: str, errors: list[RuleError]) -> str | None:
         return None
     if found := _DISPUTED_BREAK.search(text):
         location = _location_in(file, text[: found.start()])
-        message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
+        message = f"the character U+{ord(found[0]):04X} is a line break to some YAML parsers and text to others"
         errors.append(location.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
         return None
     return text
@@ -159,7 +161,7 @@ class _TooLong(_TooDeep):
 
 @dataclass
 class _Tree:
-    """Builds nodes from parse events, which keeps the locations of keys and detects anchors and duplicates."""
+    """Builds nodes from parse events: these have the locations of keys, and show anchors and duplicate keys."""
 
     file: str
     errors: list[RuleError]
@@ -174,7 +176,7 @@ class _Tree:
         for event in events:
             if isinstance(event, DocumentStartEvent):
                 documents += 1
-                # of the line ---: libyaml's event begins with the directives above it
+                # the location of ---, since libyaml's event begins at the directives above it
                 end = event.end_mark
                 location = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
                 if event.version is not None and tuple(event.version) != (1, 2):
@@ -219,7 +221,7 @@ class _Tree:
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is not None:
             self._add(location, path, *problem)
-        # an empty value has no location: YAML would report the next token, maybe lines below
+        # an empty value is located at its key: YAML reports the next token, which may be lines below
         return Node(path, location if event.value else key, key, value, spoilt=spoilt or problem is not None)
 
     def _is_decorated(self, event: NodeEvent, path: str) -> bool:
@@ -253,7 +255,7 @@ class _Tree:
         """Return the text of a key, None if it is not text."""
         location = self._location(event)
         if not isinstance(event, ScalarEvent):
-            self._node(event, path, location, depth + 1)  # consumes its events
+            self._node(event, path, location, depth + 1)  # consumes the events of the key
             self._add(location, path, "a key is not text", "Write the key as text")
             return None
         if not event.style and event.value == "<<":
@@ -293,16 +295,17 @@ def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
     location = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
     problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
     begun = error.context_mark
-    since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+    since = f", {error.context} that begins in line {begun.line + 1}" if begun is not None and begun is not mark else ""
     remedy = _quote_remedy(text, mark) if mark is not None else None
     remedy = remedy or next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
     return location.error("$", f"this is not YAML: {problem}{since}", remedy)
 
 
 def _quote_remedy(text: str, mark: Mark) -> str | None:
-    """Return the remedy for an error right after a quoted value; None if it is elsewhere.
+    """Return the remedy for an error right after a quoted value, None if the error is elsewhere.
 
-    Unclosed quotes end at the next quote, often lines below, and the parser reports the text that follows it.
+    A text whose closing quote is missing ends at the next quote, often lines below, and the parser reports what follows
+    there.
     """
     last = None
     tokens = SafeLoader(text)
@@ -315,7 +318,7 @@ def _quote_remedy(text: str, mark: Mark) -> str | None:
         return None
     if last.start_mark.line < last.end_mark.line:
         begun = last.start_mark.line + 1
-        return f"Close the quotes that are opened in line {begun}: they end at the quote before this position"
+        return f"Close the quotes opened in line {begun}: they end at the quote before this position"
     return "Something follows the closing quote: put the whole value in quotes, or escape the quote within it"
 
 
@@ -326,9 +329,9 @@ def _location_in(file: str, before: str) -> Location:
 
 
 def read_scalar(text: str, *, quoted: bool) -> tuple[str | bool | Number | None, tuple[str, str] | None]:
-    """Return a scalar's value, or an error message with remedy; a block scalar (| or >) counts as quoted."""
+    """Return a scalar's value, and its error as (message, remedy) or None; a block scalar (| or >) counts as quoted."""
     if _SURROGATE.search(text):
-        return text, ("the text holds half of a surrogate pair", "Write the character itself, or as \\U0001....")
+        return text, ("the text contains half of a surrogate pair", "Write the character itself, or as \\U0001....")
     if quoted:
         return text, None
     if text in _NULL:
@@ -344,12 +347,12 @@ def _ambiguity(text: str) -> tuple[str, str] | None:
     if text in _AMBIGUOUS:
         truth = "true" if text.lower() in ("yes", "on") else "false"
         return (
-            f"{text} without quotes is a boolean to some readers of YAML and text to others",
+            f"{text} without quotes is a boolean to some YAML parsers and text to others",
             f'Write {truth}, or "{text}" if you mean the text',
         )
     if _NUMBER_LIKE.fullmatch(text):
         return (
-            f"{text} is a number to YAML, but not as JSON writes numbers",
+            f"{text} is a number to YAML parsers, but not written as in JSON",
             f'Write it in plain decimal digits such as 31 or 0.5, or "{text}" if you mean the text',
         )
     return None

@@ -45,7 +45,7 @@ def test_an_existing_target_is_reachable(sending: Sending, tmp_path: Path, kafka
         (http(REFUSED), "ConnectionRefused: "),
         (http("http://nowhere.invalid/x"), "HostUnknown: "),
         (http("http://10.0.0.1/x"), "AddressRefused: "),
-        ("{type: file, path: taken/crm.jsonl}", "is a file, and cannot be a folder of"),
+        ("{type: file, path: taken/crm.jsonl}", "is a file, so it cannot be a folder of"),
         ("{type: kafka, connection: shop, topic: trains}", "Create the topic, or correct topics"),
         ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
     ],

@@ -245,7 +245,7 @@ def test_runner_consumes_one_bus(tmp_path: Path) -> None:
         b="rules:\n" + rule("u", "b", ", runner: x"),
     )
 
-    why = "and a runner consumes one bus. Name another runner, or leave it out: the bus has one of its own."
+    why = "and a runner can consume only one bus. Name another runner, or omit runner: the bus has one of its own."
     assert [
         f"a.yaml:6:74: $.rules.s.runner: the runner 'b' already consumes the bus 'b', for the rule 'r', {why}",
         f"b.yaml:2:74: $.rules.u.runner: the runner 'x' already consumes the bus 'c', for the rule 't', {why}",

@@ -36,11 +36,11 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         (b"# only a comment\n", ["1:1: $: the file is empty. Write buses: or rules:, or remove the file."]),
         (
             b"- a\n- b\n",
-            ["1:1: $: a rule file is a mapping of fields, not a list. Write fields as name: value below it."],
+            ["1:1: $: a rule file must be a mapping of fields, not a list. Write fields as name: value below it."],
         ),
         (
             b"just text\n",
-            ["1:1: $: a rule file is a mapping of fields, not text. Write fields as name: value below it."],
+            ["1:1: $: a rule file must be a mapping of fields, not text. Write fields as name: value below it."],
         ),
         (
             b"rules:\n\tr: {}\n",
@@ -53,21 +53,22 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
             b"rules:\n  r: a: b\n",
             [
                 "2:7: $: this is not YAML: mapping values are not allowed here. "
-                "Put a value that holds ': ' in quotes, and check the indentation."
+                "Put a value that contains ': ' in quotes, and check the indentation."
             ],
         ),
         (
             b"rules:\n  - a\n b: 1\n",
             [
                 "3:2: $: this is not YAML: expected <block end>, but found '<block mapping start>', "
-                "while parsing a block mapping begun in line 1. Give fields of one mapping the same indentation."
+                "while parsing a block mapping that begins in line 1. "
+                "Give all fields of a mapping the same indentation."
             ],
         ),
         (
             b"rules: 'r\n",
             [
                 "2:1: $: this is not YAML: found unexpected end of stream, while scanning a quoted scalar "
-                "begun in line 1. Close the quotes that were opened."
+                "that begins in line 1. Close the quotes that were opened."
             ],
         ),
         (
@@ -85,14 +86,14 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
             b'rules: "\\d"\n',
             [
                 "1:10: $: this is not YAML: found unknown escape character 'd', while scanning a double-quoted scalar "
-                "begun in line 1. Use single quotes, in which a backslash is a backslash, or double it."
+                "that begins in line 1. Use single quotes, in which a backslash is a backslash, or double it."
             ],
         ),
         (
             b'rules: "\\Uffffffff"\n',
             [
-                "1:1: $: an invalid escape in double quotes. "
-                "Look for \\x, \\u and \\U, or use single quotes."
+                "1:1: $: a text in double quotes contains an invalid escape. "
+                "Check \\x, \\u and \\U, or use single quotes."
             ],
         ),
         (b"# caf\xe9\nrules: {}\n", ["1:6: $: byte 0xe9 is not UTF-8. Save the file as UTF-8."]),
@@ -107,7 +108,7 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         (
             "rules:\n  r: {description: one\u2028two}\n".encode(),
             [
-                "2:23: $: the character U+2028 is a line break to some readers of YAML and text to others. "
+                "2:23: $: the character U+2028 is a line break to some YAML parsers and text to others. "
                 'Remove it, or escape it within double quotes ("\\u....").'
             ],
         ),
@@ -132,12 +133,12 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
     [
         (
             b"    pattern: {type: [yes]}",
-            "7:22: $.rules.r.pattern.type[0]: yes without quotes is a boolean to some readers of YAML and text to "
+            "7:22: $.rules.r.pattern.type[0]: yes without quotes is a boolean to some YAML parsers and text to "
             'others. Write true, or "yes" if you mean the text.',
         ),
         (
             b"    pattern: {data: {country: [NO]}}",
-            "7:32: $.rules.r.pattern.data.country[0]: NO without quotes is a boolean to some readers of YAML "
+            "7:32: $.rules.r.pattern.data.country[0]: NO without quotes is a boolean to some YAML parsers "
             'and text to others. Write false, or "NO" if you mean the text.',
         ),
         (
@@ -158,22 +159,22 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         ),
         (
             b"    pattern: {data: {a: [0x1F]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: 0x1F is a number to YAML, but not as JSON writes numbers. "
+            "7:26: $.rules.r.pattern.data.a[0]: 0x1F is a number to YAML parsers, but not written as in JSON. "
             'Write it in plain decimal digits such as 31 or 0.5, or "0x1F" if you mean the text.',
         ),
         (
             b"    pattern: {data: {a: [007]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: 007 is a number to YAML, but not as JSON writes numbers. "
+            "7:26: $.rules.r.pattern.data.a[0]: 007 is a number to YAML parsers, but not written as in JSON. "
             'Write it in plain decimal digits such as 31 or 0.5, or "007" if you mean the text.',
         ),
         (
             b"    pattern: {data: {a: [.inf]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: .inf is a number to YAML, but not as JSON writes numbers. "
+            "7:26: $.rules.r.pattern.data.a[0]: .inf is a number to YAML parsers, but not written as in JSON. "
             'Write it in plain decimal digits such as 31 or 0.5, or ".inf" if you mean the text.',
         ),
         (
             b"    pattern: {data: {a: [1_000]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: 1_000 is a number to YAML, but not as JSON writes numbers. "
+            "7:26: $.rules.r.pattern.data.a[0]: 1_000 is a number to YAML parsers, but not written as in JSON. "
             'Write it in plain decimal digits such as 31 or 0.5, or "1_000" if you mean the text.',
         ),
         (
@@ -197,7 +198,7 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         ),
         (
             b'    pattern: {type: ["\\ud800"]}',
-            "7:22: $.rules.r.pattern.type[0]: the text holds half of a surrogate pair. "
+            "7:22: $.rules.r.pattern.type[0]: the text contains half of a surrogate pair. "
             "Write the character itself, or as \\U0001....",
         ),
     ],
@@ -212,7 +213,7 @@ def test_word_that_is_a_boolean_to_some(tmp_path: Path, word: str) -> None:
     """YAML 1.1's words for true and false are neither guessed as such nor as text."""
     said = errors(tmp_path, HEAD + f"    pattern: {{type: [{word}]}}\n".encode())
 
-    start = f"7:22: $.rules.r.pattern.type[0]: {word} without quotes is a boolean to some readers"
+    start = f"7:22: $.rules.r.pattern.type[0]: {word} without quotes is a boolean to some YAML parsers"
     assert [start] == [text[: len(start)] for text in said]
 
 
@@ -241,7 +242,7 @@ def test_value_that_has_one_meaning(tmp_path: Path, written: bytes, value: str) 
     assert f'"pattern":{{"data":{{"a":[{value}]}}}}' in load_rules(tmp_path).to_json()
 
 
-_OPEN = "Close the quotes that are opened in line 1: they end at the quote before this position."
+_OPEN = "Close the quotes opened in line 1: they end at the quote before this position."
 _AFTER = "Something follows the closing quote: put the whole value in quotes, or escape the quote within it."
 
 
@@ -255,7 +256,7 @@ _AFTER = "Something follows the closing quote: put the whole value in quotes, or
         ('a: "b\n  c"\nd: "e"f\n', _AFTER),
         ('a: ["b"c]\n', _AFTER),
         ("a: 'it's'\n", _AFTER),
-        ("a: [b, c]d\n", "Give fields of one mapping the same indentation."),
+        ("a: [b, c]d\n", "Give all fields of a mapping the same indentation."),
     ],
 )
 def test_quotes_that_are_not_closed_are_named_with_their_line(text: str, remedy: str) -> None:

@@ -90,7 +90,10 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
     [
         ("type: river", "3:5: $.buses.b.source: a source needs the field depth. Add depth: ..."),
         ("type: river, depth: deep", "depth: input should be a valid integer, unable to parse string as an integer"),
-        ("type: river, depth: 0", "$.buses.b.source.depth: depth: input should be greater than 0. It is a number of"),
+        (
+            "type: river, depth: 0",
+            "$.buses.b.source.depth: depth: input should be greater than 0. Expected: a number of",
+        ),
         (
             "type: river, depth: 1, partitions: 3",
             "$.buses.b.source.partitions: a river source has no partitions. Remove it.",
@@ -99,7 +102,7 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("type: river, depth: 1, start_at: now", "$.buses.b.source.start_at: 'now' is not a time."),
         (
             "type: embedded, depth: 1",
-            "$.buses.b.source.depth: unknown field 'depth' of a source. Its fields are type, ",
+            "$.buses.b.source.depth: unknown field 'depth' of a source. Known fields: type, ",
         ),
         ("type: rivr, depth: 1", "$.buses.b.source.type: unknown type 'rivr' of a source. Did you mean river?"),
     ],

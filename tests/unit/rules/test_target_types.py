@@ -85,15 +85,18 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
     ("target", "said"),
     [
         ("", "7:7: $.rules.r.targets.t: a target needs the field list_name. Add list_name: ..."),
-        ("list_name: ''", "{}.list_name: list_name: string should match pattern '^[a-z]+$'. It is the name of a list"),
-        ("list_name: 5", "{}.list_name: list_name: input should be a valid string. It is the name of a list"),
+        (
+            "list_name: ''",
+            "{}.list_name: list_name: string should match pattern '^[a-z]+$'. Expected: the name of a list",
+        ),
+        ("list_name: 5", "{}.list_name: list_name: input should be a valid string. Expected: the name of a list"),
         ("list_name: a, keys: [a, 5]", "{}.keys[1]: keys: input should be a valid string. Correct it."),
         ("list_name: a, wait: 0s", "{}.wait: wait: input should be greater than 0. Correct it."),
         ("list_name: a, wait: soon", "{}.wait: wait: 'soon' is"),
         ("list_name: a, lst_name: b", "{}.lst_name: unknown field 'lst_name' of a target. Did you mean list_name?"),
         ("list_name: a, url: https://x.example", "{}.url: a listed target has no url. Remove it."),
         ("list_name: a, token: hush", "{}.token: 'token' looks like a secret"),
-        ("list_name: a, rate: fast", "{}.rate: rate is a number of deliveries"),
+        ("list_name: a, rate: fast", "{}.rate: rate must be a number of deliveries"),
     ],
 )
 def test_its_errors_are_reported_at_their_place(tmp_path: Path, target: str, said: str) -> None:
@@ -117,7 +120,7 @@ def test_an_unknown_type_is_reported_with_those_of_packages(tmp_path: Path) -> N
     ("module", "part"),
     [
         ("import nowhere", "cannot be loaded: ModuleNotFoundError: No module named 'nowhere'"),
-        ("LISTED = 5", "is an object of int, not of TargetType"),
+        ("LISTED = 5", "has the type int, but must have the type TargetType"),
     ],
 )
 def test_a_broken_package_is_an_error_at_the_type(

@@ -128,7 +128,7 @@ def location_of(path: str, locations: TargetLocations) -> FileLocation:
     if not names:
         raise PathRefused(f"{path!r} is a folder", "Name a file in it")
     if ".." in names:
-        raise PathRefused(f"{path!r} goes up by '..'", "Write the path without it")
+        raise PathRefused(f"{path!r} contains '..'", "Write the path without it")
     hidden = next((name for name in names if name.startswith(".")), None)
     if hidden is not None:
         raise PathRefused(f"{path!r} contains {hidden!r}, but file targets write no hidden files", "Name another")
