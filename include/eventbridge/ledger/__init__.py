@@ -1,4 +1,4 @@
-"""The SQL database of state: batches, chunks and pending deliveries with their holders, and each bus's offsets."""
+"""The SQL database with the state of all runners: batches, chunks, pending deliveries and offsets."""
 
 from eventbridge.ledger.ledger import Ledger
 

@@ -53,7 +53,7 @@ LAST_CHECK = sa.select(watcher.c.checked_at)
 
 
 class Pools(Aggregate):
-    """The slots of pools: those set by rule files, and those changed by an operator."""
+    """The slots of pools: those that rule files set, and those last seen in Airflow."""
 
     def applied_slots(self) -> dict[str, AppliedSlots]:
         """Return, by pool, the slots that rule files set and the slots last seen in Airflow."""
@@ -61,7 +61,7 @@ class Pools(Aggregate):
         return {row.pool: AppliedSlots(**row._mapping) for row in rows}
 
     def record_slots(self, pool: str, slots: int, seen: int) -> None:
-        """Record that a rule file's slots were set for a pool, and how many the pool has; write only changes."""
+        """Record the slots that a rule file set for a pool, and those that the pool has now; writes only changes."""
         now = self._now()
         row = {"pool": pool, "slots": slots, "applied_at": now, "seen_slots": seen, "seen_at": now}
         with self._writing() as connection:
@@ -89,8 +89,8 @@ class Watcher(Aggregate):
 def last_check(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
     """Return when the watcher of a ledger last checked the buses; None if it never did.
 
-    It waits at most `limit_seconds`, reads only, and neither creates nor migrates a ledger. Raises FileNotFoundError if
-    there is no ledger, and the exceptions of SQLAlchemy.
+    It waits at most `limit_seconds`, only reads, and neither creates nor migrates a ledger. Raises FileNotFoundError if
+    there is no ledger, and exceptions of SQLAlchemy if the database fails.
     """
     with engine.reader(limit_seconds).connect() as connection:
         return connection.execute(LAST_CHECK).scalar()

@@ -39,8 +39,8 @@ operator_action = sa.Table(
     **NUMBERED,
 )
 
-#: The number of events that owners with a bounded rate may publish at once; negative: a call took more than the
-#: balance.
+#: The number of events that each owner with a limited rate may publish now; it is negative after a call that took more
+#: than the balance.
 publish_balance = sa.Table(
     "publish_balance",
     metadata,
@@ -65,10 +65,10 @@ sa.Index("ix_kept_response_made_at", kept_response.c.made_at)
 
 _TOKEN = (api_token.c.name, api_token.c.scopes, api_token.c.made_at, api_token.c.expires_at, api_token.c.revoked_at)
 
-#: The token of a hash.
+#: The token with a hash.
 API_TOKEN = sa.select(*_TOKEN).where(api_token.c.token_hash == sa.bindparam("of_hash"))
 
-#: Revokes a token, unless it is.
+#: Revokes a token, unless it is already revoked.
 REVOKE_API_TOKEN = (
     sa.update(api_token)
     .where(api_token.c.name == sa.bindparam("of_name"), api_token.c.revoked_at.is_(None))
@@ -112,7 +112,7 @@ DROP_ACTIONS = sa.delete(operator_action).where(operator_action.c.at < sa.bindpa
 
 
 def select_actions(limit: int, *, older: bool) -> sa.Select[Any]:
-    """Return the query for the newest actions; if `older`, only of actions older than one."""
+    """Return the query for the newest actions; if `older`, only for those before a given action."""
     query = sa.select(operator_action).order_by(operator_action.c.action_id.desc()).limit(limit)
     return query.where(operator_action.c.action_id < sa.bindparam("before_action")) if older else query
 
@@ -160,8 +160,10 @@ class PublishBalances(Aggregate):
     """Publish balances of owners, shared by all servers of the API."""
 
     def grant(self, owner: str, per_second: float, events: int) -> QuotaResult:
-        """Grant a call with this number of events, and some in advance, to a server that publishes for an owner at this
-        rate."""
+        """Decide whether a server may publish a call's events for an owner with this rate.
+
+        A grant includes some events in advance, so that not every call needs a transaction.
+        """
         now = self._now()
         of = {"of_owner": owner}
         with self._writing() as connection:

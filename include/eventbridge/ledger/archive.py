@@ -44,7 +44,7 @@ ARCHIVE_OF = (
 #: A batch of a period whose archive exists.
 ONE_ARCHIVED = sa.select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
 
-#: A summary of the normal batches of a period.
+#: A summary of the normal batches that were planned within a period.
 ARCHIVED_BATCHES = sa.select(
     sa.func.count().label("batches"),
     sa.func.coalesce(sa.func.sum(sa.case((_ARCHIVED, 0), else_=1)), 0).label("pruned"),
@@ -52,7 +52,7 @@ ARCHIVED_BATCHES = sa.select(
     sa.type_coerce(sa.func.max(batch.c.planned_at), UtcTime).label("newest"),
 ).where(_OF_TIME, batch.c.kind == word("normal"))
 
-#: The same of one bus.
+#: The same summary for one bus.
 ARCHIVED_BATCHES_OF_BUS = ARCHIVED_BATCHES.where(batch.c.bus == sa.bindparam("of_bus"))
 
 #: The condition for committed normal batches of a bus that were planned in a period and committed before a time.
@@ -64,7 +64,7 @@ _ARCHIVED_OF_BUS = (
     & batch.c.kept.in_(["all", "archive"])
 )
 
-#: The runners that landed events of a bus within a time, with the rule sets that their batches are pinned to.
+#: The runners that landed events of a bus within a period, with the rule sets to which their batches are pinned.
 ARCHIVE_RULE_SETS = (
     sa.select(batch.c.runner, batch.c.rule_set)
     .where(_ARCHIVED_OF_BUS)
@@ -74,7 +74,7 @@ ARCHIVE_RULE_SETS = (
 
 
 def select_files(runner: str | None, limit: int | None) -> sa.Select[Any]:
-    """Return the query for files of the archive, in order of time, of all runners of the bus if `runner` is None."""
+    """Return the query for archive files of a bus in order of time; if `runner` is None, those of all its runners."""
     found = (
         sa.select(
             batch.c.batch_id,
@@ -108,15 +108,15 @@ PRUNED_ARCHIVE = (
     .limit(1)
 )
 
-#: The files of the index, of days within a period.
+#: The files of the index for the days within a period.
 INDEX_FILES = (
     sa.select(event_index).where(period_condition(event_index.c.day)).order_by(event_index.c.day, event_index.c.path)
 )
 
-#: Adds a file.
+#: Adds a file of the index.
 ADD_INDEX_FILE = sa.insert(event_index)
 
-#: Deletes the records of files.
+#: Deletes the records of files of the index.
 DROP_INDEX_FILES = sa.delete(event_index).where(event_index.c.path.in_(sa.bindparam("paths", expanding=True)))
 
 #: Deletes the records of the files of a day.
@@ -169,14 +169,14 @@ class Archive(Aggregate):
     ) -> list[ArchiveFile]:
         """Return the archive files of batches planned from `since` (included) to `until` (excluded), oldest first.
 
-        Only batches committed before `before` count, so that the result never changes. If `runner` is None, batches of
-        all runners count.
+        Only batches committed before `before` count, so that later commits do not change the result. If `runner` is
+        None, batches of all runners count.
         """
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         return [_to_archive_file(row) for row in self._rows(select_files(runner, limit), times)]
 
     def files_of(self, batch_ids: Sequence[str]) -> list[tuple[IndexedFile, bool]]:
-        """Return the archive files of batches, each with True if it has messages that are not events."""
+        """Return the archive files of batches, each with True if it contains malformed messages."""
         rows = self._rows(ARCHIVE_OF, {"ids": list(batch_ids)})
         return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]
 
@@ -205,7 +205,7 @@ class EventIndex(Aggregate):
     """The index of event ids: its files, and which batches are in it."""
 
     def files(self, since: datetime | None = None, until: datetime | None = None) -> list[IndexFile]:
-        """Return the files of the index, of days that begin within a period or of all days."""
+        """Return the files of the index for days that begin within a period, or for all days."""
         times = {"since": since or _EVER["since"], "until": until or _EVER["until"]}
         return [IndexFile(**row._mapping) for row in self._rows(INDEX_FILES, times)]
 
@@ -242,11 +242,11 @@ class EventIndex(Aggregate):
         return True
 
     def drop_day(self, day: datetime) -> None:
-        """Delete the records of index files of a day without an archive."""
+        """Delete the records of the index files of a day whose archive has been removed."""
         self._change(DROP_INDEX_OF_DAY, {"of_day": day})
 
     def forget_day(self, day: datetime) -> None:
-        """Delete the index records of a day: its batches are searched directly until they are indexed again."""
+        """Delete the index records of a day: searches read its archive files directly until they are indexed again."""
         with self._writing() as connection:
             connection.execute(DROP_INDEX_OF_DAY, {"of_day": day})
             connection.execute(MARK_UNINDEXED, {"since": day, "until": day + timedelta(days=1)})

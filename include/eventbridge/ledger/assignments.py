@@ -15,7 +15,7 @@ from eventbridge.ledger.rules import HOLD_RULES
 from eventbridge.model.partition import Partition
 from eventbridge.model.runner import Assignment, Deliverers, LeftAt, OpenBatch
 
-#: Where a runner's tasks execute (queue of an Airflow executor), and the load of that worker.
+#: The workers (queues of an Airflow executor) on which the tasks of runners execute, and their load.
 event_push_worker = sa.Table(
     "event_push_worker",
     metadata,
@@ -59,7 +59,7 @@ REASSIGN_TARGET = (
     .values(runner=sa.bindparam("to"), assigned_at=sa.bindparam("now", type_=UtcTime), left_at=())
 )
 
-#: Records where a runner leaves a target's rule; the first position counts.
+#: Records where a runner leaves a target's rule, unless that is already recorded.
 LEAVE_TARGET = (
     sa.update(event_target_runner)
     .where(
@@ -76,13 +76,12 @@ class Assignments(Aggregate):
     """Which runner delivers for which target."""
 
     def all(self) -> dict[tuple[str, str], Assignment]:
-        """Return, for each (rule, target), the runner that last took a batch, and where it left the rule to another
-        runner."""
+        """Return the assignment of each (rule, target): its runner, and where the runner left it, if it did."""
         with self._reading() as connection:
             return _assignments(connection)
 
     def deliverers(self) -> Deliverers:
-        """Return the assignments with their runners' offsets and open batches, all read at one moment."""
+        """Return the assignments with their runners' offsets and open batches, all from one snapshot."""
         with self._reading() as connection:
             assigned = _assignments(connection)
             found = {}
@@ -93,10 +92,11 @@ class Assignments(Aggregate):
             return Deliverers(assigned, tuple(offsets_of(connection)), found)
 
     def leave(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
-        """Record that a runner delivers for these (rule, target) up to its offsets and no further; only for its own.
+        """Record that a runner delivers for these (rule, target) pairs only up to its present offsets.
 
-        Return whether it was recorded. It is recorded only while `in_force` is the rule set in force and no batch of
-        the runner is open: an open batch may have these rules, and it moves the runner's offsets.
+        Pairs of other runners stay as they are. Returns False, and changes nothing, if `in_force` is no longer the rule
+        set in force, or if the runner has an uncommitted batch: it may have these rules, and moves the runner's
+        offsets.
         """
         pairs = sorted(set(targets))
         if not pairs:
@@ -113,10 +113,10 @@ class Assignments(Aggregate):
             return True
 
     def assign(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
-        """Record that a runner delivers for these (rule, target) from now on.
+        """Record that a runner delivers for these (rule, target) pairs from now on.
 
-        Return whether it was recorded. It is recorded only while `in_force` is the rule set in force: a newer rule set
-        may assign them to another runner.
+        Returns False, and changes nothing, if `in_force` is no longer the rule set in force: a newer rule set may
+        assign them to another runner.
         """
         now = self._now()
         pairs = sorted(set(targets))
@@ -133,7 +133,7 @@ class Assignments(Aggregate):
 
 
 def _is_in_force(connection: sa.Connection, in_force: str) -> bool:
-    """Return whether a rule set is in force; keep it so, and let no batch be planned, until the transaction ends."""
+    """Return whether a rule set is in force, and lock it until the transaction ends, so that no batch is planned."""
     return connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount == 1
 
 

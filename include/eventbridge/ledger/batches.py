@@ -71,14 +71,14 @@ partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 UNCLEARED = batch.c.kept != batch.c.cleared
 partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
 
-#: Batches with an archive that is not in the index: they are searched directly.
+#: Batches whose archive is not in the index of event ids: searches for events read their archive files directly.
 UNINDEXED = (
     (batch.c.kind == word("normal"))
     & (batch.c.in_index == word("no"))
     & batch.c.kept.in_([word("all"), word("archive")])
 )
 partial("ix_batch_unindexed", UNINDEXED, batch.c.planned_at, batch.c.batch_id)
-#: Retention finds expired batches by it, regardless of what else is kept.
+#: Retention finds expired batches by this index, at a cost that does not depend on the number of other batches.
 sa.Index("ix_batch_kept", batch.c.kept, batch.c.runner, batch.c.bus, batch.c.planned_at, batch.c.batch_id)
 sa.Index("ix_batch_rule_set", batch.c.rule_set)
 
@@ -127,7 +127,7 @@ MOVES = (
     .order_by(_newest_committed.c.planned_at.desc(), *batch_range.primary_key)
 )
 
-#: The one uncommitted normal batch of a runner that follows none.
+#: The one uncommitted normal batch of a runner that follows no other batch.
 UNFINISHED_BATCH = sa.select(batch).where(batch.c.runner == sa.bindparam("of_runner"), NORMAL_UNCOMMITTED)
 
 #: Adds a batch, unless its runner has another uncommitted normal one.
@@ -149,21 +149,21 @@ NEWEST_RETRY = (
     sa.select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
 )
 
-#: Moves a batch from one state to another: compare and set. A following batch stays open.
+#: Moves a batch from one state to another: compare and set. A batch that follows an uncommitted one is not moved.
 MOVE_BATCH = (
     sa.update(batch)
     .where(_BATCH, batch.c.state == sa.bindparam("expected"), batch.c.follows.is_(None))
     .values(state=sa.bindparam("to"))
 )
 
-#: Publishes a batch as routed, with its deadline: compare and set.
+#: Moves a batch from `buffered` to `routed` and sets its deadline: compare and set.
 PUBLISH_ROUTED = (
     sa.update(batch)
     .where(_BATCH, batch.c.state == "buffered")
     .values(state="routed", deadline_at=sa.bindparam("deadline", type_=UtcTime))
 )
 
-#: Publishes a batch as committed: compare and set.
+#: Moves a batch from `settling` to `committed`: compare and set.
 PUBLISH_COMMITTED = (
     sa.update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=NOW)
 )
@@ -173,28 +173,28 @@ RELEASE_FOLLOWING = (
     sa.update(batch).where(batch.c.follows == sa.bindparam("of_batch")).values(follows=None).returning(batch.c.batch_id)
 )
 
-#: Records when the offsets of a committed batch were committed to the bus; the first time counts.
+#: Records when the offsets of a committed batch were committed to the bus; a recorded time is not replaced.
 MARK_BUS_COMMITTED = (
     sa.update(batch)
     .where(_BATCH, batch.c.state == "committed", batch.c.bus_committed_at.is_(None))
     .values(bus_committed_at=NOW)
 )
 
-#: Committed batches of a runner whose offsets were not committed to its bus, oldest first.
+#: Committed batches of a runner whose offsets are not committed to its bus yet, oldest first.
 BUS_COMMITS_OUTSTANDING = (
     sa.select(batch)
     .where(batch.c.runner == sa.bindparam("of_runner"), BUS_COMMIT_OUTSTANDING)
     .order_by(batch.c.planned_at, batch.c.batch_id)
 )
 
-#: The condition for batches older than one, newest first.
+#: The condition for batches that were planned before a given batch.
 OLDER = sa.tuple_(batch.c.planned_at, batch.c.batch_id) < sa.tuple_(
     sa.bindparam("before_at", type_=UtcTime), sa.bindparam("before_batch", type_=sa.Text)
 )
 
 
 def select_ids(beginning: str, limit: int) -> sa.Select[Any]:
-    """Return the query for the ids of the newest batches that begin with a text."""
+    """Return the query for ids of batches, those that begin with a text, newest first."""
     return (
         sa.select(batch.c.batch_id)
         .where(batch.c.batch_id.startswith(beginning, autoescape=True))
@@ -204,7 +204,7 @@ def select_ids(beginning: str, limit: int) -> sa.Select[Any]:
 
 
 def select_batches(limit: int | None, runner: str | None, state: str | None, *, older: bool = False) -> sa.Select[Any]:
-    """Return the query for batches, newest first; if `older`, only of batches older than one."""
+    """Return the query for batches, newest first; if `older`, only those planned before a given batch."""
     found = sa.select(batch).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(limit)
     if older:
         found = found.where(OLDER)
@@ -226,7 +226,7 @@ def select_overdue(kinds: Collection[str], runner: str | None) -> sa.Select[Any]
 #: Uncommitted batches, oldest first.
 OPEN_BATCHES = sa.select(batch).where(UNCOMMITTED).order_by(batch.c.planned_at, batch.c.batch_id)
 
-#: The begin of each runner's oldest recorded batch in each partition of a bus.
+#: The lowest start offset that is recorded for each runner in each partition of a bus.
 FIRST_OFFSETS: sa.Select[Any] = (
     sa.select(
         batch.c.runner,
@@ -251,10 +251,10 @@ class Batches(Aggregate):
     def plan(self, batch: Batch, ranges: Sequence[Range], in_force: str | None = None) -> bool:
         """Add a batch with its ranges, and return whether it was added.
 
-        A normal batch is added only if its runner has no other uncommitted normal batch and has committed none since
-        the ranges were made; otherwise the ranges do not begin at the runner's offsets.
-        `in_force`: the batch is added only while this rule set is in force, because a newer one may have moved a rule
-        to another runner.
+        A normal batch is added only if its runner has no other uncommitted normal batch, and if its ranges begin at the
+        runner's offsets, which a batch that was committed in the meantime has moved.
+        If `in_force` is set, the batch is added only while this rule set is in force, because a newer one may have
+        moved a rule to another runner.
         """
         try:
             with self._writing() as connection:
@@ -328,8 +328,8 @@ class Batches(Aggregate):
     ) -> list[Batch]:
         """Return uncommitted batches of these kinds whose deadline passed more than `grace_seconds` before `now`.
 
-        The grace is the budget of a push that began just in time (default 20 s). A batch that is not routed yet has no
-        deadline and is never stale. The longest overdue batch comes first.
+        The grace is the time for a push that began just before the deadline. A batch that is not routed yet has no
+        deadline and is never overdue. The longest overdue batch comes first.
         """
         before = {"now": now - timedelta(seconds=grace_seconds)}
         return [to_batch(row) for row in self._rows(select_overdue(kinds, runner), before)]
@@ -345,7 +345,7 @@ class Batches(Aggregate):
             return ranges_of(connection, batch_id)
 
     def first_offsets(self, bus: str) -> dict[Partition, dict[str, int]]:
-        """Return, by partition, the first offset of each runner of a bus: of its oldest batch, else its current one.
+        """Return, by partition, each runner's lowest offset on a bus: its present one or the start of a batch.
 
         The cost grows with the number of batches of the bus.
         """
@@ -387,8 +387,8 @@ def is_in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> 
 
 
 def _refuse_old(connection: sa.Connection, group: str, ranges: Sequence[Range]) -> None:
-    # Read after the batch was added: no other batch is planned while it exists, so no offset of the group moves.
-    # A partition without an offset is not out of date; the commit reports the missing offset.
+    # The offsets are read after the batch was added: no other batch is planned while it exists, so they do not move.
+    # A partition without an offset is no reason to refuse: the commit reports the missing offset.
     rows = connection.execute(select_offsets(group))
     standing = {to_partition(row): row.offset for row in rows}
     if any(standing.get(each.partition, each.start) != each.start for each in ranges):

@@ -1,4 +1,4 @@
-"""Chunks in the ledger: publishing those of a batch, claiming one, and the writes that a claim allows."""
+"""Chunks in the ledger: adding the chunks of a batch, claiming one, and the writes that a claim allows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ delivery_chunk = sa.Table(
     sa.Column("failed", sa.BigInteger, nullable=False),
     sa.Column("error", Message, nullable=False),
     sa.Column("cpu", sa.BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
-    sa.Column("claimed_until", UtcTime),  # while started: no other push claims it before then, unless its push is dead
+    sa.Column("claimed_until", UtcTime),  # no other push claims a started chunk before then, unless its push is dead
     sa.Column("pieces", JsonText, nullable=False),  # last: columns after a long column are slow to reach
     sa.PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),
@@ -113,7 +113,7 @@ LIVE_CLAIMS = (
     .order_by(delivery_chunk.c.chunk_id)
 )
 
-#: Whether a push works on a batch, in any state of the batch.
+#: A chunk that a push is working on, in any state of its batch.
 ANY_LIVE = (
     sa.select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"), _LIVE).limit(1)
 )
@@ -125,7 +125,7 @@ RENEW_CLAIM = (
     .values(claimed_until=sa.bindparam("until", type_=UtcTime))
 )
 
-#: Ends a claim that was not renewed since it was read.
+#: Ends a claim, unless it was renewed since it was read.
 RELEASE_CLAIM = (
     sa.update(delivery_chunk)
     .where(_CHUNK, _CLAIM, delivery_chunk.c.claimed_until == sa.bindparam("until", type_=UtcTime))
@@ -163,7 +163,7 @@ END_CHUNK = (
 #: Adds to the CPU time of a chunk.
 SPEND_CPU = sa.update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + sa.bindparam("more"))
 
-#: Ends the claims of all chunks of a batch; chunks that have not ended get no result.
+#: Ends the claims of all chunks of a batch by raising their claim numbers; chunks in progress end with an error.
 RAISE_CLAIMS = (
     sa.update(delivery_chunk)
     .where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"))
@@ -209,7 +209,7 @@ class Chunks(Aggregate):
     ) -> bool:
         """Move a batch from buffered to routed, with its deadline, its chunks, and deferred matches.
 
-        Returns False if another process did.
+        Returns False, and changes nothing, if another process has already moved the batch.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "deadline": deadline_at}
@@ -280,7 +280,10 @@ class Chunks(Aggregate):
         return self._change(RELEASE_CLAIM, change) == 1
 
     def record_late_segment(self, file: BatchFile) -> bool:
-        """Record a segment of a push that lost its claim; return False if the batch is not in state routed."""
+        """Record a segment of a push that lost its claim.
+
+        Returns False if the batch is not in the state `routed`, or if the segment's key is taken.
+        """
         with self._writing() as connection:
             return is_in_state(connection, file.batch_id, "routed") and record_file(connection, file)
 
@@ -288,7 +291,7 @@ class Chunks(Aggregate):
         """Record an outcome segment, only while its batch is routed and the chunk is under this claim.
 
         `cpu` is its CPU time in microseconds, which is added to the CPU time of the chunk. Returns False if the claim
-        is lost, and the worker must stop then. Returns False also for a key that is taken.
+        is lost (the worker must then stop), and also if the segment's key is taken.
         """
         with self._writing() as connection:
             recorded = (
@@ -325,7 +328,7 @@ class Chunks(Aggregate):
 
 
 def insert_chunks(connection: sa.Connection, chunks: Sequence[Chunk]) -> None:
-    """Add chunks of a batch that is being published."""
+    """Add the chunks of a batch, in the caller's transaction."""
     if chunks:
         connection.execute(insert(delivery_chunk), [_chunk_row(chunk) for chunk in chunks])
 

@@ -1,9 +1,10 @@
 """The ledger's one connection to its database: transactions, locks between threads, no connection across a fork.
 
-It also runs a method of the ledger again if its transaction was lost: its server restarted, or undid it for another
-one. That happens only if nothing can have changed: the transaction was lost before its commit was sent, and the method
-has committed no other before it. If a commit has no response, it may have been made; the caller gets an error, and a
-stage that runs again finds out from the rows, as after a kill. Therefore no statement has to be idempotent.
+It also runs a method of the ledger again if its transaction was lost, because the server restarted or rolled it back in
+favour of another one. It does so only if nothing can have changed: the transaction was lost before its commit was sent,
+and the method has committed no other before it. If the response to a commit is lost, the commit may have succeeded. The
+caller then gets an error, and a stage that runs again finds out from the rows, as after a kill. Therefore no statement
+has to be idempotent.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ Clock = Callable[[], datetime]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: The time for which a lost transaction is repeated: a server that restarts is available again by then, and one of two
-#: transactions in a deadlock has finished.
+#: How long a lost transaction is repeated: a server that restarts is available again by then, and of two transactions
+#: in a deadlock one has finished.
 _AGAIN_SECONDS = 30.0
 
 #: Guards the set below; acquired before the lock of any database, never after.
@@ -123,9 +124,9 @@ class LostRaceError(Exception):
 
 
 class Aggregate:
-    """The methods for one kind of record in the ledger: each method is one transaction of the ledger's database.
+    """The methods for one kind of record in the ledger, usually one transaction each.
 
-    Public methods of a subclass run lost transactions again.
+    Public methods of a subclass run again if their transaction is lost.
     """
 
     def __init__(self, database: Database) -> None:
@@ -134,17 +135,17 @@ class Aggregate:
         self._now = database.now
 
     def _rows(self, query: sa.Executable, values: Mapping[str, object] | None = None) -> Sequence[sa.Row[Any]]:
-        """Return the rows of a query that is a transaction of its own."""
+        """Run a query in its own transaction and return its rows."""
         with self._reading() as connection:
             return connection.execute(query, values).all()
 
     def _first(self, query: sa.Executable, values: Mapping[str, object] | None = None) -> sa.Row[Any] | None:
-        """Return the first row of a query that is a transaction of its own."""
+        """Run a query in its own transaction and return its first row, or None."""
         with self._reading() as connection:
             return connection.execute(query, values).first()
 
     def _change(self, statement: sa.UpdateBase, values: Mapping[str, object] | Sequence[Mapping[str, object]]) -> int:
-        """Make a change that is a transaction of its own; return the number of changed rows."""
+        """Make a change in its own transaction and return the number of changed rows."""
         with self._writing() as connection:
             return connection.execute(statement, values).rowcount
 
@@ -160,7 +161,7 @@ def runs_lost_transactions_again(method: Callable[_P, _T]) -> Callable[_P, _T]:
     @functools.wraps(method)
     def call(*arguments: _P.args, **named: _P.kwargs) -> _T:
         until = time.monotonic() + _AGAIN_SECONDS
-        # an iterator would be empty the second time
+        # an iterator would be empty in the second run
         kept: Any = [_materialize(each) for each in arguments]
         kept_named: Any = {name: _materialize(each) for name, each in named.items()}
         while True:
@@ -190,7 +191,7 @@ def _reach_execute(engine: LedgerEngine, _connection: object, _cursor: object, s
 
 # No connection is open while this process forks: parent and child would share it. SQLite counts the locks of a file per
 # process, in memory that a fork copies: a child that opens a file which its parent has open acquires no separate lock,
-# and its commits are lost when the parent closes. (A test shows it.)
+# and its commits are lost when the parent closes the file. (A test shows it.)
 
 
 def _before_fork() -> None:

@@ -46,7 +46,7 @@ class UtcTime(TypeDecorator[datetime]):
 
 
 class JsonText(TypeDecorator[Any]):
-    """A JSON value stored as ASCII text, the same in every database; tuples are read as lists."""
+    """A JSON value stored as ASCII text, the same in every database; a stored tuple is read as a list."""
 
     impl = sa.Text
     cache_ok = True
@@ -61,7 +61,7 @@ class JsonText(TypeDecorator[Any]):
 
 
 def to_spans(values: Iterable[Any]) -> tuple[Span, ...]:
-    """Return the spans in a column of JSON."""
+    """Return the spans in the value of a JSON column."""
     return tuple(Span(Partition(*partition), first, last) for partition, first, last in values)
 
 
@@ -113,12 +113,12 @@ NUMBERED: dict[str, Any] = {"sqlite_autoincrement": True}
 
 
 def word(name: str) -> sa.ColumnElement[str]:
-    """Return a fixed word of the schema as SQL text: a partial index cannot be used with a parameter."""
+    """Return a constant as SQL text: with a parameter instead, a partial index would not be used."""
     return sa.literal_column(f"'{name}'", sa.Text)
 
 
 def one_of(column: str, names: object) -> sa.CheckConstraint:
-    """Return the constraint that a column has one of the values of a Literal."""
+    """Return the constraint that a column must have one of the values of a Literal."""
     values = ", ".join(f"'{name}'" for name in get_args(names))
     return sa.CheckConstraint(f"{column} IN ({values})", name=column)
 
@@ -184,7 +184,7 @@ def to_partition(row: sa.Row[Any]) -> Partition:
     return Partition(row.topic_name, row.broker_name, row.partition_id)
 
 
-#: The time of the ledger's clock, which a method gives.
+#: The parameter for the time of the ledger's clock, which the method that runs a statement passes.
 NOW = sa.bindparam("now", type_=UtcTime)
 
 

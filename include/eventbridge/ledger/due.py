@@ -34,10 +34,10 @@ from eventbridge.ledger.targets import target_status
 from eventbridge.model.pending import DueTarget, PendingDeliveries, RunningLate
 from eventbridge.policy.operational_event import OperationalEvent
 
-#: The number of longest due rows that are examined one by one, before targets are.
+#: How many of the rows that have been due longest are checked one by one, before the costlier query by target runs.
 FIRST_ROWS = 100
 
-#: The number of due rows among which the smallest are chosen.
+#: The smallest rows are chosen among this many of the rows that have been due longest.
 SMALLEST_OF = 1_000
 
 
@@ -56,7 +56,7 @@ def _condition_left_alone(rows: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _due_by_now(rows: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition in a form that searches no index: another column of the same row finds it."""
+    """Return the condition that rows are due, in a form that uses no index: the index of another column finds them."""
     return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
 
@@ -76,7 +76,8 @@ _first = (
 )
 _can_go = ~_condition_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
 
-#: The number of first due rows, and of first due rows that can be delivered or dead-lettered.
+#: The number of rows that have been due longest, at most FIRST_ROWS, and how many of them can be delivered or
+#: dead-lettered.
 FIRST_DUE = sa.select(
     sa.func.count().label("seen"), sa.func.coalesce(sa.func.sum(sa.case((_can_go, 1), else_=0)), 0).label("can_go")
 )
@@ -86,7 +87,7 @@ FIRST_DUE = sa.select(
 def select_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
 
-    For a target that gets no deliveries, the wait begins when its first expired row passed its age.
+    For a target that gets no deliveries, the wait begins at the due time of the row that expired first.
     """
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
@@ -110,7 +111,7 @@ def select_targets(runner: str | None) -> sa.Select[Any]:
     )
     if runner is not None:
         found = found.where(pending.c.runner == runner)
-    # Materialized; otherwise SQLite evaluates it at each use.
+    # Materialized, because SQLite would otherwise evaluate it at each use.
     due = found.cte("due").prefix_with("MATERIALIZED")
     first_due_at = sa.func.min(due.c.due_at)
     return (
@@ -126,10 +127,10 @@ def _value(query: sa.Select[Any]) -> Any:
 
 
 def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> sa.Select[Any]:
-    """Return the query for rows of a target due by `now`, longest waiting or smallest first.
+    """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
-    For a target that gets no deliveries (`alone`), the query selects only rows that are past their age, or that keep
-    their hold reason, and can only be dead-lettered.
+    For a target that gets no deliveries (`alone`), the query selects only rows that can only be dead-lettered: those
+    that have expired or have a hold reason.
     """
     found = sa.select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
     if alone:
@@ -155,7 +156,7 @@ def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone
 
 
 def _any_of(queries: list[sa.Select[Any]], limit: int, runner: str | None) -> sa.Select[Any]:
-    """Return the query for the ids of several queries, a bounded number of each."""
+    """Return the query for the ids of several queries, at most `limit` of each."""
     limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
     return sa.select(
         sa.union_all(*(sa.select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id
@@ -178,19 +179,19 @@ def select_rows_in_order(limit: int) -> sa.Select[Any]:
 _OLDER = (OF_TARGET, pending.c.published_at <= sa.bindparam("before", type_=UtcTime))
 _NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > NOW)
 
-#: Makes due now, to be dead-lettered, the waiting rows of a target that were published too long ago.
+#: Makes the waiting rows of a target that were published too long ago due now, to be dead-lettered.
 RELEASE_MISSED = (
     sa.update(pending)
     .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.hold_reason == ""))
     .values(RELEASED | {"expires_at": NOW})
 )
 
-#: The waiting rows of a target that were published before a time and not yet reported.
+#: The waiting rows of a target that were published by a time and are not reported as late yet.
 RUNNING_LATE = sa.select(
     pending.c.count.label("deliveries"), pending.c.published_at, pending.c.hold_reason, pending.c.reason
 ).where(UNREPORTED, *_OLDER)
 
-#: Marks these rows as reported.
+#: Marks the rows of RUNNING_LATE as reported.
 NOTE_REPORTED = sa.update(pending).where(UNREPORTED, *_OLDER).values(late_reported_at=NOW)
 
 
@@ -198,7 +199,7 @@ class Due(Aggregate):
     """Deliveries that are due, late, or past their deadline."""
 
     def has_any(self, now: datetime) -> bool:
-        """Return whether `targets` finds any; the cost does not depend on how many deliveries are pending."""
+        """Return whether `targets` would find any; the cost does not depend on the number of pending deliveries."""
         with self._reading() as connection:
             first = connection.execute(FIRST_DUE, {"now": now}).one()
             if first.can_go or first.seen < FIRST_ROWS:
@@ -208,8 +209,8 @@ class Due(Aggregate):
     def targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`, the longest waiting first.
 
-        A target that is disabled or paused, or whose breaker is open, is excluded, except for deliveries that can only
-        be dead-lettered. The cost depends on the number of waiting targets, not on the number of deliveries.
+        A target that is disabled or paused, or whose breaker is open, is included only if it has due deliveries that
+        can only be dead-lettered. The cost depends on the number of waiting targets, not on the number of deliveries.
         """
         rows = self._rows(select_targets(runner), {"now": now})
         return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
@@ -237,7 +238,7 @@ class Due(Aggregate):
             return [to_pending(row) for row in connection.execute(query, of)]
 
     def rows_in_order(self, now: datetime, rule: str, target: str, limit_rows: int) -> list[PendingDeliveries]:
-        """Return at most `limit_rows` due rows of an ordered target, from shards of which no batch has taken rows.
+        """Return at most `limit_rows` due rows of an ordered target, from shards of which no open batch has taken rows.
 
         Rows that were tried come first, then those that have waited longest.
         """
@@ -255,7 +256,10 @@ class Due(Aggregate):
     def report_late(
         self, rule: str, target: str, before: datetime, event_of: Callable[[RunningLate], OperationalEvent]
     ) -> int:
-        """Queue the event for waiting deliveries of a target published by `before`, once each; return their number."""
+        """Queue one event about waiting deliveries of a target that were published by `before`; return their number.
+
+        Deliveries that were reported before are left out.
+        """
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
         with self._reading() as connection:
             if connection.execute(RUNNING_LATE.limit(1), of).first() is None:

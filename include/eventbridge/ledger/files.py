@@ -29,8 +29,8 @@ batch_file = sa.Table(
     one_of("kind", FileKind),
 )
 
-#: Kinds of files that nearly every batch has: the newest files belong to the newest batches.
-_OF_MAX_BATCHES = frozenset(("buffer", "delivery", "outcome"))
+#: Kinds of files that nearly every batch has, so that the newest files belong to the newest batches.
+_IN_MOST_BATCHES = frozenset(("buffer", "delivery", "outcome"))
 
 #: Deletes the record of a file; the file stays in the store.
 FORGET_FILE = sa.delete(batch_file).where(
@@ -50,7 +50,7 @@ FILES = (
     .order_by(batch_file.c.key)
 )
 
-#: The settlements of a batch, the first one first: a batch that is settled again has another first one.
+#: The keys of a batch's settlements, in order; a batch that was settled again has another first settlement.
 SETTLEMENTS = (
     sa.select(batch_file.c.key)
     .where(batch_file.c.batch_id == sa.bindparam("of_batch"), batch_file.c.kind == "settlement")
@@ -66,14 +66,14 @@ FORGET_SETTLEMENT = sa.delete(batch_file).where(
 def select_newest_files(
     kind: str, kept: Collection[str], limit: int, *, bus: str | None, batch_kind: str | None, older: bool
 ) -> sa.Select[Any]:
-    """Return the query for files of a kind of batches that still keep a kind of record, newest batch first.
+    """Return the query for at most `limit` files of a kind, from batches whose `kept` is given, newest batch first.
 
     If `bus` or `batch_kind` is set, only files of such batches are returned; if `older`, only files that follow a given
     one.
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
     left: sa.ColumnElement[Any] = batch.c.kept
-    if kind in _OF_MAX_BATCHES:  # no index has these: SQLite would read all batches or files, and sort them
+    if kind in _IN_MOST_BATCHES:  # keeps SQLite from other indexes, with which it would read and sort all
         name, left = sa.func.coalesce(name, ""), sa.func.coalesce(left, "")
     found = (
         sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
@@ -105,11 +105,11 @@ class Files(Aggregate):
         self._descriptions = Descriptions()
 
     def record(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
-        """Record a file that a stage has finished, only while the batch is in a state; return whether it was recorded.
+        """Record a file that a stage has finished, if the batch is in `while_state`; return whether it was recorded.
 
-        Returns False if the batch is in another state or another file has this key; the caller's file is then garbage.
-        `settlement` is the key of the first settlement from which the file is derived; raises SettledAgainError if the
-        batch has another first settlement now.
+        Returns False if the batch is in another state or another file has this key; nothing uses the caller's file
+        then. `settlement` is the key of the first settlement from which the file is derived; raises SettledAgainError
+        if the batch has another first settlement now.
         """
         with self._writing() as connection:
             if not is_in_state(connection, file.batch_id, while_state):
@@ -133,7 +133,7 @@ class Files(Aggregate):
         batch_kind: BatchKind | None = None,
         behind: FilePosition | None = None,
     ) -> list[FilePosition]:
-        """Return a bounded number of files of a kind from batches that still have `what`, newest batch first.
+        """Return at most `limit` files of a kind from batches that still have `what`, newest batch first.
 
         If `bus` or `batch_kind` is set, only files of such batches are returned; if `behind` is set, only files that
         follow it.

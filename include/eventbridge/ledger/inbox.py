@@ -10,8 +10,9 @@ from eventbridge.ledger.database import Aggregate
 from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
 from eventbridge.model.storage import InboxFile
 
-#: Messages `start` (included) to `end` (excluded) of a topic; `again`: how many received since were repeats.
-#: Not `acknowledged`: the queue may hand them out again.
+#: Each file holds messages `start` (included) to `end` (excluded) of a topic. `again` counts the repeated messages of
+#: the topic that arrived while the file was its newest. Unless `acknowledged`, the queue may hand out the file's
+#: messages again.
 inbox_file = sa.Table(
     "inbox_file",
     metadata,
@@ -31,15 +32,15 @@ _AT = sa.bindparam("at", type_=UtcTime)
 
 
 def select_files(*, limit: int | None = None) -> sa.Select[tuple[object, ...]]:
-    """Return the query for the files of a topic that hold messages of offsets `first` to `last` (excluded)."""
+    """Return the query for the files of a topic that hold messages at offsets `first` to `last` (excluded)."""
     within = (inbox_file.c.end > sa.bindparam("first"), inbox_file.c.start < sa.bindparam("last"))
     return sa.select(inbox_file).where(*_OF_TOPIC, *within).order_by(inbox_file.c.start).limit(limit)
 
 
-#: The offset that a topic's next message gets, NULL if it has none.
+#: The offset that a topic's next message gets, NULL if the topic has no file.
 END = sa.select(sa.func.max(inbox_file.c.end)).where(*_OF_TOPIC)
 
-#: The first offset that was stored at or after a time, NULL if none.
+#: The first offset that was stored at or after a time, NULL if none was.
 OFFSET_AT = sa.select(sa.func.min(inbox_file.c.start)).where(*_OF_TOPIC, inbox_file.c.stored_at >= _AT)
 
 #: The files whose messages a queue may hand out again.
@@ -52,7 +53,7 @@ ACKNOWLEDGED = (
     sa.update(inbox_file).where(*_OF_TOPIC, inbox_file.c.start == sa.bindparam("first")).values(acknowledged=True)
 )
 
-#: Counts messages that a queue handed out again.
+#: Adds messages that a queue handed out again to the count of their topic's newest file.
 CAME_AGAIN = (
     sa.update(inbox_file)
     .where(*_OF_TOPIC, inbox_file.c.end == sa.bindparam("last"))
@@ -114,7 +115,7 @@ class Inbox(Aggregate):
         self._change(ACKNOWLEDGED, {"of_bus": file.bus, "of_topic": file.topic, "first": file.start})
 
     def count_repeats(self, bus: str, topic: str, count: int) -> None:
-        """Add messages that a queue handed out again to the count of the newest file of their topic."""
+        """Add `count` messages that a queue handed out again to the count of their topic's newest file."""
         of: dict[str, object] = {"of_bus": bus, "of_topic": topic}
         with self._writing() as connection:
             last = connection.execute(END, of).scalar()
@@ -123,7 +124,7 @@ class Inbox(Aggregate):
     def files_below(self, bus: str, topic: str, offset: int, before: datetime) -> list[InboxFile]:
         """Return the files that end at or before `offset` and were stored before a time, except the newest.
 
-        The newest file of a topic stays, because the next one begins at its end.
+        The newest file of a topic must stay, because the next file begins at its end.
         """
         of: dict[str, object] = {"of_bus": bus, "of_topic": topic}
         with self._reading() as connection:

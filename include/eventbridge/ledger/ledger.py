@@ -1,4 +1,4 @@
-"""The ledger: one database, and one attribute for each kind of record in it."""
+"""The ledger: one database, with an attribute for each kind of record."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ from eventbridge.ledger.targets import Targets
 class Ledger:
     """The state of all runners.
 
-    Every method of an attribute is one transaction, and every change is a compare-and-set: if another process was
-    faster, the method changes nothing and returns False. Times are aware and in UTC. Every method raises LedgerError,
-    with a remedy, if the database fails; nothing was changed then either (except after a failure during the commit:
-    then the change is either complete or absent).
+    A method of an attribute is one transaction, unless its docstring mentions several. A change that depends on the
+    present state is a compare-and-set: if another process was faster, the method changes nothing and returns False.
+    Times are aware and in UTC. Every method raises LedgerError, with a remedy, if the database fails. Its transaction
+    has changed nothing then, unless the commit itself failed: then the change is either complete or absent.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Ledger:
         self.overrides = Overrides(database)
         self.quality = Quality(database)
         self.ingestion = Ingestion(database)
-        # Deliveries that are sent again, and their origin.
+        # Redrives and replays, the archive, and retention.
         self.redrives = Redrives(database)
         self.replays = Replays(database)
         self.archive = Archive(database)
@@ -94,12 +94,13 @@ class Ledger:
     def open(cls, url: str, clock: Clock | None = None, *, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> Self:
         """Open the ledger at a SQLAlchemy URL.
 
-        In SQLite the tables are created or migrated first if they are not current; the folder must exist, the file need
-        not. In PostgreSQL only `migrate` does that, and LedgerError names the command.
-        Any number of processes may open one ledger at once.
-        The default of `clock` is the database's clock, which all processes that open it share.
+        With SQLite, the tables are created or migrated first if they are not current; the folder must exist, but the
+        file need not. With PostgreSQL, only `migrate` does that, and LedgerError names the command.
+        Any number of processes may have one ledger open at the same time.
+        `clock` defaults to the database's clock, which all its processes share.
         `busy_timeout_seconds`: how long a transaction waits for another process's transaction.
-        Raises LedgerError also for a ledger that a newer version has migrated, and for another program's database.
+        Also raises LedgerError for another program's database, and for a ledger that a newer version has migrated,
+        unless that is in PostgreSQL and this version can still use it.
         """
         ledger = cls(url, clock, busy_timeout_seconds)
         try:
@@ -113,7 +114,7 @@ class Ledger:
     def migrate(url: str) -> tuple[str | None, str]:
         """Create or migrate the tables of a ledger; return the revisions before (None without tables) and after.
 
-        Several processes may call it at once. Raises LedgerError as `open` does.
+        Several processes may call it at the same time. Raises LedgerError for the same databases as `open`.
         """
         database = Database(url)
         try:

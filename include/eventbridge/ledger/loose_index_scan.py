@@ -14,11 +14,11 @@ from sqlalchemy.sql.util import ClauseAdapter
 
 
 def one_of_each(kind: Sequence[sa.Column[Any]], condition: sa.ColumnElement[bool]) -> sa.CTE:
-    """Return the query for the ids of a table's rows that meet a condition, one of each kind, and a last one, null.
+    """Return the query for the id of one row of each kind, among rows that meet a condition, and a final null.
 
-    `kind` names columns of one table that are never null in rows that meet the condition; the table's id is a single
-    column. It is cheap only with an index of those rows in the order of the columns of `kind`, after columns to which
-    the condition gives one value.
+    `kind` holds columns of one table, whose primary key is a single column; they are never null in rows that meet the
+    condition. The query is cheap only with an index of those rows on the columns of `kind`, in order. Columns that the
+    condition fixes to one value may precede them in the index.
     """
     table = kind[0].table
     (row_id,) = table.primary_key

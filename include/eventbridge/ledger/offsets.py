@@ -95,7 +95,7 @@ class Offsets(Aggregate):
             self._change(insert_or_skip(consumer_offset), rows)
 
     def identify_bus(self, group: str, identities: Mapping[str, str]) -> None:
-        """Record the identities of the logs to which a group's offsets refer, by topic; known identities stay."""
+        """Record the identities of the logs to which a group's offsets refer, by topic; recorded identities stay."""
         rows = [{"of_group": group, "of_topic": topic, "identity": identity} for topic, identity in identities.items()]
         if rows:
             self._change(IDENTIFY_BUS, rows)
@@ -123,7 +123,7 @@ def offsets_of(connection: sa.Connection, group: str | None = None) -> list[Cons
 def move_offset(connection: sa.Connection, group: str, moved: Range, now: datetime) -> None:
     """Move a committed offset from the start of a range to its end, in the transaction of the commit.
 
-    Raises ReconciliationError if the offset is not at the start; the transaction must not be committed then.
+    Raises ReconciliationError if the offset is not at the start of the range; the transaction must then be rolled back.
     """
     partition = moved.partition
     change = {

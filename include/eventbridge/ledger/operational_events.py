@@ -1,4 +1,4 @@
-"""Operational events in the ledger: queued in the transaction that makes them true, until a stage publishes them."""
+"""Operational events in the ledger: queued in the transaction that they report, until a stage publishes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class OperationalEvents(Aggregate):
     """Operational events that are not published yet."""
 
     def queue(self, events: Sequence[OperationalEvent]) -> None:
-        """Queue events of something that is already durable in the store; a queued event is not added again."""
+        """Queue events that report something already durable in the store; a queued event is not added again."""
         with self._writing() as connection:
             queue_events(connection, events)
 
@@ -50,7 +50,7 @@ class OperationalEvents(Aggregate):
 
 
 def queue_events(connection: sa.Connection, events: Sequence[OperationalEvent]) -> None:
-    """Queue events in the transaction that makes them true; a queued event is not added again."""
+    """Queue events in the transaction of the change that they report; a queued event is not added again."""
     if events:
         connection.execute(insert_or_skip(operational_event), [vars(event) for event in events])
 

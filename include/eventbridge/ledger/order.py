@@ -1,4 +1,4 @@
-"""Ordered targets in the ledger: leases of their shards, their open rows, and the rows that keep a rule on hold."""
+"""Ordered targets in the ledger: the leases of their shards, their open pending rows, and those that block a rule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from eventbridge.ledger.pending import (
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.policy.ordering import BEHIND_ITS_KEY
 
-#: The holder that may send the deliveries of an ordered target's shard, and until when; its name is never reused.
+#: The process that may send the deliveries of an ordered target's shard, and until when; its name is never reused.
 order_shard = sa.Table(
     "order_shard",
     metadata,
@@ -47,15 +47,15 @@ _SHARD = (
 _BECAUSE = sa.bindparam("because", type_=pending.c.hold_reason.type)
 _MINE = order_shard.c.lease_holder == sa.bindparam("holder")
 
-#: The open rows of an ordered target, taken or not.
+#: The rows of an ordered target that are not closed, taken or not.
 OPEN_OF_TARGET = (
     sa.select(pending).where(OF_TARGET, WAITING, pending.c.order_shard.is_not(None)).order_by(pending.c.pending_id)
 )
 
-#: The open rows of one shard of an ordered target, taken or not.
+#: The rows of one shard of an ordered target that are not closed, taken or not.
 OPEN_OF_SHARD = OPEN_OF_TARGET.where(pending.c.order_shard == sa.bindparam("of_shard", type_=sa.Integer))
 
-#: The shards of a target whose rows batches have taken.
+#: The shards of a target of which uncommitted batches have taken rows.
 SHARDS_TAKEN = sa.select(pending.c.order_shard).where(OF_TARGET, TAKEN, pending.c.order_shard.is_not(None)).distinct()
 
 _one = one_of_each([pending.c.order_shard], OF_TARGET & UNTAKEN_IN_ORDER)
@@ -71,7 +71,7 @@ SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason > _BECAUSE),
 )
 
-#: Acquires a free lease, or extends the holder's.
+#: Acquires an expired lease, or extends a lease that the caller holds.
 TAKE_LEASE = (
     sa.update(order_shard)
     .where(_SHARD, _MINE | (order_shard.c.lease_until <= NOW))
@@ -88,7 +88,7 @@ LEASES = sa.select(order_shard.c.shard, order_shard.c.lease_holder).where(
     order_shard.c.lease_until > NOW,
 )
 
-#: Makes due the rows of a shard that wait for earlier rows of their keys; this wait does not count towards their age.
+#: Makes a shard's rows that wait for earlier rows of their keys due; this wait does not count towards their age.
 RELEASE_SHARD = (
     sa.update(pending)
     .where(
@@ -101,7 +101,7 @@ RELEASE_SHARD = (
     .values(RELEASED | AGE_STOOD_STILL)
 )
 
-#: On-hold rows of a rule whose deliveries may not be dead-lettered.
+#: The rows of a rule's ordered targets that are not closed and have a hold reason, as a state or as a mark.
 ON_HOLD_OF_RULE = (
     sa.select(pending)
     .where(
@@ -113,7 +113,7 @@ ON_HOLD_OF_RULE = (
     .order_by(pending.c.pending_id)
 )
 
-#: Records an operator's decision on a row on hold and makes it due: the record stays, so it is not put on hold again.
+#: Makes a row on hold due, with an operator's decision as its hold reason: that mark keeps it from being held again.
 MARK_ON_HOLD = (
     sa.update(pending)
     .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.hold_reason == _BECAUSE)
@@ -138,7 +138,7 @@ class Order(Aggregate):
             return connection.execute(insert_or_skip(order_shard), first).rowcount == 1
 
     def release_lease(self, rule: str, target: str, shard: int, holder: str) -> bool:
-        """End the holder's lease now: none of its deliveries is in flight. Return False if another holder has it."""
+        """End the holder's lease, when none of its deliveries is in flight; return False if another holder has it."""
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "holder": holder, "now": self._now()}
         return self._change(END_LEASE, of) == 1
 
@@ -154,26 +154,25 @@ class Order(Aggregate):
         return [to_pending(row) for row in self._rows(statement, of)]
 
     def blocked_shards(self, rule: str, target: str) -> list[int]:
-        """Return the shards of a target whose rows all wait for earlier rows of their keys: no row can unblock them."""
+        """Return the shards of a target whose open rows all wait for earlier rows: none can unblock the others."""
         of = {"of_rule": rule, "of_target": target, "because": BEHIND_ITS_KEY}
         with self._reading() as connection:
             return sorted(connection.execute(SHARDS_ON_HOLD, of).scalars())
 
     def release_shard(self, rule: str, target: str, shard: int) -> int:
-        """Make due the rows of a shard that wait for earlier rows of their keys; return how many.
+        """Make a shard's rows that wait for earlier rows of their keys due; return how many.
 
-        The wait does not count as age.
+        The wait does not count towards their age.
         """
         now = self._now()
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "because": BEHIND_ITS_KEY, "now": now}
         return self._change(RELEASE_SHARD, of | {"microseconds": microseconds(now)})
 
     def rows_on_hold(self, rule: str) -> list[PendingDeliveries]:
-        """Return the open rows of a rule's ordered targets that are on hold, or that were on hold and are still marked,
-        in order."""
+        """Return the open rows of a rule's ordered targets that are on hold or marked, in order of their ids."""
         return [to_pending(row) for row in self._rows(ON_HOLD_OF_RULE, {"of_rule": rule})]
 
     def release_row(self, pending_id: int, hold_reason: str, instead: str) -> bool:
-        """Make due a row that is on hold for one reason, and record another; False if it has another one."""
+        """Make a row on hold due, with the reason `instead` for `hold_reason`; return False if it has another one."""
         of = {"of_row": pending_id, "because": hold_reason, "instead": instead, "now": self._now()}
         return self._change(MARK_ON_HOLD, of) == 1

@@ -60,13 +60,13 @@ class Overrides(Aggregate):
         ]
 
     def get_effective(self) -> OperatorOverrides:
-        """Return the effect of overrides and failed expectations; a failed one holds its rule until it is released."""
+        """Return the overrides, and the rules on hold after a failed expectation, that apply now."""
         rows = self._rows(WHAT_HOLDS)
         values = {(row.rule, row.target, row.kind): row.value for row in rows if row.kind != ON_HOLD}
         return OperatorOverrides(values, {row.rule for row in rows if row.kind == ON_HOLD})
 
     def set(self, rule: str, target: str, kind: OverrideKind, value: str, set_by: str) -> bool:
-        """Set an override from now on; return False, and change nothing, if it is already set."""
+        """Set an override from now on; return False, and change nothing, if it already has this value."""
         now = self._now()
         row = {"rule": rule, "target": target, "kind": kind, "value": value, "set_by": set_by, "since": now}
         change = {"of_rule": rule, "of_target": target, "of_kind": kind, "to": value, "by": set_by, "now": now}

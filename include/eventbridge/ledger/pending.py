@@ -50,7 +50,7 @@ pending = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("lane", sa.Text, nullable=False),
-    # Values with which the row was added: part of its name, and, unlike due_at and hold_reason, never changed.
+    # The initial values of due_at and hold_reason: part of the row's name, and never changed.
     sa.Column("due_bucket", UtcTime, nullable=False),
     sa.Column("hold_bucket", sa.Text, nullable=False),
     sa.Column("due_at", UtcTime, nullable=False),
@@ -68,14 +68,14 @@ pending = sa.Table(
     sa.Column("lineage", JsonText, nullable=False),
     sa.Column("files", JsonText, nullable=False),
     sa.Column("order_spans", JsonText, nullable=False, server_default="[]"),
-    # For targets with `deliver_within`: when the youngest event was published, and when running late was reported.
+    # For targets with `deliver_within`: when the youngest event was published, and when the delay was reported.
     sa.Column("published_at", UtcTime),
     sa.Column("late_reported_at", UtcTime),
     one_of("state", PendingState),
     **NUMBERED,
 )
 
-#: The name of a pending row: adding the same row again adds nothing.
+#: The columns that identify a pending row: adding a row with the same values again adds nothing.
 _NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket hold_bucket"
 
 PENDING_NAME = tuple(pending.c[name] for name in _NAME.split())
@@ -114,22 +114,22 @@ partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
 
 _IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
 partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.hold_reason)
-# The index has all columns of its condition; otherwise SQLite, which has no count of these rows, reads the index of all
-# waiting rows.
+# The index contains all columns of its condition; otherwise SQLite, which has no statistics of these rows, would read
+# the index of all waiting rows.
 partial("ix_pending_taken", TAKEN, *_IN_SHARD, pending.c.state, pending.c.taken_by)
-# Without its condition SQLite would look up `taken_by IS NULL` here and read all rows that were never taken.
+# Without the condition, SQLite would use this index for `taken_by IS NULL` and read all rows that were never taken.
 partial("ix_pending_taken_by", pending.c.taken_by.is_not(None), pending.c.taken_by)
-# Without it the foreign key makes the database read all pending rows for every batch that is removed.
+# Without this index, the foreign key makes the database read all pending rows for every batch that is removed.
 partial("ix_pending_closed_by", pending.c.closed_by.is_not(None), pending.c.closed_by)
 OF_TARGET = (pending.c.rule == sa.bindparam("of_rule")) & (pending.c.target == sa.bindparam("of_target"))
 
 _PAST_AGE = pending.c.expires_at <= NOW
 _FOR_A_REASON = pending.c.hold_reason != ""
 
-#: The names and files of the rows that a batch left pending.
+#: The identifying columns and the files of the rows that a batch left pending.
 PENDING_NAMES = sa.select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == sa.bindparam("of_batch"))
 
-#: Which of some rows are free to be taken; locked until the transaction ends.
+#: Those of the given rows that are scheduled and not taken; locked until the transaction ends.
 FREE_PENDING = (
     sa.select(pending.c.pending_id)
     .where(pending.c.pending_id.in_(sa.bindparam("ids", expanding=True)), SCHEDULED)
@@ -154,7 +154,7 @@ IN_THAT_SHARD = (
 
 TAKEN_OF_THAT_SHARD = sa.exists().where(IN_THAT_SHARD, on_alias(other, TAKEN))
 
-#: Whether a batch has taken rows of a shard that one of some rows belongs to.
+#: Those of the given rows whose shard has rows that an uncommitted batch has taken.
 SHARD_TAKEN = sa.select(pending.c.pending_id).where(
     pending.c.pending_id.in_(sa.bindparam("ids", expanding=True)),
     pending.c.order_shard.is_not(None),
@@ -169,7 +169,7 @@ PENDING_TAKEN_BY = (
 #: The rows that a batch left pending.
 PENDING_OF = sa.select(pending).where(pending.c.batch_id == sa.bindparam("of_batch")).order_by(pending.c.pending_id)
 
-#: The rows that a batch left pending and another one took.
+#: The rows that a batch left pending and another batch took.
 TAKEN_OF = sa.select(pending.c.pending_id).where(
     pending.c.batch_id == sa.bindparam("of_batch"), pending.c.taken_by.is_not(None)
 )
@@ -193,7 +193,7 @@ _ON_HOLD_AGAIN = {
 #: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
 HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
 
-#: Makes the rows of a target on hold for one reason due now, to be dead-lettered only: the reason stays.
+#: Makes the rows of a target that are on hold for one reason due now, only to be dead-lettered: they keep the reason.
 DEAD_LETTER_PENDING = (
     sa.update(pending)
     .where(OF_TARGET, ON_HOLD, pending.c.hold_reason == sa.bindparam("because", type_=pending.c.hold_reason.type))
@@ -216,18 +216,18 @@ _DEFERRED = (
     pending.c.due_at.between(sa.bindparam("first"), sa.bindparam("last")),
 )
 
-#: The number of deliveries of a target that become due within a period and wait for no other reason.
+#: The number of a target's scheduled deliveries that become due within a period and have no hold reason.
 DEFERRED_COUNT = sa.select(sa.func.coalesce(sa.func.sum(pending.c.count), 0)).where(*_DEFERRED)
 
-#: Makes them due now.
+#: Makes the rows that DEFERRED_COUNT counts due now.
 HASTEN_PENDING = sa.update(pending).where(*_DEFERRED).values(due_at=NOW)
 
-# SearchExtent up by target: a check of each row would read all rows on hold, for any reason.
+# Looked up by target: a check of each row would read all rows on hold, for any reason.
 _OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
     sa.select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
-#: Makes due now the expired rows that are on hold for a disabled target: they can only be dead-lettered.
+#: Makes the expired rows of disabled targets that are on hold due now: they can only be dead-lettered.
 RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(RELEASED)
 
 _newest = (
@@ -237,7 +237,7 @@ _newest = (
     .limit(sa.bindparam("batches"))
 )
 
-#: The last of the newest retry batches that took each target.
+#: For each target, the last of the newest retry batches that took its rows.
 LAST_TAKEN = (
     sa.select(pending.c.rule, pending.c.target, sa.func.max(pending.c.taken_by).label("batch_id"))
     .where(pending.c.taken_by.in_(_newest))
@@ -287,7 +287,7 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
     newest = (
         sa.select(same.c.on_hold_since)
         .where(*(same.c[column.name] == column for column in PENDING_KIND), on_alias(same, UNTAKEN))
-        .order_by(same.c.on_hold_since.desc())  # all of a kind have one, or none has
+        .order_by(same.c.on_hold_since.desc())  # either all rows of a kind have this time, or none has
         .limit(1)
         .correlate(pending)
         .scalar_subquery()
@@ -303,10 +303,10 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
 
 
 def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -> sa.Update:
-    """Return the statement that makes the rows of a target that are on hold, all or for one reason, due now.
+    """Return the statement that makes a target's rows due now that are on hold, for any reason or for one.
 
-    Rows to be dead-lettered for that reason are released with them. With `instead` the rows are on hold for that other
-    reason.
+    It also applies to rows that are scheduled to be dead-lettered for that reason. If `instead` is set, the rows are
+    put on hold for that reason, and do not become due.
     """
     changes = (_ON_HOLD_AGAIN if instead else RELEASED) | ({} if aged else AGE_STOOD_STILL)
     statement = sa.update(pending).where(OF_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
@@ -319,7 +319,7 @@ ONE_WAITING = sa.select(pending.c.pending_id).where(WAITING).limit(1)
 #: One row that an uncommitted batch has taken.
 ONE_TAKEN = sa.select(pending.c.pending_id).where(TAKEN).limit(1)
 
-#: Targets whose rows uncommitted batches have taken, with one row of each.
+#: The targets whose rows uncommitted batches have taken; the query reads one row of each.
 TAKEN_TARGETS = sa.select(pending.c.rule, pending.c.target).where(
     pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )
@@ -339,9 +339,9 @@ class Pending(Aggregate):
         `settlement`: the key of the first settlement of the batch, from which the rows are derived. Raises
         SettledAgainError, and adds nothing, if the batch has another settlement now.
 
-        A row with `hold_reason` is added on hold, or due if `hold_reason` marks an operator's decision about it. Raises
-        ReconciliationError, and adds nothing, if a row has the name of another row (see PendingDeliveries) but other
-        files: one row would be lost.
+        A row with `hold_reason` is added on hold, or as scheduled if `hold_reason` marks an operator's decision about
+        it. Raises ReconciliationError, and adds nothing, if a stored row has the name of a new one (see
+        PendingDeliveries) but other files: one of the two would be lost.
         """
         if not rows:
             return 0
@@ -364,15 +364,15 @@ class Pending(Aggregate):
         return self._first(ONE_WAITING) is not None
 
     def take(self, batch: Batch, chunks: Sequence[Chunk], pending_ids: Sequence[int]) -> bool:
-        """Add a batch with its chunks and assign it the pending rows that it takes: all, or none and return False.
+        """Add a batch with its chunks, and assign it the pending rows that it takes; return whether it was added.
 
-        Returns False if any of the rows is not due or was taken by another batch, or belongs to an order shard of which
-        another batch has rows: only one batch of a shard is open at a time. The batch and its chunks are added as
-        they are given (a batch that begins at push: routed, with a deadline).
+        Returns False, and changes nothing, if any of the rows is not scheduled or was taken by another batch, or
+        belongs to an order shard of which an uncommitted batch has taken rows: only one batch at a time sends a shard.
+        The batch and its chunks are stored as given: a batch that begins with push is `routed` and has a deadline.
         """
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
-            # Planners run one after another: two planners at once could take different rows of one shard.
+            # Planners take turns: two at the same time could take different rows of one shard.
             connection.execute(TAKE_TURN)
             free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
@@ -390,7 +390,7 @@ class Pending(Aggregate):
         return {(row.rule, row.target) for row in self._rows(TAKEN_TARGETS)}
 
     def last_taken(self, batches: int) -> dict[tuple[str, str], str]:
-        """Return the last of the newest `batches` retry batches that took each (rule, target); others are absent."""
+        """Return, by (rule, target), the last of the newest `batches` retry batches that took its rows, if any did."""
         return {(row.rule, row.target): row.batch_id for row in self._rows(LAST_TAKEN, {"batches": batches})}
 
     def list_taken_by(self, batch_id: str) -> list[PendingDeliveries]:
@@ -426,7 +426,7 @@ class Pending(Aggregate):
         return self._change(HOLD_PENDING, change)
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
-        """Return the targets with waiting, untaken deliveries, with the state and the reason of a hold."""
+        """Return the targets with waiting, untaken deliveries, once for each state and hold reason of these."""
         return [WaitingTarget(**row._mapping) for row in self._rows(select_waiting_targets(runner))]
 
     def dead_letter(self, rule: str, target: str, reason: str) -> int:
@@ -445,7 +445,7 @@ class Pending(Aggregate):
         many.
 
         The time that they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their
-        age (`aged`, after a 410). With `instead` they stay on hold, for the reason `instead`.
+        age (`aged`, after a 410). If `instead` is set, they stay on hold, for that reason.
         """
         now = self._now()
         change = {"of_rule": rule, "of_target": target, "now": now}
@@ -466,8 +466,7 @@ class Pending(Aggregate):
             return count
 
     def release_expired(self, now: datetime) -> int:
-        """Make due the expired rows that are on hold for disabled targets, so that they can be dead-lettered; return
-        how many."""
+        """Make the expired rows of disabled targets that are on hold due, to be dead-lettered; return how many."""
         return self._change(RELEASE_EXPIRED, {"now": now})
 
 
@@ -498,7 +497,7 @@ def to_pending(row: sa.Row[Any]) -> PendingDeliveries:
 
 
 def _prove_same(connection: sa.Connection, values: Sequence[dict[str, Any]]) -> None:
-    """Raise ReconciliationError unless every row is in the ledger with the files that it was to be added with."""
+    """Raise ReconciliationError unless the ledger has every row with the given files."""
     stored: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
     for batch_id in sorted({row["batch_id"] for row in values}):
         for *name, files in connection.execute(PENDING_NAMES, {"of_batch": batch_id}):

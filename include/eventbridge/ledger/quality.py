@@ -24,7 +24,8 @@ expectation_hold = sa.Table(
     sa.Column("since", UtcTime, nullable=False),
 )
 
-#: An hour that was checked, once; `failures` 0 = it passed. The findings are in the store.
+#: The hours that were checked, each once; an hour with 0 `failures` passed. `record` is the path of the findings in the
+#: store.
 quality_check = sa.Table(
     "quality_check",
     metadata,
@@ -40,7 +41,7 @@ DROP_EXPECTATION_HOLD = sa.delete(expectation_hold).where(expectation_hold.c.rul
 
 
 def select_checks(limit: int, before: datetime | None) -> sa.Select[tuple[object, ...]]:
-    """Return the query for the checks of the latest hours, latest first, all before `before` if that is set."""
+    """Return the query for the checks of the latest hours, latest first; only those before `before`, if set."""
     found = sa.select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
     return found if before is None else found.where(quality_check.c.hour < before)
 
@@ -64,7 +65,7 @@ class Quality(Aggregate):
     def record_check(self, check: QualityCheck, failed: Mapping[str, str], event: OperationalEvent) -> bool:
         """Record the check of an hour, put the rules with failed expectations on hold, and queue its operational event.
 
-        It does all this in one transaction; if the hour was already checked, it changes nothing and returns False.
+        All of this is one transaction. If the hour was already checked, it changes nothing and returns False.
         """
         with self._writing() as connection:
             if connection.execute(insert_or_skip(quality_check), vars(check)).rowcount == 0:
@@ -74,7 +75,7 @@ class Quality(Aggregate):
             return True
 
     def checks(self, limit: int = 100, before: datetime | None = None) -> list[QualityCheck]:
-        """Return the checks of the latest hours, or of the latest before an hour, latest first."""
+        """Return the checks of the latest hours, at most `limit`, latest first; only those before `before`, if set."""
         query = select_checks(limit, before)
         return [QualityCheck(**row._mapping) for row in self._rows(query)]
 

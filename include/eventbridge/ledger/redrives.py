@@ -19,7 +19,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.redelivery import RECORDED, Redrive, Redriven, RedriveState
 
-#: Dead letters to deliver again; `run` is the Airflow run, or the command, that requested it.
+#: Requests to deliver dead letters again; `run` names the Airflow run or the command that made the request.
 redrive = sa.Table(
     "redrive",
     metadata,
@@ -37,8 +37,8 @@ redrive = sa.Table(
     one_of("state", RedriveState),
 )
 
-#: Which rows of a dead letter file a batch took; `sequence` counts the batches that took rows of the file, from 0:
-#: if two batches take rows of a file at once, the second finds its sequence number taken.
+#: Which rows of a dead letter file a batch took; `sequence` counts the batches that took rows of the file, from 0.
+#: If two batches take rows of a file at the same time, the second finds its sequence number used and takes nothing.
 redriven = sa.Table(
     "redriven",
     metadata,
@@ -55,7 +55,7 @@ sa.Index("ix_redriven_batch_id", redriven.c.batch_id)
 _REDRIVE = redrive.c.redrive_id == sa.bindparam("of_redrive")
 _RUNNING = redrive.c.state == "running"
 
-#: Adds a redrive, unless its run has one.
+#: Adds a redrive, unless its run already has one.
 BEGIN_REDRIVE = insert_or_skip(redrive)
 
 #: The redrive of a run.
@@ -95,7 +95,7 @@ REDRIVEN_OF = REDRIVEN.where(redriven.c.file == sa.bindparam("of_file"))
 
 
 class Redrives(Aggregate):
-    """Dead letters that are delivered again."""
+    """Requests to deliver dead letters again, and the rows that batches took for them."""
 
     def begin(self, redrive: Redrive) -> Redrive:
         """Add a redrive and return it; if its run already has one, return that one."""
@@ -124,17 +124,17 @@ class Redrives(Aggregate):
         self._change(DEFER_REDRIVE, {"of_redrive": redrive_id, "at": until})
 
     def end(self, redrive_id: str, state: RedriveState) -> bool:
-        """Move a running redrive to `done` or `cancelled`; return False if it has ended."""
+        """Move a running redrive to `done` or `cancelled`; return False if it has already ended."""
         change = {"of_redrive": redrive_id, "to": state, "now": self._now()}
         return self._change(END_REDRIVE, change) == 1
 
     def take(
         self, batch: Batch, file: BatchFile, chunks: Sequence[Chunk], taken: Sequence[Redriven], next_at: datetime
     ) -> bool:
-        """Add a batch with its file and chunks and record the dead letters it takes: all, or nothing and return False.
+        """Add a batch with its file and chunks, and record the dead letters that it takes; return whether it was added.
 
-        Returns False if the redrive is no longer running, or if another batch already used one of the sequence numbers.
-        `taken` belongs to one redrive, which plans its next batch not before `next_at`.
+        Returns False, and changes nothing, if the redrive is no longer running, or if another batch already used one of
+        the sequence numbers. All rows of `taken` belong to one redrive; its next batch is not planned before `next_at`.
         """
         try:
             with self._writing() as connection:

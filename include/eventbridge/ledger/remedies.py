@@ -21,7 +21,7 @@ class DatabaseFailure(Exception):
 
 
 class TransactionLostError(LedgerError):
-    """A transaction certainly did not commit and can be run again at once; see `ledger.database`."""
+    """A transaction certainly did not commit and can be run again immediately; see `ledger.database`."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
 
 @contextmanager
 def commit_errors(engine: LedgerEngine) -> Iterator[None]:
-    """Raise LedgerError for an exception of a commit: if its response was lost, it may have been made."""
+    """Raise LedgerError for an exception of a commit, which may have succeeded if only its response was lost."""
     try:
         yield
     except SQLAlchemyError as error:

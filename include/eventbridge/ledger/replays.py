@@ -18,7 +18,7 @@ from eventbridge.ledger.revision import TAKE_TURN
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
 
-#: Archived events to deliver again; `run` is the Airflow run, or the command, that requested it.
+#: Requests to deliver archived events again; `run` names the Airflow run or the command that made the request.
 replay = sa.Table(
     "replay",
     metadata,
@@ -42,7 +42,7 @@ replay = sa.Table(
     one_of("state", ReplayState),
 )
 
-#: Which rows of an archive file a replay searched at a step, and which of them a batch took.
+#: Which rows of an archive file a replay searched in one step, and which of them a batch took.
 replayed = sa.Table(
     "replayed",
     metadata,
@@ -61,7 +61,7 @@ sa.Index("ix_replayed_batch_id", replayed.c.batch_id)
 
 _REPLAY = replay.c.replay_id == sa.bindparam("of_replay")
 
-#: Adds a replay, unless its run has one.
+#: Adds a replay, unless its run already has one.
 BEGIN_REPLAY = insert_or_skip(replay)
 
 #: The replay of a run.
@@ -73,7 +73,7 @@ REPLAY = sa.select(replay).where(_REPLAY)
 #: All replays, newest first.
 REPLAYS = sa.select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
 
-#: Moves a running replay and sets when its next batch may be planned; changes nothing if another process was faster.
+#: Moves a running replay to a position and sets when its next batch may be planned: compare and set.
 MOVE_REPLAY = (
     sa.update(replay)
     .where(_REPLAY, replay.c.state == "running", replay.c.sequence == sa.bindparam("expected"))
@@ -84,9 +84,9 @@ MOVE_REPLAY = (
     )
 )
 
-#: When a replay's next batch may be planned, or now if that has passed: a process attends to the replay.
 _NOT_BEFORE = sa.bindparam("now", type_=UtcTime)
 
+#: The time of a replay's next batch, at least now: this records that a process attends to the replay.
 _ATTENDED = sa.case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
 
 #: Moves a replay that has not ended from one state to another.
@@ -129,8 +129,8 @@ OPEN_REPLAY_BATCHES = sa.select(batch).where(
     UNCOMMITTED, batch.c.kind == "replay", batch.c.replay_id == sa.bindparam("of_replay")
 )
 
-#: The replays that no process has attended to since a time: they run, or have a batch that is not routed; the longest
-#: unattended first.
+#: Replays that are running, or have a batch that is not routed, and that no process has attended to since a time; the
+#: longest unattended first.
 UNATTENDED_REPLAYS = (
     sa.select(replay)
     .where(
@@ -150,7 +150,7 @@ UNATTENDED_REPLAYS = (
 
 
 class Replays(Aggregate):
-    """Archived events that are delivered again."""
+    """Requests to deliver archived events again, and the rows that they searched."""
 
     def begin(self, replay: Replay) -> Replay:
         """Add a replay and return it; if its run already has one, return that one."""
@@ -203,7 +203,8 @@ class Replays(Aggregate):
     def unattended(self, before: datetime) -> list[Replay]:
         """Return the replays that no process has attended to since a time, the longest unattended first.
 
-        They are running, or have a batch that is not routed. Planning, waiting for or changing a replay attends to it.
+        They are running, or have a batch that is not routed. A process attends to a replay by planning its batches,
+        waiting for it or changing it.
         """
         return [_to_replay(row) for row in self._rows(UNATTENDED_REPLAYS, {"before": before})]
 
@@ -223,8 +224,8 @@ class Replays(Aggregate):
     ) -> bool:
         """Move a replay to a position, and record the rows it searched and the batch, if any, that takes some of them.
 
-        Changes nothing and returns False if the replay is no longer running, or another process moved it from the
-        position in `replay`. The next batch is planned not before `next_at`.
+        Changes nothing and returns False if the replay is no longer running, or if another process moved it from the
+        position in `replay`. The next batch is not planned before `next_at`.
         """
         change = {
             "of_replay": replay.replay_id,

@@ -1,4 +1,4 @@
-"""Retention in the ledger: expired batches, needs that keep them, marks of kept records, gradual deletion of rows."""
+"""Retention in the ledger: finds expired batches and what still needs them, marks kept records, deletes rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eventbridge.ledger.store import take_size
 from eventbridge.model.batch import Batch
 from eventbridge.model.storage import STEPS, BatchGroup, BatchPosition, Kept, Need, SweepName, is_kept
 
-#: Files of batches planned before `through` were swept.
+#: The progress of each sweep: the files of batches planned before `through` have been swept.
 sweep = sa.Table(
     "sweep",
     metadata,
@@ -37,7 +37,7 @@ sweep = sa.Table(
 _OF_BATCH: sa.BindParameter[str] = sa.bindparam("of_batch", type_=sa.Text())
 _TIME = sa.bindparam("at", type_=UtcTime)
 
-#: Batches that retention has marked and not cleared.
+#: Batches that retention has marked and not cleared yet.
 UNCLEARED_BATCHES = sa.select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
 
 #: Marks the records that are kept of a committed batch from now on: compare and set.
@@ -63,7 +63,7 @@ OPEN_REQUESTS = (
 
 _taker = batch.alias("taker")
 
-#: A delivery or a share of a batch that waits for another one.
+#: A pending delivery or deferred match of a batch that waits for another batch.
 WAITS = (
     sa.select(pending.c.batch_id)
     .where(pending.c.batch_id == _OF_BATCH, pending.c.state != "closed")
@@ -77,7 +77,7 @@ WAITS = (
 
 
 def _is_kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
-    """Return the condition that a batch is kept whole, as a lookup of its row: in a join SQLite would read all such."""
+    """Return the condition that a batch has all its records, as a lookup: for a join, SQLite would read all such."""
     return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
@@ -100,7 +100,7 @@ WHOLE_REDRIVE = (
     .limit(1)
 )
 
-#: The rows of other batches that still name a batch which took them.
+#: Rows of other batches that name a batch as the one that took them.
 NAMED_AS_TAKER = sa.union_all(
     sa.select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
     sa.select(deferred_match.c.batch_id).where(deferred_match.c.taken_by == _OF_BATCH),
@@ -123,15 +123,15 @@ LATER_BATCH = (
     .limit(1)
 )
 
-#: One that was planned earlier.
+#: A batch of the same runner, bus and kind that was planned earlier.
 EARLIER_BATCH = (
     sa.select(_other.c.batch_id)
     .where(*_of_group, _position < sa.tuple_(_TIME, _OF_BATCH, types=[UtcTime(), sa.Text()]))
     .limit(1)
 )
 
-#: Whether something other than a batch refers to its rule set: another batch, the rules in force, the history of a
-#: rule, a replay.
+#: Whether anything but a given batch refers to a rule set: another batch, the rules in force, the history of a rule,
+#: or a replay that has not ended.
 RULE_SET_NAMED = sa.select(
     sa.or_(
         sa.exists().where(batch.c.rule_set == sa.bindparam("of_rules"), batch.c.batch_id != _OF_BATCH),
@@ -146,7 +146,7 @@ RULE_SET_NAMED = sa.select(
 
 _later_change = rule_change.alias("later")
 
-#: Changes of rules before a time that a later change of the same rule followed, oldest first.
+#: Changes of rules before a time that a later change of the same rule superseded, oldest first.
 OLD_RULE_CHANGES = (
     sa.select(rule_change.c.change_id, rule_change.c.rule_set)
     .where(
@@ -172,7 +172,7 @@ OLD_REPLAYS = (
     .limit(sa.bindparam("most"))
 )
 
-#: Deletes a replay without rows.
+#: Deletes a replay that has no rows left.
 DROP_REPLAY = sa.delete(replay).where(
     replay.c.replay_id == sa.bindparam("of_replay"), ~sa.exists().where(replayed.c.replay_id == replay.c.replay_id)
 )
@@ -185,12 +185,12 @@ DROP_REDRIVES = sa.delete(redrive).where(
 #: The time up to which the store was swept.
 SWEPT = sa.select(sweep.c.through).where(sweep.c.name == sa.bindparam("of_sweep"))
 
-#: Records how far the store was swept; never back.
+#: Records how far the store was swept; the time never moves back.
 MOVE_SWEEP = (
     sa.update(sweep).where(sweep.c.name == sa.bindparam("of_sweep"), sweep.c.through < _TIME).values(through=_TIME)
 )
 
-#: When the first batch at or after a time was planned.
+#: The planning time of the first batch that was planned at or after a time.
 FIRST_BATCH = (
     sa.select(batch.c.planned_at)
     .where(batch.c.planned_at >= _TIME)
@@ -230,20 +230,20 @@ DROPS: dict[Kept, tuple[sa.Delete, ...]] = {
     ),
 }
 
-#: The statements that delete the rows of a replay.
+#: Deletes a bounded number of the rows of a replay.
 DROP_REPLAYED = _some(replayed, replayed.c.replay_id == sa.bindparam("of_replay"))
 
 
 @cache
 def select_groups(kept: Kept) -> sa.Select[Any]:
-    """Return the query for each runner and bus that has a batch with `kept`, in order; it reads a row of each."""
+    """Return the query for each runner and bus with a batch at the step `kept`, in order; it reads one row of each."""
     one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
     found = sa.select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
-    return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows go first: they name no bus
+    return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows come first: their bus is empty
 
 
 def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
-    """Return the query for committed batches of a group planned before a time; if `behind`, after another batch."""
+    """Return the query for committed batches of a group planned before a time; if `behind`, those after another one."""
     position = sa.tuple_(batch.c.planned_at, batch.c.batch_id)
     found = sa.select(batch).where(
         batch.c.kept == sa.bindparam("of_kept"),
@@ -262,24 +262,24 @@ def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
     return found.order_by(*order).limit(sa.bindparam("most"))
 
 
-#: The number of rows that one transaction deletes: other writers wait for it, some milliseconds.
+#: The maximum number of rows that one transaction deletes: other writers wait for it, a few milliseconds.
 ROWS_AT_ONCE = 200
 
 
 class Retention(Aggregate):
-    """Removal of old records. Its transactions are small, so that they hardly delay deliveries."""
+    """Removal of old records, in several small transactions, which hardly delay deliveries."""
 
     def groups(self, kept: Kept) -> list[BatchGroup]:
-        """Return the runners and buses that have batches with `kept`; the cost grows with these, not batches."""
+        """Return the runners and buses with batches at the step `kept`; the cost grows with these, not the batches."""
         return [BatchGroup(row.runner, row.bus) for row in self._rows(select_groups(kept))]
 
     def expired(
         self, kept: Kept, group: BatchGroup, before: datetime, behind: BatchPosition | None = None, *, limit: int = 100
     ) -> list[Batch]:
-        """Return committed batches of a group planned before a time, from an index of exactly these.
+        """Return at most `limit` committed batches of a group that were planned before a time.
 
-        Whole batches come newest first, because a batch is removed before the batch whose rows it took; the others come
-        oldest first. If `behind` is set, only batches after that position.
+        An index finds exactly these. Batches with all records come newest first, because a batch is removed before the
+        batch whose rows it took; the others come oldest first. If `behind` is set, only batches after that position.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:
@@ -288,7 +288,7 @@ class Retention(Aggregate):
         return [to_batch(row) for row in self._rows(statement, values)]
 
     def uncleared(self, limit: int = 100) -> list[Batch]:
-        """Return batches whose files retention has not removed completely."""
+        """Return at most `limit` batches whose files retention has not removed completely."""
         return [to_batch(row) for row in self._rows(UNCLEARED_BATCHES, {"most": limit})]
 
     def open_requests(self) -> set[str]:
@@ -297,7 +297,7 @@ class Retention(Aggregate):
             return _open_requests(connection)
 
     def needs(self, batch: Batch) -> list[Need]:
-        """Return the needs in the ledger's rows that keep records of a committed batch."""
+        """Return why a committed batch must keep records, as far as the ledger's rows show it."""
         of = {"of_batch": batch.batch_id}
         group = of | {"of_runner": batch.runner, "of_bus": batch.bus, "of_kind": batch.kind, "at": batch.planned_at}
         found = []
@@ -315,17 +315,16 @@ class Retention(Aggregate):
                 found.append(Need("manifest", "it took rows of a batch that is kept"))
             if connection.execute(LATER_BATCH, group).first() is None:
                 found.append(Need("manifest", "it is the newest batch of its runner"))
-            # The remaining batches of a runner have no hole, so that an audit can follow its offsets.
+            # Retention leaves no gap in the batches of a runner, so that an audit can follow its offsets.
             if batch.kind == "normal" and connection.execute(EARLIER_BATCH, group).first() is not None:
                 found.append(Need("manifest", "an earlier batch of its runner is kept"))
         return found
 
     def mark_kept(self, batch: Batch, kept: Kept, known_requests: Collection[str]) -> bool:
-        """Mark the records that are kept of a committed batch from now on; its other files and rows are removed after
-        that.
+        """Mark which records of a committed batch are kept; the caller then removes its other files and rows.
 
-        Returns False, and changes nothing, if the batch has changed since it was read, or if a replay or redrive has
-        begun that is not among `known_requests`: it may need records that would be removed.
+        Returns False, and changes nothing, if the batch has changed since it was read, or if a replay or redrive that
+        is not among `known_requests` has begun: it may need records that would be removed.
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
@@ -335,10 +334,10 @@ class Retention(Aggregate):
             return connection.execute(MARK_KEPT, change).rowcount == 1
 
     def clear_rows(self, batch: Batch) -> int:
-        """Delete the rows that a marked batch does not keep, and record that it is cleared; return the number of
-        deleted rows.
+        """Delete the rows that a marked batch does not keep, record that it is cleared, and return their number.
 
-        Call it after the files are removed. If a batch keeps nothing, its own row is deleted last.
+        It runs several transactions. Call it after the files are removed. If a batch keeps nothing, its own row is
+        deleted last.
         """
         going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
         dropped = self._drop_all([each for what in going for each in DROPS[what]], {"of_batch": batch.batch_id})
@@ -352,7 +351,7 @@ class Retention(Aggregate):
         return dropped
 
     def is_rule_set_named(self, rule_set: str, but_by: str = "") -> bool:
-        """Return whether anything but this batch names a frozen rule set: the one in force, a batch, a replay ..."""
+        """Return whether anything but the batch `but_by` refers to a frozen rule set, such as a batch or a replay."""
         with self._reading() as connection:
             names = {"of_rules": rule_set, "of_batch": but_by}
             return bool(connection.execute(RULE_SET_NAMED, names).scalar())
@@ -372,7 +371,10 @@ class Retention(Aggregate):
             rule_sets |= {row.rule_set for row in rows}
 
     def drop_ended_requests(self, before: datetime) -> int:
-        """Forget replays, and redrives without dead letters, that ended before a time; return how many."""
+        """Delete replays and redrives that ended before a time and whose records are gone; return how many.
+
+        A call deletes at most 200 replays.
+        """
         with self._reading() as connection:
             old = connection.execute(OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()
         dropped = 0
@@ -382,7 +384,7 @@ class Retention(Aggregate):
         return dropped + self._change(DROP_REDRIVES, {"at": before})
 
     def get_swept_through(self, name: SweepName) -> datetime | None:
-        """Return the planning time up to which the files of batches were swept, None if none were."""
+        """Return the planning time up to which a sweep has handled the files of batches; None if it has not begun."""
         with self._reading() as connection:
             return connection.execute(SWEPT, {"of_sweep": name}).scalar()
 
@@ -393,12 +395,12 @@ class Retention(Aggregate):
             connection.execute(MOVE_SWEEP, {"of_sweep": name, "at": through})
 
     def first_batch_at(self, since: datetime) -> datetime | None:
-        """Return when the first batch at or after a time was planned, or None."""
+        """Return the planning time of the first batch that was planned at or after `since`, or None."""
         with self._reading() as connection:
             return connection.execute(FIRST_BATCH, {"at": since}).scalar()
 
     def _drop_all(self, deletes: Sequence[sa.Delete], names: Mapping[str, str]) -> int:
-        """Run each statement until it finds no more rows, in transactions that delete few rows; return how many."""
+        """Run each statement until it finds no more rows, in small transactions; return the number of deleted rows."""
         dropped = 0
         left = list(deletes)
         while left:

@@ -28,7 +28,7 @@ ledger = sa.Table(
 #: The identity of this ledger.
 LEDGER_ID = sa.select(ledger.c.ledger_id)
 
-#: The oldest revision whose versions may use the tables.
+#: The oldest revision whose versions of EventBridge can use the tables.
 STORED_SERVES_FROM = sa.select(ledger.c.serves_from)
 
 #: Serialises transactions that decide on rows which others may add at the same time.
@@ -39,8 +39,8 @@ TAKE_TURN = sa.select(ledger.c.singleton).with_for_update()
 HEAD = "0001"
 
 #: The oldest revision whose version works with the tables of HEAD. A migration that only adds (a table, an index, a
-#: column with a default) leaves it. A migration that removes or changes something sets it to its own number, and is
-#: released at least one version after the one that no longer needs the removed thing: expand, then contract.
+#: column with a default) does not change this. A migration that removes or changes something sets it to its own number.
+#: It is released at least one version after the version that no longer needs the removed part: expand, then contract.
 SERVES_FROM = "0001"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -49,7 +49,7 @@ _STORED: sa.Select[Any] = sa.select(column("version_num")).select_from(sa.table(
 
 
 def bring_up_to_date(database: Database) -> None:
-    """Create or migrate the tables if they are not current and the engine does that when a ledger is opened."""
+    """Create or migrate tables that are not current; raises LedgerError if the engine does not do that on opening."""
     with database.reading() as connection:
         stored = _read_revision(connection)
     if stored == HEAD:
@@ -82,12 +82,12 @@ def migrate(database: Database) -> tuple[str | None, str]:
 
 
 def _refuse_older(database: Database, stored: str | None) -> None:
-    """Raise LedgerError: the ledger is older than this version, or newer, which has its own message."""
+    """Raise LedgerError for a ledger that is older than this version, or that a newer version has migrated."""
     if stored is not None and stored not in _known_revisions():
         with database.reading() as connection:
             _refuse_foreign(database, connection, stored)
     shown = redact_url(database.engine.url)
-    what = "has no tables yet" if stored is None else f"has revision {stored}, this version needs {HEAD}"
+    what = "has no tables yet" if stored is None else f"has revision {stored}, but this version needs {HEAD}"
     raise LedgerError(f"Ledger {shown} {what}. Run `eventbridge ledger migrate`, on one host; nothing was changed.")
 
 
@@ -95,7 +95,7 @@ def _refuse_foreign(database: Database, connection: sa.Connection, stored: str |
     shown = redact_url(database.engine.url)
     if stored is not None and stored not in _known_revisions():
         raise LedgerError(
-            f"Ledger {shown} has revision {stored}, but this version of eventbridge supports none after {HEAD}: "
+            f"Ledger {shown} has revision {stored}, but this version of eventbridge supports only {HEAD} and older: "
             f"a newer version has migrated it. Install that version again; nothing was changed."
         )
     tables = sa.inspect(connection).get_table_names() if stored is None else []

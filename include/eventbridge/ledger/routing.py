@@ -1,4 +1,4 @@
-"""Routing in the ledger: tries of slices, and matches that are routed later."""
+"""Routing in the ledger: how often each slice was tried, and deferred matches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch, PendingState
 
-#: Tries of slices that began and neither succeeded nor were cancelled; slice "" = all slices of a batch at once.
+#: The number of tries of each slice that began and were not taken back; slice "" stands for all slices that remain of
+#: a batch, tried as one job.
 route_try = sa.Table(
     "route_try",
     metadata,
@@ -75,15 +76,15 @@ partial("ix_deferred_match_waiting", DEFERRED_MATCH_WAITING, deferred_match.c.ru
 partial("ix_deferred_match_scheduled", DEFERRED_MATCH_SCHEDULED, deferred_match.c.rule, deferred_match.c.due_at)
 partial("ix_deferred_match_taken", DEFERRED_MATCH_TAKEN, deferred_match.c.rule)
 partial("ix_deferred_match_taken_by", deferred_match.c.taken_by.is_not(None), deferred_match.c.taken_by)
-# Without it the foreign key makes the database read all deferred matches for every batch that is removed.
+# Without this index, the foreign key makes the database read all deferred matches for every batch that is removed.
 partial("ix_deferred_match_closed_by", deferred_match.c.closed_by.is_not(None), deferred_match.c.closed_by)
 
 _SLICE = (route_try.c.batch_id == sa.bindparam("of_batch")) & (route_try.c.slice_id == sa.bindparam("of_slice"))
 
-#: Adds to the tries of a slice, or takes one back.
+#: Adds `more` to the number of tries of a slice; -1 takes one back.
 ADD_TRY = sa.update(route_try).where(_SLICE).values(tries=route_try.c.tries + sa.bindparam("more"))
 
-#: The tries of all slices of a batch.
+#: The number of tries of each slice of a batch.
 TRIES = sa.select(route_try.c.slice_id, route_try.c.tries).where(route_try.c.batch_id == sa.bindparam("of_batch"))
 
 _FREE = DEFERRED_MATCH_WAITING & deferred_match.c.taken_by.is_(None)
@@ -114,7 +115,7 @@ _NOT_TAKEN_BY = sa.or_(deferred_match.c.taken_by.is_(None), deferred_match.c.tak
 #: The positions of a rule's events that wait to be routed, except those that a batch took.
 WAITING_SPANS = sa.select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _SAYS_WHERE)
 
-#: Waiting deferred matches of a rule without positions of their events, except those that a batch took.
+#: The waiting deferred matches of a rule that have no positions of their events, except those that a batch took.
 WITHOUT_SPANS = sa.select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
 
 _taken = deferred_match.alias("taken")
@@ -122,7 +123,7 @@ _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
 _of_rule = (_due.c.rule == deferred_match.c.rule, on_alias(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
 
-#: One due deferred match of a rule, unless a batch has taken another one of the rule: such a rule must wait.
+#: One due deferred match whose rule has none in an uncommitted batch: one batch at a time routes those of a rule.
 ONE_DUE = (
     sa.select(deferred_match.c.deferred_match_id)
     .where(
@@ -139,7 +140,7 @@ ONE_DEFERRED_MATCH = sa.select(deferred_match.c.deferred_match_id).where(DEFERRE
 #: One deferred match that an uncommitted batch has taken.
 ONE_DEFERRED_MATCH_TAKEN = sa.select(deferred_match.c.deferred_match_id).where(DEFERRED_MATCH_TAKEN).limit(1)
 
-#: Which of some deferred matches are free to be taken; locked until the transaction ends.
+#: Those of the given deferred matches that no batch has taken; locked until the transaction ends.
 FREE_DEFERRED_MATCHES = (
     sa.select(deferred_match.c.deferred_match_id)
     .where(deferred_match.c.deferred_match_id.in_(sa.bindparam("ids", expanding=True)), _FREE)
@@ -160,7 +161,7 @@ CLOSE_DEFERRED_MATCHES = (
     .values(state="closed", closed_by=sa.bindparam("of_batch"))
 )
 
-#: Puts the untaken deferred matches of a rule on hold; their due time is then the start of the hold.
+#: Puts the untaken deferred matches of a rule on hold; `due_at` is then the start of the hold.
 HOLD_DEFERRED_MATCHES = (
     sa.update(deferred_match)
     .where(_FREE, _RULE, deferred_match.c.state == "scheduled")
@@ -180,7 +181,7 @@ POSTPONE_DEFERRED_MATCHES = (
     .values(due_at=sa.bindparam("until", type_=UtcTime))
 )
 
-#: Makes the deferred matches of a rule that are on hold due now; the time on hold does not count towards their age.
+#: Makes a rule's deferred matches that are on hold due now; the time on hold does not count towards their age.
 RELEASE_DEFERRED_MATCHES = (
     sa.update(deferred_match)
     .where(_FREE, _RULE, deferred_match.c.state == "on_hold")
@@ -194,12 +195,12 @@ RELEASE_DEFERRED_MATCHES = (
 
 
 class RouteTries(Aggregate):
-    """Tries of slices by route, counted before each try because a try may end its process."""
+    """Counts the tries of slices. A try is counted before it starts, because it may crash its process."""
 
     def begin(self, batch_id: str, slice_id: str, before: int = 0) -> int:
         """Count one more try of a slice, or of all remaining slices if `slice_id` is empty, and return the total.
 
-        `before` is how many tries of the same events an earlier batch counted; they count when the first try begins.
+        `before` is the number of tries that an earlier batch counted for the same events; the first try adds it.
         """
         of = {"of_batch": batch_id, "of_slice": slice_id}
         with self._writing() as connection:
@@ -208,7 +209,7 @@ class RouteTries(Aggregate):
             return int(connection.execute(sa.select(route_try.c.tries).where(_SLICE), of).scalar_one())
 
     def take_back(self, batch_id: str, slice_id: str) -> None:
-        """Cancel a try whose failure is not due to its slice."""
+        """Subtract one counted try of a slice, because its slice did not cause a failure."""
         self._change(ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
 
     def counts(self, batch_id: str) -> dict[str, int]:
@@ -218,7 +219,7 @@ class RouteTries(Aggregate):
 
 
 class DeferredMatches(Aggregate):
-    """Deferred matches: a rule's shares of batches that are not routed yet."""
+    """Deferred matches: a rule's shares of batches, which are routed later."""
 
     def all(self) -> list[DeferredMatch]:
         """Return all deferred matches, including closed ones, in the order they were made."""
@@ -238,9 +239,10 @@ class DeferredMatches(Aggregate):
         return [each for each in found if runner in (None, each.runner)]
 
     def waiting_spans(self, rule: str, *, but: str) -> tuple[list[Span], list[DeferredMatch]]:
-        """Return the positions of events that wait to be routed for a rule, without those that the batch `but` took.
+        """Return the positions of a rule's events that wait to be routed, and the deferred matches without positions.
 
-        The second value holds deferred matches without positions: their rule had no ordered target when they were made.
+        A deferred match has no positions if its rule had no ordered target when it was made. Deferred matches that the
+        batch `but` took are left out.
         """
         of = {"of_rule": rule, "of_batch": but}
         with self._reading() as connection:
@@ -248,11 +250,11 @@ class DeferredMatches(Aggregate):
             return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, of)]
 
     def has_due(self, now: datetime) -> bool:
-        """Return whether a batch of deferred matches can be planned at `now`; the cost grows with rules only."""
+        """Return whether a batch of deferred matches can be planned at `now`; the cost grows only with the rules."""
         return self._first(ONE_DUE, {"now": now}) is not None
 
     def has_waiting(self) -> bool:
-        """Return whether any deferred match is open, due or not."""
+        """Return whether any deferred match waits, due or not."""
         return self._first(ONE_DEFERRED_MATCH) is not None
 
     def has_taken(self) -> bool:
@@ -260,7 +262,7 @@ class DeferredMatches(Aggregate):
         return self._first(ONE_DEFERRED_MATCH_TAKEN) is not None
 
     def take(self, batch: Batch, deferred_match_ids: Sequence[int]) -> bool:
-        """Add a batch with the deferred matches it takes; change nothing and return False if one is not free."""
+        """Add a batch and assign deferred matches to it; change nothing and return False if another batch took any."""
         ids = sorted(set(deferred_match_ids))
         with self._writing() as connection:
             if len(connection.execute(FREE_DEFERRED_MATCHES, {"ids": ids}).all()) != len(ids):
@@ -281,7 +283,7 @@ class DeferredMatches(Aggregate):
     def release(self, rule: str) -> int:
         """Make the deferred matches of a rule that are on hold due now; return how many.
 
-        The time that they were on hold is added to their expiry.
+        Their time on hold is added to `on_hold_seconds` and `expires_at`.
         """
         now = self._now()
         change = {"of_rule": rule, "now": now, "microseconds": microseconds(now)}
@@ -289,7 +291,7 @@ class DeferredMatches(Aggregate):
 
 
 def insert_deferred_matches(connection: sa.Connection, deferred_matches: Sequence[DeferredMatch]) -> None:
-    """Add the deferred matches of a batch that is being published."""
+    """Add deferred matches, in the transaction that moves their batch to `routed`."""
     if deferred_matches:
         connection.execute(insert(deferred_match), [_deferred_match_row(each) for each in deferred_matches])
 
@@ -297,7 +299,7 @@ def insert_deferred_matches(connection: sa.Connection, deferred_matches: Sequenc
 def _deferred_match_row(row: DeferredMatch) -> dict[str, Any]:
     values = dict(vars(row))
     del values["deferred_match_id"]
-    return values | {"size": 0}  # unknown until it is read
+    return values | {"size": 0}  # the size is unknown here, and nothing uses it
 
 
 def _to_deferred_match(row: sa.Row[Any]) -> DeferredMatch:

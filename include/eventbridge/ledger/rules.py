@@ -1,4 +1,4 @@
-"""Rules in the ledger: the rule set that new batches take, the changes of each rule, and rules that are on hold."""
+"""Rules in the ledger: the rule set that new batches use, the changes of each rule, and rules that are on hold."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ rules_in_force = sa.Table(
     sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
-#: Changes by rule sets, one row a rule; version "" = the rule was removed.
+#: What each rule set changed, one row per rule; version "" means that the rule was removed.
 rule_change = sa.Table(
     "rule_change",
     metadata,
@@ -82,14 +82,14 @@ CHANGE_RULES = (
     )
 )
 
-#: Keeps a rule set in force until the transaction ends, if it is in force.
+#: Locks the rule set in force until the transaction ends, if it is the given one.
 HOLD_RULES = (
     sa.update(rules_in_force)
     .where(rules_in_force.c.rule_set == sa.bindparam("of_rule_set"))
     .values(rule_set=rules_in_force.c.rule_set)
 )
 
-#: Records the errors of newer rule files, or that they have none any more.
+#: Records the errors in newer rule files, or that they no longer have any.
 NOTE_ERRORS = (
     sa.update(rules_in_force)
     .where(rules_in_force.c.errors != sa.bindparam("found"))
@@ -98,7 +98,7 @@ NOTE_ERRORS = (
 
 
 def select_changes(rule: str | None, limit: int, before: int | None) -> sa.Select[tuple[object, ...]]:
-    """Return the query for changes of a rule, or of all, newest first; `before` selects those with a lower number."""
+    """Return the query for changes of a rule or of all, newest first; `before` selects those with lower numbers."""
     found = sa.select(rule_change).order_by(rule_change.c.change_id.desc()).limit(limit)
     if before is not None:
         found = found.where(rule_change.c.change_id < before)
@@ -108,7 +108,7 @@ def select_changes(rule: str | None, limit: int, before: int | None) -> sa.Selec
 #: The rules that are on hold.
 RULES_ON_HOLD = sa.select(rule_status).where(rule_status.c.state == "on_hold").order_by(rule_status.c.rule)
 
-#: Changes the hold of a rule.
+#: Puts a rule on hold, or enables it again.
 CHANGE_RULE = (
     sa.update(rule_status)
     .where(rule_status.c.rule == sa.bindparam("of_rule"))
@@ -141,10 +141,10 @@ class Rules(Aggregate):
         changes: Mapping[str, str],
         streaming_task_seconds: Mapping[str, float] = MappingProxyType({}),
     ) -> bool:
-        """Put a rule set in force instead of `before` (None if there was none), with the changed versions by rule.
+        """Put a rule set in force instead of `before` (None for the first one), and record the changed rules.
 
-        `streaming_task_seconds`: the runners in streaming mode, with the seconds of a streaming task.
-        Returns False, and changes nothing, if another one is in force by now.
+        `changes` maps each changed rule to its new version, `streaming_task_seconds` each runner in streaming mode to
+        the length of its streaming tasks. Returns False, and changes nothing, if `before` is no longer in force.
         """
         now = self._now()
         first = {
@@ -173,7 +173,7 @@ class Rules(Aggregate):
             return done
 
     def record_errors(self, errors: Sequence[str], events: Sequence[OperationalEvent] = ()) -> bool:
-        """Record the errors of newer rule files and queue their operational events; return False if they were known."""
+        """Record the errors in newer rule files and queue operational events; return False if nothing has changed."""
         with self._writing() as connection:
             changed = connection.execute(NOTE_ERRORS, {"found": list(errors)}).rowcount == 1
             if changed:
@@ -181,16 +181,19 @@ class Rules(Aggregate):
             return changed
 
     def changes(self, rule: str | None = None, limit: int = 1_000) -> list[RuleChange]:
-        """Return the changes of a rule, or of all rules, newest first."""
+        """Return at most `limit` changes of a rule, or of all rules, newest first."""
         return [change for _, change in self.numbered_changes(rule, limit)]
 
     def numbered_changes(self, rule: str | None, limit: int, before: int | None = None) -> list[tuple[int, RuleChange]]:
-        """Return changes of a rule, or of all, with their numbers, newest first; only those before a number."""
+        """Return at most `limit` changes of a rule, or of all rules, with their numbers, newest first.
+
+        If `before` is set, only changes with a lower number.
+        """
         query = select_changes(rule, limit, before)
         return [(row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at)) for row in self._rows(query)]
 
     def hold(self, rule: str, version: str, reason: str) -> None:
-        """Put this version of a rule on hold: it is not routed until a person acts or its file changes."""
+        """Put this version of a rule on hold: it is not routed until an operator releases it or its file changes."""
         self._note_rule(rule, "on_hold", version, reason)
 
     def release(self, rule: str) -> None:

@@ -14,7 +14,7 @@ from eventbridge.ledger.operational_events import queue_events
 from eventbridge.model.event_schema import EventSchema, decode_fields, encode_fields
 from eventbridge.policy.operational_event import OperationalEvent
 
-#: One row a type of a bus; `version` is compared and set, because several runners may sample one bus.
+#: One row per event type of a bus; `version` is compared and set, because several runners may sample one bus.
 event_schema = sa.Table(
     "event_schema",
     metadata,
@@ -33,7 +33,7 @@ SCHEMAS_OF = sa.select(event_schema).where(
     event_schema.c.bus == sa.bindparam("of_bus"), event_schema.c.type.in_(sa.bindparam("types", expanding=True))
 )
 
-#: The number of known types of a bus.
+#: The number of event types of a bus that have a schema.
 TYPES_KNOWN = sa.select(sa.func.count()).where(event_schema.c.bus == sa.bindparam("of_bus"))
 
 #: Changes the schema of a type, if it has not changed since it was read.
@@ -54,7 +54,7 @@ CHANGE_SCHEMA = (
 
 
 def select_schemas(limit: int, *, bus: str | None, behind: bool) -> sa.Select[Any]:
-    """Return the query for a bounded number of types, by bus and name; if `behind`, only after a bus and a type."""
+    """Return the query for at most `limit` schemas, by bus and type; if `behind`, only those after a bus and type."""
     query = sa.select(event_schema).order_by(event_schema.c.bus, event_schema.c.type).limit(limit)
     if bus is not None:
         query = query.where(event_schema.c.bus == bus)
@@ -64,7 +64,7 @@ def select_schemas(limit: int, *, bus: str | None, behind: bool) -> sa.Select[An
     return query
 
 
-#: A type on every bus that has it.
+#: The schemas of a type on every bus that has it.
 SCHEMAS_NAMED = (
     sa.select(event_schema).where(event_schema.c.type == sa.bindparam("of_type")).order_by(event_schema.c.bus)
 )
@@ -81,14 +81,14 @@ class Schemas(Aggregate):
     """Schemas of event types."""
 
     def list_for_types(self, bus: str, types: Collection[str]) -> tuple[dict[str, EventSchema], int]:
-        """Return the schemas of some types of a bus, and how many of its types are known in all."""
+        """Return the schemas of some types of a bus, and the total number of types of the bus that have a schema."""
         with self._reading() as connection:
             rows = connection.execute(SCHEMAS_OF, {"of_bus": bus, "types": list(types)}).all()
             known = connection.execute(TYPES_KNOWN, {"of_bus": bus}).scalar_one()
         return {row.type: _to_schema(row) for row in rows}, known
 
     def find(self, limit: int, *, bus: str | None = None, behind: tuple[str, str] | None = None) -> list[EventSchema]:
-        """Return a bounded number of schemas in order of bus and name, only those after `behind` if it is set."""
+        """Return at most `limit` schemas in order of bus and type, only those after `behind` if it is set."""
         query = select_schemas(limit, bus=bus, behind=behind is not None)
         values = {} if behind is None else {"behind_bus": behind[0], "behind_type": behind[1]}
         return [_to_schema(row) for row in self._rows(query, values)]
@@ -100,8 +100,8 @@ class Schemas(Aggregate):
     def end_landing(self, batch_id: str, learned: Sequence[LearnedSchema]) -> bool:
         """Move a batch from `planned` to `buffered`, record the learned schemas, and queue their operational events.
 
-        It does all this in one transaction; if the batch is in another state, it changes nothing and returns False. A
-        schema that another process changed since it was read stays as it is, and its events are not queued.
+        All of this is one transaction. If the batch is in another state, it changes nothing and returns False. A schema
+        that another process has changed since it was read stays as it is, and its events are not queued.
         """
         move = {"of_batch": batch_id, "expected": "planned", "to": "buffered"}
         with self._writing() as connection:

@@ -1,4 +1,4 @@
-"""The end of a batch in the ledger: its settlement begins, may be replaced by a repair, and is committed.
+"""The end of a batch in the ledger: its settlement begins, a repair may replace it, and the batch is committed.
 
 The commit is the one transaction that completes a batch; the commit of its offsets to the bus follows.
 """
@@ -35,24 +35,24 @@ from eventbridge.model.stat import Stat
 
 
 class _PushInProgressError(Exception):
-    """A batch cannot be settled yet because a push works on one of its chunks."""
+    """A batch cannot be settled yet, because a push is working on one of its chunks."""
 
 
 class Settlement(Aggregate):
     """The settlement and the commit of batches."""
 
     def begin(self, batch_id: str) -> bool:
-        """Move a batch from routed to settling and end all claims of its chunks.
+        """Move a batch from `routed` to `settling` and end all claims of its chunks.
 
         From then on no segment of the batch can be recorded, so its segments are final. Returns False and changes
-        nothing if the batch is not in state routed, or if the claim of a push has not expired.
+        nothing if the batch is not in the state `routed`, or if the claim of a push has not expired.
         """
         now = self._now()
         try:
             with self._writing() as connection:
                 change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
                 begun = connection.execute(MOVE_BATCH, change).rowcount == 1
-                # after the batch's row is locked: a claim locks that row first, so none can intervene
+                # The batch's row is locked by now. A claim locks that row first, so no push can claim a chunk here.
                 if connection.execute(ANY_LIVE, {"of_batch": batch_id, "now": now}).first() is not None:
                     raise _PushInProgressError
                 if begun:
@@ -65,15 +65,16 @@ class Settlement(Aggregate):
     def set_aside(
         self, batch_id: str, state: BatchState, files: Sequence[BatchFile], old: str, settlement: BatchFile | None
     ) -> bool:
-        """Delete the records of files of a batch in this state, and replace the `old` first settlement with a new one.
+        """Delete the records of `files` of a batch, and replace its first settlement, which has the key `old`.
 
-        The old settlement's supplements, dead letters and pending rows are deleted with it. Returns False, and changes
-        nothing, if the batch is in another state or one of its pending rows was taken. Raises SettledAgainError if the
-        first settlement is not the old one. Without a settlement only the records of files are deleted.
+        The supplements, dead letters and pending rows of the old settlement are deleted with it. If `settlement` is
+        None, only the records of `files` are deleted. Returns False, and changes nothing, if the batch is not in
+        `state` or another batch has taken one of its pending rows. Raises SettledAgainError if the first settlement has
+        another key.
         """
         of = {"of_batch": batch_id}
         with self._writing() as connection:
-            # written unchanged: no other transaction reads or writes the row until this transaction ends
+            # Setting the state to itself locks the row against other transactions until this one ends.
             if connection.execute(MOVE_BATCH, of | {"expected": state, "to": state}).rowcount == 0:
                 return False
             prove_settled_by(connection, batch_id, old)
@@ -103,7 +104,8 @@ class Settlement(Aggregate):
         (`expect`) by rule; these rules are put on hold. `stats` are added to the stats of the minute.
         All changes are one transaction. Returns False if the batch is already committed.
         Raises ReconciliationError, and changes nothing, if the batch is not settling or a committed offset
-        differs from the start of its range; SettledAgainError if it has another settlement now; NotFoundError.
+        differs from the start of its range; SettledAgainError if the batch has another settlement now; NotFoundError if
+        it does not exist.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}
@@ -125,16 +127,16 @@ class Settlement(Aggregate):
             prove_settled_by(connection, batch_id, settlement)
 
     def mark_bus_committed(self, batch_id: str) -> None:
-        """Record that a committed batch's offsets were committed to its bus; no effect on a repeat or an open batch."""
+        """Record that a committed batch's offsets were committed to its bus; a repeated call has no effect."""
         self._change(MARK_BUS_COMMITTED, {"of_batch": batch_id, "now": self._now()})
 
     def bus_commits_outstanding(self, runner: str) -> list[Batch]:
-        """Return the runner's committed normal batches whose offsets were not committed to its bus, oldest first."""
+        """Return the runner's committed normal batches whose offsets are not committed to its bus yet, oldest first."""
         return [to_batch(row) for row in self._rows(BUS_COMMITS_OUTSTANDING, {"of_runner": runner})]
 
 
 def _release_following(connection: Connection, runner: str, batch_id: str) -> None:
-    """Make the batch that follows a batch the current one of its runner, and the open batch of its streaming task."""
+    """Make the batch that follows a committed one the current batch of its runner and of the streaming lease."""
     following = connection.execute(RELEASE_FOLLOWING, {"of_batch": batch_id}).scalar()
     if following is not None:
         of = {"of_runner": runner, "before": batch_id, "of_batch": following}

@@ -35,7 +35,7 @@ class Snapshots(Aggregate):
     """The values that are read in one transaction."""
 
     def read(self, *, of_targets: bool) -> LedgerSnapshot:
-        """Return a consistent snapshot of the ledger, even if it changes at the same time.
+        """Return a consistent snapshot of the ledger, even if other processes change it at the same time.
 
         If `of_targets`, it includes the stats of each target.
         """

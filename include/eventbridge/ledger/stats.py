@@ -1,4 +1,4 @@
-"""Stats in the ledger: added by commit, folded into hours and days by upkeep, summed for the page and metrics."""
+"""Stats in the ledger: commits add them, upkeep folds them into hours and days, the page and metrics show sums."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BUCKET_COLUMNS = (*(f"within_{bound}" for bound in BOUNDS_MS), "later")
 #: The columns that are added up if two stats have the same key.
 SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
 
-#: Counts by time: the key begins with the time, so that the rows of a batch, and old rows, are adjacent.
+#: Counts by time. The time precedes the names in the key, so that the rows of one commit are adjacent, as are old rows.
 stat = sa.Table(
     "stat",
     metadata,
@@ -51,10 +51,10 @@ _OLD = _AT_PERIOD & (
 #: The oldest period of a scope and grain.
 OLDEST = sa.select(sa.func.min(_c.at)).where(_c.scope == sa.bindparam("of_scope"), _c.grain == sa.bindparam("of_grain"))
 
-#: The first rows of one period.
+#: The keys of the first rows of one period.
 FIRST_ROWS = sa.select(*_NAMES).where(_AT_PERIOD).order_by(*_NAMES).limit(sa.bindparam("most"))
 
-#: Adds the stats of one period, up to a row, to a longer period that holds it.
+#: Adds the stats of one period, up to a given row, to the longer period that contains it.
 FOLD = insert_or_add(
     stat,
     SUMS,
@@ -71,10 +71,10 @@ ROWS = sa.select(sa.func.count()).select_from(stat).where(_c.scope == sa.bindpar
 
 _DAY = 86_400_000_000
 
-#: Stats of targets, from `since` to before `until`.
+#: Stats of targets from `since` (included) to `until` (excluded).
 _OF_TARGETS = (_c.scope == sa.literal("target"), period_condition(_c.at), _c.grain.in_(["minute", "hour", "day"]))
 
-#: The names of the first rules after one that have stats in a period.
+#: The names of rules that have stats in a period, in order, after a given name.
 RULES_BEHIND = (
     sa.select(_c.rule)
     .distinct()
@@ -86,7 +86,7 @@ RULES_BEHIND = (
 _SUMMED = tuple(sa.func.sum(_c[name]).label(name) for name in SUMS)
 _OF_DAY = ("day", _c.bus, _c.rule, _c.outcome)
 
-#: The sums of the rules from `first` to `last` by day, counted from 1970, by bus and by outcome.
+#: The sums for the rules from `first` to `last` (included) by day (days since 1970), bus, rule and outcome.
 BY_DAY = (
     sa.select((sa.type_coerce(_c.at, sa.BigInteger) // _DAY).label("day"), *_OF_DAY[1:], *_SUMMED)
     .where(*_OF_TARGETS, _c.rule >= sa.bindparam("first"), _c.rule <= sa.bindparam("last"))
@@ -96,7 +96,10 @@ BY_DAY = (
 
 
 def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> sa.Select[Any]:
-    """Return the query for the sums of a scope by some columns; if `ranged`, only from `since` to before `until`."""
+    """Return the query for the sums of a scope by some columns.
+
+    If `ranged`, it adds up only stats from `since` (included) to `until` (excluded).
+    """
     names = [_c[name] for name in by]
     found = sa.select(*names, *_SUMMED).where(_c.scope == sa.literal(scope))
     if ranged:
@@ -105,9 +108,10 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
 
 
 def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> sa.Select[Any]:
-    """Return the query for the sums of a scope by outcome and by step, counted in microseconds since the first time.
+    """Return the query for the sums of a scope by slot, target and outcome; slots are numbered from the first time.
 
-    `on`: a bus and a rule, then by target too. It is looked up at each time, so that other rules cost nothing.
+    `step` is the length of a slot in microseconds. `on` limits the query to a bus and a rule, which it looks up at each
+    time, so that other rules cost nothing.
     """
     first = microseconds(times[0])
     slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
@@ -122,7 +126,7 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
 
 
 def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> sa.Select[Any]:
-    """Return the query for the counts of deliveries of some rules at some minutes, by rule and outcome.
+    """Return the query for the number of deliveries of rules at the given times, by rule and outcome.
 
     Each rule is looked up at each time, so that other rules cost nothing.
     """
@@ -137,7 +141,7 @@ def select_outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequ
 
 
 def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
-    """Return the query for the stats of a rule's targets that begin at some times, of any length.
+    """Return the query for the stats of a rule's targets that begin at the given times: by minute, hour and day.
 
     Each time is looked up, so that other rules cost nothing.
     """
@@ -152,7 +156,8 @@ def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     return found.order_by(*by)
 
 
-#: Events that normal batches planned since `planned`, and committed since `since`, moved offsets over.
+#: The number of events by which normal batches moved offsets, for batches planned since `planned` and committed since
+#: `since`.
 MOVED_SINCE = (
     sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)
@@ -163,10 +168,10 @@ MOVED_SINCE = (
     )
 )
 
-#: The number of rows that one transaction folds: other writers wait for it, some milliseconds.
+#: The maximum number of rows that one transaction folds: other writers wait for it, a few milliseconds.
 ROWS_AT_ONCE = 500
 
-#: A batch takes less than this from planned to committed.
+#: No batch takes this long from planning to commit.
 _LONG = timedelta(days=30)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -176,10 +181,10 @@ class Stats(Aggregate):
     """Counts of events and deliveries by time."""
 
     def fold(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
-        """Add the oldest period of a grain to the longer period that contains it; return its rows, or None if none is
-        that old.
+        """Fold the oldest period of a grain into the longer period that contains it; return how many rows it had.
 
-        Each transaction folds some rows, so that every delivery is counted in one row of its scope at any moment.
+        Returns None if no period of the grain began before `before`. Each of several transactions moves some rows, so
+        that at any moment every delivery is counted in exactly one row of its scope.
         """
         of: dict[str, Any] = {"of_scope": scope, "of_grain": grain}
         with self._reading() as connection:
@@ -203,13 +208,13 @@ class Stats(Aggregate):
             return int(connection.execute(ROWS, {"of_scope": scope}).scalar_one())
 
     def list_between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
-        """Return the stats that begin at or after a time and before another: by minute, hour or day, as stored."""
+        """Return the stats from `since` (included) to `until` (excluded): by minute, hour or day, as stored."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         rows = self._rows(select_summed(scope, by, ranged=True), {"since": since, "until": until})
         return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
 
     def rules_with_stats(self, since: datetime, until: datetime, after: str, limit: int) -> list[str]:
-        """Return at most `limit` names, after `after`, of rules that have stats in a period."""
+        """Return the names of at most `limit` rules that have stats in a period, in order, after the name `after`."""
         of = {"since": since, "until": until, "after": after, "most": limit}
         with self._reading() as connection:
             return list(connection.scalars(RULES_BEHIND, of))
@@ -230,9 +235,9 @@ class Stats(Aggregate):
     def timeline(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
     ) -> list[StatsStep]:
-        """Return the stats that begin at or between the given times, by step since the first time and by outcome.
+        """Return the stats from the first to the last given time, by step since the first time, target and outcome.
 
-        If `rule` is set, only the stats of this bus and rule, and then also by target.
+        If `rule`, a bus and a rule, is set, only its stats that begin exactly at the given times.
         """
         query = select_timeline(scope, times, step // timedelta(microseconds=1), rule)
         bus, name = rule or ("", "")
@@ -242,13 +247,13 @@ class Stats(Aggregate):
         ]
 
     def outcomes(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
-        """Return the counts of deliveries of rules (each with its bus) at the given minutes, by rule and outcome."""
+        """Return the number of deliveries of rules (each with its bus) at the given times, by rule and outcome."""
         buses, names = ({each[index] for each in rules} for index in (0, 1))
         query = select_outcomes(times, sorted(buses), sorted(names))
         return {(row.rule, row.outcome): int(row.deliveries) for row in self._rows(query)}
 
     def count_moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
-        """Return how many events batches moved their offsets past since a time, and the stats of buses since then."""
+        """Return by how many events batches moved their offsets since a time, and the stats of buses since then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         until = since + _LONG
         with self._reading() as connection:
@@ -260,8 +265,8 @@ class Stats(Aggregate):
 def add_stats(connection: sa.Connection, stats: Sequence[Stat], now: datetime) -> None:
     """Add stats to the stats of the minute, in the order of their keys, so that two commits cannot deadlock.
 
-    It calls the driver directly: for 10,000 rules SQLAlchemy would take four times as long to fill in the statement as
-    the database to run it.
+    It calls the driver directly: for 10,000 rules, SQLAlchemy would take four times as long to fill in the statement as
+    the database takes to run it.
     """
     if not stats:
         return
@@ -282,7 +287,7 @@ def start_of(grain: Grain, at: datetime) -> datetime:
 
 
 def stats_ever(connection: sa.Connection, scope: Scope) -> list[Stat]:
-    """Return the all-time sums of each key of a scope, in a transaction of the caller."""
+    """Return the all-time sums of each key of a scope, in the caller's transaction."""
     rows = connection.execute(select_summed(scope, ("bus", "rule", "target", "outcome")))
     return [_stat(scope, row) for row in rows]
 

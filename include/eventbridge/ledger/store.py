@@ -1,4 +1,4 @@
-"""The size of the store in the ledger: the bytes of batches, the measured rest, and whether runners take new events."""
+"""The size of the store in the ledger: the bytes of batches and of other files, and whether ingestion is stopped."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.storage import AREAS, STEPS, Area, BatchSize, IngestionStop, StopCause, StoreCount, StoredBytes
 from eventbridge.policy.operational_event import ingestion_resumed_event, ingestion_stopped_event
 
-#: Total bytes. `counted_at`, for the area `other`: when all files of the store were measured.
+#: The bytes of each runner, bus and area. `counted_at` is set only for the area `other`: when all files of the store
+#: were last measured.
 store_size = sa.Table(
     "store_size",
     metadata,
@@ -36,7 +37,7 @@ store_size = sa.Table(
     one_of("area", Area),
 )
 
-#: Bytes of a batch that are in the sums; retention subtracts them.
+#: The bytes of each batch that are part of the sums in `store_size`; retention subtracts them.
 batch_size = sa.Table(
     "batch_size",
     metadata,
@@ -56,7 +57,7 @@ ingestion_stop = sa.Table(
     sa.CheckConstraint("singleton = 1", name="singleton"),
 )
 
-#: Adds to the bytes of a runner and bus in an area.
+#: Adds to the sum of a runner, bus and area.
 ADD_SIZE = insert_or_add(store_size, ["size"])
 
 #: All sums.
@@ -64,7 +65,7 @@ SIZES = sa.select(
     store_size.c.runner, store_size.c.bus, store_size.c.area, store_size.c.size, store_size.c.counted_at
 ).order_by(store_size.c.runner, store_size.c.bus, store_size.c.area)
 
-#: Deletes the bytes of a batch.
+#: Deletes the record of a batch's bytes.
 DROP_BATCH_SIZE = sa.delete(batch_size).where(batch_size.c.batch_id == sa.bindparam("of_batch"))
 
 
@@ -115,7 +116,7 @@ class StoreSizes(Aggregate):
         return StoreCount(tuple(StoredBytes(row.runner, row.bus, row.area, row.size) for row in rows), counted_at)
 
     def record_measured(self, other: int, now: datetime) -> None:
-        """Record that all files were measured now, and their bytes beyond those counted for batches."""
+        """Record that all files were measured at `now`, and `other`: their bytes beyond those counted for batches."""
         row = {"runner": "", "bus": "", "area": "other", "size": other, "counted_at": now}
         self._change(insert_or_set(store_size), row)
 
@@ -149,7 +150,7 @@ class Ingestion(Aggregate):
 
 
 def take_size(connection: sa.Connection, batch: Batch) -> None:
-    """Subtract the bytes that a batch loses when it is cleared from the sums; repeated calls subtract nothing."""
+    """Subtract from the sums the bytes that a batch loses when it is cleared; a repeated call subtracts nothing."""
     of = {"of_batch": batch.batch_id}
     going = STEPS[STEPS.index(batch.cleared) : STEPS.index(batch.kept)]
     for area in sorted(AREAS[what] for what in going if what in AREAS):

@@ -18,8 +18,9 @@ from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.partition import Partition
 from eventbridge.model.runner import StreamingLease
 
-#: The holder of a runner's streaming lease, and its end; a holder's name is never reused. `batch_id` is the batch that
-#: it opened last. `wants_next` if it ends soon. `next_holder` is the standby, registered until `next_until`.
+#: The holder of a runner's streaming lease, and when the lease ends; a holder's name is never reused. `batch_id` is the
+#: batch that was opened last. `wants_next` is true if the holder ends soon and requests a standby. `next_holder` is the
+#: standby, registered until `next_until`.
 streaming_lease = sa.Table(
     "streaming_lease",
     metadata,
@@ -45,7 +46,7 @@ _NO_STANDBY = {
 
 _NEXT = {column: sa.case((_MINE, column), else_=nothing) for column, nothing in _NO_STANDBY.items()}
 
-#: Acquires an expired streaming lease, or extends the holder's.
+#: Acquires an expired streaming lease, or extends a lease that the caller holds.
 ACQUIRE_STREAMING_LEASE = (
     sa.update(streaming_lease)
     .where(_RUNNER, _MINE | (streaming_lease.c.until <= NOW))
@@ -58,14 +59,14 @@ RELEASE_STREAMING_LEASE = sa.update(streaming_lease).where(_RUNNER, _MINE).value
 #: Records the batch that the holder has opened.
 NOTE_OPEN_BATCH = sa.update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=sa.bindparam("of_batch"))
 
-#: Records that the batch after the recorded one continues, independent of the holder of the lease.
+#: Replaces the recorded open batch by the one that follows it, regardless of which process holds the lease.
 NOTE_FOLLOWING = (
     sa.update(streaming_lease)
     .where(_RUNNER, streaming_lease.c.batch_id == sa.bindparam("before"))
     .values(batch_id=sa.bindparam("of_batch"))
 )
 
-#: Keeps the holder's lease until the transaction ends, if it has not expired.
+#: Locks the holder's lease until the transaction ends, if it has not expired.
 HOLD_STREAMING_LEASE = (
     sa.update(streaming_lease).where(_RUNNER, _MINE, streaming_lease.c.until > NOW).values(holder=sa.bindparam("by"))
 )
@@ -73,7 +74,7 @@ HOLD_STREAMING_LEASE = (
 #: Requests a standby for the holder's lease.
 REQUEST_STANDBY = sa.update(streaming_lease).where(_RUNNER, _MINE).values(wants_next=sa.true())
 
-#: Registers, or keeps, the standby of a lease of another, unless there is another standby.
+#: Registers a standby for another process's lease, or extends the registration, unless there is another standby.
 REGISTER_STANDBY = (
     sa.update(streaming_lease)
     .where(
@@ -125,7 +126,7 @@ MOVE_END = (
 
 _OF_BATCH = sa.bindparam("of_batch", type_=sa.Text)
 
-#: Whether a batch has taken any event, or has a file.
+#: Whether a batch has taken any events, or has a file.
 HAS_SOMETHING = sa.select(
     sa.or_(
         sa.exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),
@@ -165,7 +166,7 @@ class Streaming(Aggregate):
         self._change(NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
 
     def last_open_batch(self, runner: str) -> str | None:
-        """Return the most recently opened batch, of any holder of the streaming lease."""
+        """Return the id of the runner's most recently opened batch, whichever process opened it; None if none did."""
         row = self._first(sa.select(streaming_lease.c.batch_id).where(_RUNNER), {"of_runner": runner})
         return None if row is None else row.batch_id
 
@@ -174,16 +175,17 @@ class Streaming(Aggregate):
         self._change(REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 
     def register_standby(self, runner: str, name: str, until: datetime) -> bool:
-        """Register as the standby of another process's lease, or extend the registration; return False if there is no
-        lease, or another standby.
+        """Register a standby for another process's lease, or extend its registration.
+
+        Returns False if the lease has ended or is the standby's own, or if another standby is registered.
         """
         of = {"of_runner": runner, "by": name, "to": until, "now": self._now()}
         return self._change(REGISTER_STANDBY, of) == 1
 
     def hand_over_lease(self, runner: str, holder: str, standby: str, until: datetime, batch_id: str | None) -> bool:
-        """Give the holder's lease to the standby, with the batch that is still to be closed.
+        """Transfer the holder's lease to the standby, with the id of its open batch.
 
-        Returns False, and changes nothing, if the holder no longer has it or `standby` is no longer the standby.
+        Returns False, and changes nothing, if the holder has lost the lease or `standby` is no longer registered.
         """
         of = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "left": batch_id, "now": self._now()}
         return self._change(HAND_OVER_LEASE, of) == 1
@@ -194,12 +196,12 @@ class Streaming(Aggregate):
         return None if row is None else StreamingLease(**row._mapping)
 
     def open_following(self, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str) -> bool:
-        """Add an open batch that follows another of its runner and takes the events from `ends`.
+        """Add an open batch that follows the runner's previous batch and takes the events from `ends` onwards.
 
-        The former batch's ranges end there from now on, if it is open. Only the holder of the streaming lease has the
-        new batch until the former is committed. Returns False, and changes nothing, if `in_force` is no longer the
-        rule set in force, if `holder` does not have the streaming lease, if the former is committed or ends elsewhere,
-        or if another batch follows it.
+        If the previous batch is open, its ranges now end at `ends`. Until it is committed, only the holder of the
+        streaming lease works on the new batch. Returns False, and changes nothing, if `in_force` is no longer the rule
+        set in force, if `holder` does not have the streaming lease, if the previous batch is committed or ends
+        elsewhere, or if another batch already follows it.
         """
         try:
             with self._writing() as connection:
@@ -230,11 +232,11 @@ class Streaming(Aggregate):
         connection.execute(INSERT_RANGES, rows)
 
     def record(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
-        """Record a segment of an open batch, None without responses, and the offsets up to which the batch has read.
+        """Record the offsets up to which an open batch has read, and a segment (None if there are no new responses).
 
-        It records both or neither. Returns False, and changes nothing, if the batch is no longer open, if it has read
-        further than `ends` or has no range of such a partition, or if the segment's key is taken: the caller has lost
-        the batch and must stop.
+        It records both or neither. Returns False, and changes nothing, if the batch is no longer open, if it has
+        already read further than `ends`, if it has no range for one of the partitions, or if the segment's key is
+        taken. The caller has then lost the batch and must stop.
         """
         try:
             with self._writing() as connection:
@@ -246,7 +248,7 @@ class Streaming(Aggregate):
     def drop(self, batch_id: str) -> bool:
         """Delete an open batch that received no events.
 
-        Returns False, and changes nothing, if it is no longer open, has taken any event, or has a file.
+        Returns False, and changes nothing, if it is no longer open, has taken any events, or has a file.
         """
         of = {"of_batch": batch_id}
         try:

@@ -33,8 +33,8 @@ target_status = sa.Table(
     one_of("state", TargetState),
 )
 
-#: Attempts of all pushes at each target within the breaker's window, by second since 1970, and how many of
-#: them failed or had a slow response or none.
+#: The number of attempts of all pushes at each target within the breaker's window, by second since 1970; `failed` of
+#: them failed, and `slow` of them had a slow response or none.
 target_window = sa.Table(
     "target_window",
     metadata,
@@ -47,7 +47,7 @@ target_window = sa.Table(
     sa.PrimaryKeyConstraint("rule", "target", "second"),
 )
 
-#: The remaining tokens of a target that has a rate, or whose rate is ramped.
+#: The remaining tokens of a target that has a rate, or whose rate rises after a recovery.
 target_tokens = sa.Table(
     "target_tokens",
     metadata,
@@ -83,8 +83,7 @@ CHANGE_TARGET_STATUS = (
     )
 )
 
-#: Gives the right to probe to one push, until a time: to the first push that requests it once the breaker allows
-#: probes.
+#: Gives one push the right to probe until a time: the first push that requests it once the breaker allows probes.
 CLAIM_PROBE = (
     sa.update(target_status)
     .where(
@@ -109,7 +108,7 @@ CHANGE_TOKENS = (
     .values(count=sa.bindparam("left", type_=sa.Float), at=NOW)
 )
 
-#: Counts attempts of a second.
+#: Adds to the attempts of a second.
 ADD_ATTEMPTS = (
     sa.update(target_window)
     .where(_WINDOW, target_window.c.second == sa.bindparam("of_second"))
@@ -120,12 +119,12 @@ ADD_ATTEMPTS = (
     )
 )
 
-#: Attempts at a target since a second, how many of them failed, and how many were slow.
+#: The number of attempts at a target since a second, how many of them failed, and how many were slow.
 WINDOW = sa.select(
     sa.func.sum(target_window.c.attempts), sa.func.sum(target_window.c.failed), sa.func.sum(target_window.c.slow)
 ).where(_WINDOW, target_window.c.second >= sa.bindparam("from_second"))
 
-#: Forgets the attempts at a target before a second.
+#: Deletes the counts of attempts at a target before a second.
 FORGET_ATTEMPTS = sa.delete(target_window).where(_WINDOW, target_window.c.second < sa.bindparam("before_second"))
 
 
@@ -137,7 +136,10 @@ class Targets(Aggregate):
         return {(row.rule, row.target): TargetStatus(**row._mapping) for row in self._rows(TARGET_STATUSES)}
 
     def set_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
-        """Set the state of a target and its reason; `since` changes only with the state. Ends its pause, holds none."""
+        """Set the state of a target and its reason, and end its pause.
+
+        `since` changes only with the state. Pending deliveries stay as they are: the caller holds or releases them.
+        """
         now = self._now()
         with self._writing() as connection:
             old = _standing(connection, rule, target, now)
@@ -179,7 +181,7 @@ class Targets(Aggregate):
 def record_attempts(connection: sa.Connection, tallies: Sequence[Tally], now: datetime) -> None:
     """Count attempts by target and second, and change the statuses of targets as the breaker decides.
 
-    A target without a failure gets no status.
+    A target gets its first status with its first failure, slow or missing response, or pause.
     """
     if not tallies:
         return
@@ -198,7 +200,7 @@ def record_attempts(connection: sa.Connection, tallies: Sequence[Tally], now: da
         new = next_status(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
         if new.state == "ok" and old.state != "ok":
-            # attempts before a target recovered do not open its breaker again
+            # attempts from before the recovery must not open the breaker again
             connection.execute(FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 

@@ -75,7 +75,7 @@ def test_only_the_command_migrates_an_older_ledger(url: str, tmp_path: Path, mon
     ledger.close()
     newest = add_revision(tmp_path / "migrations", monkeypatch)
 
-    with pytest.raises(LedgerError, match=f"has revision {HEAD}, this version needs {newest}. Run `eventbridge ledger"):
+    with pytest.raises(LedgerError, match=f"has revision {HEAD}, but this version needs {newest}. Run `"):
         Ledger.open(url)
     assert "newer" not in columns_of_batch(url)
     assert Ledger.migrate(url) == (HEAD, newest)
@@ -246,8 +246,8 @@ def test_a_statement_that_takes_too_long_is_reported(url: str, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("change", "reported"),
     [
-        (("/t", "/no-such-t"), "does not exist. Make the database on its server"),
-        (("postgres@", "nobody:secret@"), 'role "nobody" does not exist. Make the user on the server'),
+        (("/t", "/no-such-t"), "does not exist. Create the database on its server"),
+        (("postgres@", "nobody:secret@"), 'role "nobody" does not exist. Create the user on the server'),
         (("127.0.0.1", "no-such-host.invalid"), "Correct the host in EVENTBRIDGE_LEDGER_URL"),
     ],
     ids=["database", "user", "host"],

@@ -6,14 +6,15 @@ from typing import Any, Final
 
 from sqlalchemy.util import LRUCache
 
-#: More than the number of statements of one kind of database.
+#: The maximum number of cached statements: more than the ledger has for one kind of database.
 _STATEMENTS: Final = 1_000
 
 
 class CompiledStatements(LRUCache[Any, Any]):
     """The statements that SQLAlchemy has compiled for one kind of database; see its execution option `compiled_cache`.
 
-    SQLAlchemy's keys begin with the dialect of one engine, which is omitted: engines of a kind have the same setup.
+    SQLAlchemy's keys begin with the dialect of one engine, which this cache omits: all engines of a kind are set up
+    alike.
     """
 
     def __init__(self) -> None:

@@ -26,18 +26,19 @@ from eventbridge.ledger.remedies import ledger_errors
 _DRIVER = "postgresql+psycopg"
 _COMPILED = {"compiled_cache": CompiledStatements()}
 
-#: How long a new connection waits for a server that is down; a process that was connected waits as long as for a lock.
+#: How long the first connection waits for a server that is down; a process that was connected before waits for the
+#: busy timeout.
 _OPENING_SECONDS = 5.0
 
-#: The statement limit. No statement of the ledger takes this long: each reads or changes a bounded number of rows by an
-#: index.
+#: The time limit of a statement. No statement of the ledger takes this long: each reads or changes a bounded number of
+#: rows through an index.
 _STATEMENT_SECONDS = 120.0
 
-#: A process that is stopped inside a transaction loses it, and its locks, after this time: a transaction waits only for
-#: the database.
+#: A process that was stopped (SIGSTOP) inside a transaction loses it and its locks after this time. A running process
+#: is never idle that long: inside a transaction it waits only for the database.
 _STOPPED_SECONDS = 60.0
 
-#: The advisory lock that prevents two processes from migrating at once: any number that no other program uses.
+#: The advisory lock that prevents two processes from migrating at the same time: an arbitrary number.
 _MIGRATION_LOCK = 5_311_007_322_684_716_161
 
 #: SQLSTATEs of transactions that the server has rolled back and that may succeed when they run again.
@@ -52,8 +53,8 @@ _UNDONE = frozenset(
     }
 )
 
-#: Messages of psycopg if it meets a connection's end before libpq does, also for the rollback: SQLAlchemy then
-#: considers the connection intact.
+#: Messages of psycopg when it notices the end of a connection before libpq does, or during the rollback: SQLAlchemy
+#: then considers the connection intact.
 _CUT_OFF = ("connection socket closed", "another command is already in progress")
 
 _REACH = "Make sure that the server is up and can be reached from this host (`pg_isready -h {host} -p {port}`)"
@@ -65,17 +66,17 @@ _REMEDIES: Sequence[tuple[str, str]] = (
         "password authentication failed",
         "Correct the user or the password in EVENTBRIDGE_LEDGER_URL, or in the output of its _CMD or _FILE",
     ),
-    ("no password supplied", "Write a password into EVENTBRIDGE_LEDGER_URL, or name a file with it (PGPASSFILE)"),
+    ("no password supplied", "Add a password to EVENTBRIDGE_LEDGER_URL, or set PGPASSFILE to a file that contains it"),
     (
         "pg_hba.conf",
         "Have the server's pg_hba.conf accept this host, user and database, or correct EVENTBRIDGE_LEDGER_URL",
     ),
     (
         'database "',
-        "Make the database on its server (`createdb {file}`), run `eventbridge ledger migrate`, then this again; or "
+        "Create the database on its server (`createdb {file}`), run `eventbridge ledger migrate`, then this again; or "
         "correct EVENTBRIDGE_LEDGER_URL",
     ),
-    ('role "', "Make the user on the server (`createuser`), or correct EVENTBRIDGE_LEDGER_URL"),
+    ('role "', "Create the user on the server (`createuser`), or correct EVENTBRIDGE_LEDGER_URL"),
     (
         "permission denied",
         "Give the user of EVENTBRIDGE_LEDGER_URL its own schema, or all rights in it "
@@ -128,7 +129,7 @@ class PostgresqlEngine:
         self._was_connected = False
 
     def connect(self) -> Connection:
-        """Open a connection; waits for a server that restarts."""
+        """Open a connection; wait for a server that restarts."""
         patience = self._busy_timeout_seconds
         until = time.monotonic() + (patience if self._was_connected else min(patience, _OPENING_SECONDS))
         while True:
@@ -165,7 +166,7 @@ class PostgresqlEngine:
         return int(connection.exec_driver_sql(f"SELECT coalesce({sequence}, 0)").scalar_one())
 
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
-        """Let no number up to this one be generated."""
+        """Make the numbering continue after this number."""
         if number:
             sequence = f"pg_get_serial_sequence('{table}', '{column}')"
             connection.exec_driver_sql(f"SELECT setval({sequence}, {number:d})")
@@ -179,7 +180,7 @@ class PostgresqlEngine:
         return any(words in str(error.orig) for words in _CUT_OFF)
 
     def is_full(self, cause: str) -> bool:
-        """Return False: the disk belongs to the server, and `remedies` covers it."""
+        """Return False: a full disk is the server's, and `remedies` has the message for it."""
         return False
 
     def reader(self, limit_seconds: float) -> Engine:
@@ -222,7 +223,7 @@ class PostgresqlEngine:
         if encoding != "UTF8":
             shown = redact_url(self.url)
             raise LedgerError(
-                f"Ledger {shown}: the encoding of its database is {encoding}, and it needs UTF8. Make another "
+                f"Ledger {shown}: the encoding of its database is {encoding}, but it must be UTF8. Create another "
                 f"database: `createdb -T template0 -E UTF8 NAME`; nothing was changed."
             )
 
@@ -242,8 +243,8 @@ def _set_up(limits: dict[str, float], read_only: str, connection: Any, _record: 
 def _compare_bytes(connection: Connection) -> None:
     """Set the collation of every text column to "C", the order of SQLite and Python.
 
-    In the language of a database "a-10" may sort before "a-2", or "B" after "a", and another version of its library may
-    sort differently from an existing index.
+    With a database's own collation, "a-10" may sort before "a-2", or "B" after "a", and another version of the
+    collation library may sort differently from an existing index.
     """
     columns = connection.exec_driver_sql(
         "SELECT table_name, column_name FROM information_schema.columns JOIN information_schema.tables "
@@ -264,17 +265,17 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: The maximum age of a measurement: two clocks drift apart by some microseconds a second.
 _KEPT_SECONDS = 60.0
 
-#: The wait before a server that did not respond is queried again; until then the last measurement is used.
+#: How long the last measurement is used before a server that did not respond is queried again.
 _AGAIN_SECONDS = 5.0
 
-#: How long a server may take to return the time again.
+#: How long a server may take to return the time, once it was measured.
 _RESPONSE_SECONDS = 2.0
 
 
 class PostgresqlClock:
-    """A server's clock as a difference from this host's clock; thread-safe.
+    """A server's clock, as a difference from a clock of this host; thread-safe.
 
-    The host's clock is the one that advances while the machine sleeps and that cannot be set.
+    The host's clock is one that cannot be set and that also advances while the machine sleeps.
     """
 
     def __init__(self, engine: LedgerEngine) -> None:

@@ -27,7 +27,7 @@ class LedgerEngine(Protocol):
     #: Whether a reader's own limit bounds every wait of its queries; if not, the caller must bound it.
     bounds_readers: bool
     #: Text in the database's messages -> remedy; the first match counts.
-    #: May name {file}, {folder}, {url}, {host}, {port}.
+    #: A remedy may contain {file}, {folder}, {url}, {host} and {port}.
     remedies: Sequence[tuple[str, str]]
 
     def connect(self) -> Connection:
@@ -37,7 +37,7 @@ class LedgerEngine(Protocol):
         """Exclude other writers if the database does not do so itself; raises LedgerError when it takes too long."""
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Keep other processes from migrating until the transaction ends, and finish the tables made in the block."""
+        """Keep other processes from migrating until the transaction ends; then complete the tables of the block."""
 
     def now(self) -> datetime:
         """Return the time of the database's clock, aware, in UTC; called for each delivery, so it must be cheap."""
@@ -46,16 +46,16 @@ class LedgerEngine(Protocol):
         """Return the last number that the database generated for a row of a table, 0 if there is none."""
 
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
-        """Let the database generate no number up to this one for a row of a table."""
+        """Make the database continue after this number when it next numbers a row of a table."""
 
     def may_run_again(self, error: BaseException) -> bool:
-        """Return whether a transaction that ended with this error, before its commit, can be run again at once."""
+        """Return whether a transaction that failed with this error before its commit can be run again immediately."""
 
     def is_full(self, cause: str) -> bool:
         """Return whether a message means that the disk is full."""
 
     def reader(self, limit_seconds: float) -> Engine:
-        """Return a factory of connections that cannot change the ledger and wait for it at most this long.
+        """Return a factory of connections that cannot change the ledger and wait for it at most `limit_seconds`.
 
         Raises FileNotFoundError if the ledger does not exist, and creates none.
         """

@@ -34,7 +34,7 @@ def engine_of(text: str, busy_timeout_seconds: float = BUSY_TIMEOUT_SECONDS) -> 
         raise SettingsError(f"The ledger's URL is not a valid URL. {_SET_URL}") from None
     if "@" in (url.host or ""):
         raise SettingsError(
-            f"The host in the ledger's URL has an @: is an @ of the password not escaped? Write it as %40. {_SET_URL}"
+            f"The host in the ledger's URL contains an @. Write an @ in the password as %40. {_SET_URL}"
         )
     scheme = url.drivername.partition("+")[0]
     shown = redact_url(url)

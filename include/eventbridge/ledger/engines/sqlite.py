@@ -35,8 +35,7 @@ class SqliteEngine:
 
     spans_hosts = False
     migrates_when_opened = True
-    # This statement takes the lock at once: a transaction that began by reading could not get the lock without a
-    # restart.
+    # This statement takes the lock immediately: a transaction that began by reading might have to restart to get it.
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
     bounds_readers = True
@@ -49,7 +48,7 @@ class SqliteEngine:
         (
             "readonly database",
             "Give this process write permission for {file} and for its folder {folder} "
-            "(`ls -ld {folder} {file}` shows whose they are)",
+            "(`ls -ld {folder} {file}` shows who owns them)",
         ),
         (
             "file is not a database",
@@ -107,7 +106,7 @@ class SqliteEngine:
         return int(found or 0)
 
     def count_on(self, connection: Connection, table: str, column: str, number: int) -> None:
-        """Let no number up to this one be generated."""
+        """Make the numbering continue after this number."""
         connection.exec_driver_sql("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
         connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
@@ -132,7 +131,7 @@ class SqliteEngine:
 def _set_up(patience_seconds: float, connection: Any, _record: object) -> None:
     connection.isolation_level = None  # the ledger begins transactions explicitly
     cursor = connection.cursor()
-    _keep_a_log_ahead(cursor, patience_seconds)
+    _switch_to_wal(cursor, patience_seconds)
     cursor.execute("PRAGMA synchronous = FULL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.close()
@@ -143,10 +142,10 @@ def _only_read(limit_seconds: float, connection: Any, _record: object) -> None:
     connection.execute("PRAGMA query_only = ON")
 
 
-def _keep_a_log_ahead(cursor: Any, patience_seconds: float) -> None:
+def _switch_to_wal(cursor: Any, patience_seconds: float) -> None:
     """Switch a new file to a write-ahead log; only one connection can do this at a time.
 
-    SQLite refuses the others at once, without the busy timeout, because they would deadlock.
+    SQLite refuses the others immediately, without the busy timeout, because they would deadlock.
     """
     until = time.monotonic() + patience_seconds
     while True:
@@ -166,7 +165,7 @@ def _turn_to_write(file: Path, timeout_seconds: float) -> Iterator[None]:
 
     SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
     can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the end of a
-    commit, so this lock separates both. It also waits in finer steps than SQLite does.
+    commit, so this lock separates the two. It also waits in finer steps than SQLite does.
     """
     try:
         descriptor = open_private(f"{file}.lock", os.O_RDWR)

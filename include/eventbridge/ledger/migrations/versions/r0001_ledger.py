@@ -8,14 +8,14 @@ from alembic import op
 revision = "0001"
 down_revision = None
 
-#: The database numbers these rows and never reuses a number; SQLite does so only in a column of type INTEGER.
+#: The id of rows that the database numbers, without reusing a number; SQLite does so only in an INTEGER column.
 _ROW_ID = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
 def upgrade() -> None:
     """Create the tables and their indexes.
 
-    The order of indexes counts: where two fit a query equally well, SQLite takes the one that was created last.
+    The order of the indexes matters: if two fit a query equally well, SQLite uses the one that was created last.
     """
     _make_batches()
     _make_waiting()
