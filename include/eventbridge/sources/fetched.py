@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
-#: Fetching pauses while this many bytes wait for the reader.
+#: Fetching pauses while at least this many bytes wait for the reader.
 MAX_BYTES: Final = 8 << 20
 
 Message = TypeVar("Message")
@@ -34,7 +34,7 @@ class FetchedMessages(Generic[Message]):
         self.end = max(self.end, offset + 1)
 
     def reach(self, end: int) -> None:
-        """Note that every message before an offset was added."""
+        """Record that every message before `end` was added."""
         self.end = max(self.end, end)
 
     def holds(self, start: int, end: int) -> bool:

@@ -1,4 +1,4 @@
-"""The rule-file fields that several sources share: the cluster of a broker, and the mapping of plain JSON messages."""
+"""The rule-file fields that several sources share: those of sources with brokers, and the mapping of plain JSON."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import EventMapping
 from eventbridge.rules.vocabulary import FIELDS
 
-#: The names of these fields.
+#: The names of the fields of a source with brokers.
 WORDS = ("topics", "connection", "start_at", "offset_reset", "mapping")
 
 
 def read_broker_fields(fields: Fields) -> dict[str, Any]:
-    """Return the broker fields of a source; errors are noted in `fields`."""
+    """Return the broker fields of a source; records errors in `fields`."""
     return {
         "connection": fields.name("connection", required=True),
         "offset_reset": fields.choice("offset_reset", "earliest", ("fail", "earliest", "latest")),
@@ -22,7 +22,7 @@ def read_broker_fields(fields: Fields) -> dict[str, Any]:
 
 
 def read_mapping(fields: Fields) -> EventMapping | None:
-    """Return the field `mapping` of a source; errors are noted in `fields`."""
+    """Return the field `mapping` of a source, None if it has none; records errors in `fields`."""
     if fields.get("mapping") is None:
         return None
     own = fields.nested("mapping", "a mapping")

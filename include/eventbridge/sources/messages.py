@@ -8,7 +8,7 @@ import pyarrow as pa
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: In the order of the bus; a name may occur several times.
+#: Headers in the order in which the bus has them; a name may occur several times.
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
 #: One message of a log per row; all rows are of one partition.
@@ -26,12 +26,12 @@ MESSAGES = pa.schema(
 RECEIVED = pa.schema(
     [
         pa.field("receipt", pa.string(), nullable=False),
-        pa.field("message_id", pa.string(), nullable=False),  # given by the bus, the same at every delivery
+        pa.field("message_id", pa.string(), nullable=False),  # assigned by the bus, the same at every delivery
         *(field for field in MESSAGES if field.name != "offset"),
     ]
 )
 
-#: One message as the inbox stores it: without a receipt; its offset is its position in the inbox.
+#: One message per row, as the inbox stores it: without a receipt; its offset is its position in the inbox.
 STORED = pa.schema([field for field in RECEIVED if field.name != "receipt"])
 
 

@@ -1,4 +1,4 @@
-"""Opens the source of a bus by the opener of its type; called by stages, watcher and commands."""
+"""Opens a bus's source with the opener for its type; called by stages, the watcher and commands."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def open_source(
 def open_log(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> LogSource:
-    """Open a bus whose messages keep their offsets; raises UserError for a queue."""
+    """Open a bus whose messages keep their offsets; raises UserError if the bus is a queue."""
     source = open_source(bus, settings, connections, clock)
     if source.kind == "log":
         return source
@@ -60,7 +60,7 @@ def open_log(
 def open_queue(
     bus: Bus, topic: str, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> QueueSource:
-    """Open the queue that one topic of a bus is; raises UserError for a topic that is a log."""
+    """Open one topic of a bus as a queue; raises UserError if the bus is a log."""
     one = bus.model_copy(update={"source": bus.source.model_copy(update={"topics": (topic,)})})
     source = open_source(one, settings, connections, clock)
     if source.kind == "queue":
@@ -72,7 +72,7 @@ def open_queue(
 def open_publisher(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> Publisher:
-    """Open a bus to publish to; raises UserError for one that can only be read from."""
+    """Open a bus for publishing; raises UserError if EventBridge can only read from it."""
     source = open_source(bus, settings, connections, clock)
     if isinstance(source, Publisher):
         return source

@@ -24,9 +24,9 @@ class LogSource(Protocol):
         """Return the address of the log, for messages to users."""
 
     def identities(self) -> Mapping[str, str]:
-        """Return the id of each topic's log, by topic; a log that is created again gets another id.
+        """Return the identity of each topic's log, by topic; a log that is created again gets another one.
 
-        Offsets are only valid on the log of the identity they were read on. A topic may have no identity.
+        An offset is valid only on a log with the identity that it had when the offset was read. A topic may have none.
         """
 
     def partitions(self) -> Sequence[Partition]:
@@ -36,10 +36,10 @@ class LogSource(Protocol):
         """Return the first offset still held (the end offset if the partition is empty)."""
 
     def end(self, partition: Partition) -> int:
-        """Return the offset the next message will get: one more than the last."""
+        """Return the offset that the next message will get: one more than the last."""
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition at once, cheaply enough to be called several times a second."""
+        """Return the end offset of every partition, cheaply enough to be called several times a second."""
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
@@ -47,14 +47,14 @@ class LogSource(Protocol):
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
 
-        A block has at least one message and at most some MiB: its reader keeps one in memory, and may stop after any.
+        A block has at least one message and at most a few MiB: its reader keeps one in memory, and may stop after any.
         An offset that is in no block is a gap: the log no longer holds it. Raises BusError rather than skip an existing
-        message, and OffsetGapError at the call if `end` is beyond the end of the log: the range was planned on another
-        log.
+        message. The call itself raises OffsetGapError if `end` is beyond the end of the log: the range was planned on
+        another log.
         """
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return the offsets that the bus itself stores for a consumer group (empty: none)."""
+        """Return the offsets that the bus itself stores for a consumer group; empty if it stores none."""
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group; repeating it is harmless."""
@@ -64,7 +64,7 @@ class LogSource(Protocol):
 
 
 class QueueSource(Protocol):
-    """The queue of one topic, which delivers each message until it is acknowledged; raises BusError.
+    """The queue of one topic, which delivers each message until it is acknowledged; raises BusError on failure.
 
     Threads may share an instance.
     """
@@ -77,12 +77,12 @@ class QueueSource(Protocol):
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a received message is invisible to other receivers."""
+        """Return how many seconds a received message is invisible to other receivers."""
 
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages as one block of `messages.RECEIVED`; fewer, or none, if no more wait.
 
-        They are invisible to other consumers until they are acknowledged or their visibility timeout is over.
+        They are invisible to other receivers until they are acknowledged or their visibility timeout expires.
         """
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
@@ -111,8 +111,8 @@ class FollowableLog(Protocol):
     def follow(self, positions: Mapping[Partition, int]) -> None:
         """Fetch new messages, beginning at these offsets; another call replaces the offsets.
 
-        From then on, `ends` returns the ends of the fetched ranges, `earliest` returns the values at the start of
-        following, and `read` returns fetched messages if it can. Only one thread at a time may use a log that follows.
+        From then on, `ends` returns the ends of the fetched ranges, `earliest` returns the values from the time of this
+        call, and `read` returns fetched messages if it can. Only one thread at a time may then use the log.
         """
 
 
@@ -131,7 +131,7 @@ class AnnouncingLog(Protocol):
     """A log that signals new messages, so that it need not be polled."""
 
     def announcements(self) -> Announcements | None:
-        """Return the signal, valid while the log is open, None if the log must be polled."""
+        """Return the signal, valid while the log is open; None if the log must be polled."""
 
 
 @runtime_checkable
@@ -141,9 +141,9 @@ class PagedLog(Protocol):
     def pages(
         self, partition: Partition, start: int, end: int
     ) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
-        """Yield the messages of `read` a page at a time: offset, time of publishing (microseconds since 1970), body.
+        """Yield the messages that `read` would, a page at a time: offset, time of publishing, body.
 
-        `end` must come from `ends`: it is not checked against the log.
+        The time is in microseconds since 1970. `end` must come from `ends`: it is not checked against the log.
         """
 
 
@@ -168,7 +168,7 @@ class Publisher(Protocol):
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
         All of them are durable when this returns. Records of one key go to one partition, in order.
-        Raises BusError if some may not be stored.
+        Raises BusError if some may not have been stored.
         """
 
     def close(self) -> None:
@@ -180,7 +180,7 @@ class SizeLimitedPublisher(Protocol):
     """A publisher with a maximum record size; a larger record fails the whole call."""
 
     def max_bytes(self, topic: str) -> int | None:
-        """Return the current maximum size of body and key together, in bytes, None if unknown."""
+        """Return the current maximum size of body and key together, in bytes; None if unknown."""
 
 
 @runtime_checkable

@@ -1,1 +1,1 @@
-"""The source type `embedded`: a durable log for one machine, one SQLite file per bus."""
+"""The source type `embedded`: a durable log, in one SQLite file per bus or in the ledger's PostgreSQL database."""

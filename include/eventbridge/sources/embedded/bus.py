@@ -1,4 +1,4 @@
-"""The embedded bus: a durable log for one machine, one SQLite file per bus.
+"""The embedded bus in a file: a durable log for one host, one SQLite file per bus; also the opener of both kinds.
 
 Any number of processes may publish and read concurrently.
 Events survive kill -9 and loss of power once `publish` has returned; before that they may or may not be stored.
@@ -67,11 +67,9 @@ _READ_BYTES: Final = 4096
 
 
 class FileAnnouncements:
-    """Readable once a writer has closed the file at `path` since the last `take_signal`.
+    """A descriptor that is readable if a writer has closed the file at `path` since the last `take_signal`.
 
-    Raises OSError if the system has no inotify.
-
-    Writers on another machine are not detected.
+    Raises OSError if the system has no inotify. Writers on another host are not detected.
     """
 
     def __init__(self, path: Path) -> None:

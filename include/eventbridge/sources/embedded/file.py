@@ -55,11 +55,11 @@ class FileTables:
             yield FileWriter(connection)
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
-        """Return topic, id and number of each partition."""
+        """Return the topic, id and number of each partition."""
         return self._file.rows("SELECT topic, partition_id, number FROM partition")
 
     def ends(self) -> Iterable[tuple[int, int]]:
-        """Return number and end offset of each partition."""
+        """Return the number and end offset of each partition."""
         return self._file.rows("SELECT number, end_offset FROM partition")
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -68,7 +68,7 @@ class FileTables:
         return first, end
 
     def published_at(self, number: int, offset: int) -> int:
-        """Return when a stored message was published."""
+        """Return when a stored message was published, in microseconds since 1970."""
         packed = position(number, offset)
         return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (packed,))[0][0])
 
@@ -92,7 +92,7 @@ class FileTables:
         return page
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and committed offset of each partition of a consumer group."""
+        """Return the number and committed offset of each partition of a consumer group."""
         return self._file.rows("SELECT partition, next_offset FROM committed_offset WHERE consumer_group = ?", (group,))
 
 
@@ -183,7 +183,7 @@ _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, 
 _DAMAGED = "Move the file away, or restore it from a backup, and check the disk"
 _DENIED = "Give the user who runs this write access to the file and its folder"
 _REMEDIES = {
-    sqlite3.SQLITE_BUSY: f"Another process held it for {BUSY_SECONDS:.0f} s. Find it with fuser, end it and try again",
+    sqlite3.SQLITE_BUSY: f"A process held it for {BUSY_SECONDS:.0f} s. Find that process with fuser, end it, try again",
     sqlite3.SQLITE_CANTOPEN: _DENIED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_IOERR: "Check the disk and its free space, and try again",
@@ -240,7 +240,7 @@ class BusFile:
         # A file that was made before buses had an identity has no table for it.
         if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):
             with self.writing() as connection:
-                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor created at the same time
+                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # another process may be faster
                     _give_identity(connection)
         ((identity,),) = self.rows("SELECT value FROM meta WHERE name = 'identity'")
         return str(identity)
@@ -287,8 +287,8 @@ def _open(path: Path) -> sqlite3.Connection:
             _make_file(path)
         for each in files_of_database(path):
             close_to_others(each)
-        # The file's creator may not have synced the folder yet, and no publish may be acknowledged in a file without a
-        # name.
+        # The process that created the file may not have synced the folder yet, and a publish must not be acknowledged
+        # before the file's name is durable.
         _sync(path.parent)
         connection = _connect(path)
         try:
@@ -301,13 +301,13 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def lock_file(path: Path) -> Path:
-    """Return the lock file that a writer of a bus opens before writing, and closes once its commit can be read."""
+    """Return the lock file that a writer of a bus opens before writing, and closes after its commit."""
     return path.with_name(f"{path.name}.lock")
 
 
 @contextlib.contextmanager
 def _sole_writer(path: Path) -> Iterator[None]:
-    # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3 #
+    # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
     # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). This lock serialises the two.
     with bus_errors(path):
         descriptor = open_private(lock_file(path), os.O_RDWR)
@@ -349,15 +349,18 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
         raise BusError(_sentence(path, "this is not an event bus", _REMEDIES[sqlite3.SQLITE_NOTADB]))
     if version != _VERSION:
         raise BusError(
-            _sentence(path, f"the bus has version {version}, this program supports version {_VERSION}", "Update it")
+            _sentence(
+                path, f"the bus has version {version}, but this program supports {_VERSION}", "Update EventBridge"
+            )
         )
 
 
 def _make_file(path: Path) -> None:
-    # Created under another name and linked into place: of several processes that start at once, each finds it complete.
+    # The file is created under another name and linked into place, so that processes that start at the same time all
+    # find it complete.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        os.close(open_private(draft, os.O_RDWR | os.O_EXCL))  # SQLite's own mode is for all; -wal and -shm follow it
+        os.close(open_private(draft, os.O_RDWR | os.O_EXCL))  # or others could read it; -wal and -shm get its mode
         connection = _connect(draft)
         try:
             _make_durable(connection)

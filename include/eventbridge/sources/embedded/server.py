@@ -67,7 +67,7 @@ SELECT set_config('lock_timeout', '{BUSY_SECONDS:.0f}s', false),
        set_config('statement_timeout', '120s', false),
        set_config('idle_in_transaction_session_timeout', '60s', false),
        set_config('default_transaction_read_only', 'off', false),
-       -- what publish has returned is on disk, whatever the server's default is
+       -- once publish has returned, its messages are on disk, regardless of the server's default
        set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)
 """
 
@@ -249,13 +249,13 @@ class ServerTables:
             yield ServerWriter(connection, self._bus)
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
-        """Return topic, id and number of each partition."""
+        """Return the topic, id and number of each partition."""
         return self._server.rows(
             f"SELECT topic, partition_id, number FROM {SCHEMA}.partition WHERE bus = %s", (self._bus,)
         )
 
     def ends(self) -> Iterable[tuple[int, int]]:
-        """Return number and end offset of each partition."""
+        """Return the number and end offset of each partition."""
         return self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.partition WHERE bus = %s", (self._bus,))
 
     def bounds(self, number: int) -> tuple[int, int]:
@@ -265,7 +265,7 @@ class ServerTables:
         return first, end
 
     def published_at(self, number: int, offset: int) -> int:
-        """Return when a stored message was published."""
+        """Return when a stored message was published, in microseconds since 1970."""
         query = f"SELECT published_at FROM {SCHEMA}.message WHERE partition = %s AND message_offset = %s"
         return int(self._server.rows(query, (number, offset))[0][0])
 
@@ -274,7 +274,7 @@ class ServerTables:
         return self._server.rows(_PAGE, (number, start, end))
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and committed offset of each partition of a consumer group."""
+        """Return the number and committed offset of each partition of a consumer group."""
         query = f"SELECT partition, next_offset FROM {SCHEMA}.committed_offset WHERE consumer_group = %s"
         return self._server.rows(query, (group,))
 
@@ -297,7 +297,7 @@ class ServerWriter:
             cursor.executemany(statement, [(self._bus, topic, partition_id) for topic, partition_id in partitions])
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Keep other transactions from publishing to partitions, and return the ends of these."""
+        """Keep other transactions from publishing to partitions, and return the ends of the partitions."""
         rows = self._connection.execute(
             f"SELECT number, end_offset, last_published_at FROM {SCHEMA}.partition WHERE number = ANY(%s) "
             "ORDER BY number FOR UPDATE",
@@ -363,7 +363,7 @@ class DatabaseBus(TableLog):
         self._ends_until = 0.0
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition by one short query, cheap enough for several calls a second.
+        """Return the end offset of every partition with one short query, cheap enough for several calls a second.
 
         While the bus is followed, a result is reused for some milliseconds.
         """
@@ -375,5 +375,5 @@ class DatabaseBus(TableLog):
         return found
 
     def follow(self, _positions: Mapping[Partition, int]) -> None:
-        """Prepare for hundreds of calls of `ends` a second."""
+        """Prepare for hundreds of calls of `ends` a second; nothing is fetched ahead."""
         self._followed = True

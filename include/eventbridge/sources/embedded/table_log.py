@@ -1,4 +1,4 @@
-"""The embedded bus over its tables: chooses partitions, reads ranges, trims."""
+"""The embedded bus on top of its tables: chooses partitions, reads ranges, trims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.tables import End, Message, Tables, Writer, microseconds, partition_of_key
 from eventbridge.sources.messages import message_block
 
-#: A trim drops this many messages per transaction, so that publishers need not wait long.
+#: The maximum number of messages that a trim drops in one transaction, so that publishers need not wait long.
 TRIM_MESSAGES = 10_000
 
 #: Valid names of a bus.
@@ -27,8 +27,8 @@ class TableLog:
     """A log source in tables; its topics are created if they do not exist.
 
     It uses only the given topics. `partitions` is the number of partitions of a new topic; an existing topic keeps its
-    own. Threads may share an instance; a process forked from one must open its own. Raises BusError with a remedy if
-    the tables cannot be opened, read or written.
+    number. Threads may share an instance; a forked process must open its own. Raises BusError with a remedy if the
+    tables cannot be opened, read or written.
     """
 
     kind: Literal["log"] = "log"
@@ -45,7 +45,7 @@ class TableLog:
         if not _BUS_NAME.fullmatch(bus):
             raise UserError(f"{bus!r} cannot name a bus: use letters, digits, '.', '_' and '-'")
         if not topics or partitions < 1:
-            raise UserError(f"bus {bus}: a bus has at least one topic, and a topic at least one partition")
+            raise UserError(f"bus {bus}: a bus must have at least one topic, and a topic at least one partition")
         self.bus = bus
         self._topics = tuple(dict.fromkeys(topics))
         self._clock = clock
@@ -73,7 +73,7 @@ class TableLog:
         return self._tables.uri
 
     def identities(self) -> Mapping[str, str]:
-        """Return the UUID that the bus was given when it was created, by topic; a copy of the bus has the same."""
+        """Return the UUID that the bus got when it was created, by topic; a copy of the bus has the same UUID."""
         return dict.fromkeys(self._topics, self._tables.identity)
 
     def partitions(self) -> Sequence[Partition]:
@@ -85,16 +85,16 @@ class TableLog:
         return self._tables.bounds(self._number(partition))[0]
 
     def end(self, partition: Partition) -> int:
-        """Return the offset the next message will get."""
+        """Return the offset that the next message will get."""
         return self._tables.bounds(self._number(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition by one short query, cheap enough for several calls a second."""
+        """Return the end offset of every partition with one short query, cheap enough for several calls a second."""
         return {self._partitions[number]: end for number, end in self._tables.ends() if number in self._partitions}
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
-        with self._tables.snapshot():  # a trim during the search would remove the messages it compares
+        with self._tables.snapshot():  # a trim during the search would remove the messages that it compares
             return self._first_since(self._number(partition), microseconds(at))
 
     def publish(
@@ -135,7 +135,7 @@ class TableLog:
     def pages(
         self, partition: Partition, start: int, end: int
     ) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
-        """Yield offset, time and body of the messages of `read`, a page at a time; `end` is not checked."""
+        """Yield the offset, time and body of the messages that `read` would, in pages; `end` is not checked."""
         number = self._number(partition)
         while start < end:
             fault_points.reach("bus.read")
@@ -175,7 +175,7 @@ class TableLog:
             return found
         with self._tables.writing() as writer:
             writer.lock_bus()  # or two processes with different numbers of partitions would both create theirs
-            made = {partition.topic for partition in self._select_partitions()}  # another process created it
+            made = {partition.topic for partition in self._select_partitions()}  # another process may have been faster
             writer.make_partitions(
                 (topic, each) for topic in missing if topic not in made for each in range(partitions)
             )
@@ -235,7 +235,7 @@ class TableLog:
 def _positions(
     partitions: Sequence[Partition], ends: dict[Partition, int], keys: Sequence[str | None]
 ) -> list[tuple[Partition, int]]:
-    """Return partition and offset of each record, by its key or round-robin, and advance `ends`."""
+    """Return the partition and offset of each record, chosen by its key or round-robin, and advance `ends`."""
     turn = sum(ends.values())
     positions: list[tuple[Partition, int]] = []
     for key in keys:

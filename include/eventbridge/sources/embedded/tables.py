@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
 
-#: A page of a read ends at whichever comes first: this many messages, or this many bytes of bodies.
+#: A page of a read ends after this many messages or this many bytes of bodies, whichever comes first.
 PAGE_MESSAGES = 1_000
 PAGE_BYTES = 4 * 1024 * 1024
 
@@ -39,7 +39,7 @@ class Writer(Protocol):
         """Create partitions, each by its topic and id."""
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Keep other transactions from publishing to partitions, and return the ends of these."""
+        """Keep other transactions from publishing to partitions, and return the ends of the partitions."""
 
     def append(self, messages: Iterator[Message]) -> None:
         """Add messages."""
@@ -69,10 +69,10 @@ class Tables(Protocol):
 
     @property
     def uri(self) -> str:
-        """Return their URI, without a secret."""
+        """Return the URI of the tables, without a secret."""
 
     def close(self) -> None:
-        """Close them."""
+        """Close the tables."""
 
     def snapshot(self) -> AbstractContextManager[object]:
         """Let several queries read one consistent state of the bus."""
@@ -81,25 +81,25 @@ class Tables(Protocol):
         """Make the block one transaction, durable when it ends, rolled back if it raises."""
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
-        """Return topic, id and number of each partition."""
+        """Return the topic, id and number of each partition."""
 
     def ends(self) -> Iterable[tuple[int, int]]:
-        """Return number and end offset of each partition, by one short query."""
+        """Return the number and end offset of each partition, with one short query."""
 
     def bounds(self, number: int) -> tuple[int, int]:
         """Return the first offset that a partition still holds, and its end offset."""
 
     def published_at(self, number: int, offset: int) -> int:
-        """Return when a stored message was published."""
+        """Return when a stored message was published, in microseconds since 1970."""
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
-        """Return offset, time and body of the first page of messages with start <= offset < end."""
+        """Return the offset, time and body of each message on the first page of start <= offset < end."""
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and committed offset of each partition of a consumer group."""
+        """Return the number and committed offset of each partition of a consumer group."""
 
 
-# A message's position is its partition's number and its offset in one integer of 63 bits: 2^40 offsets a partition.
+# A message's position combines its partition's number and its offset in one 63-bit integer: 2^40 offsets per partition.
 _OFFSET_BITS = 40
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -112,12 +112,12 @@ def partition_of_key(key: str, partitions: int) -> int:
 
 
 def position(number: int, offset: int) -> int:
-    """Return the row id of a message, by the number of its partition and its offset."""
+    """Return the row id of a message from the number of its partition and its offset."""
     return number << _OFFSET_BITS | offset
 
 
 def offset_of(position: int) -> int:
-    """Return the offset of a message in its partition, by its row id."""
+    """Return the offset of a message in its partition from its row id."""
     return position & ((1 << _OFFSET_BITS) - 1)
 
 

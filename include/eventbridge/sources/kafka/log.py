@@ -86,7 +86,7 @@ class KafkaLog:
         return sorted(found)
 
     def earliest(self, partition: Partition) -> int:
-        """Return the first offset that exists (the end offset if none); while following, as of its start."""
+        """Return the first offset that exists (the end offset if none does); while following, as of its start."""
         known = self._earliest.get(partition)
         return known if known is not None else self._offsets([partition], OffsetSpec.earliest())[partition]
 
@@ -97,8 +97,8 @@ class KafkaLog:
     def ends(self) -> Mapping[Partition, int]:
         """Return the end offset of every partition, with one request to each leader.
 
-        A new partition is included after a few seconds; `partitions` includes it at once. The end
-        of a followed partition is the offset up to which it was fetched.
+        A new partition is included after a few seconds; `partitions` includes it immediately. The end of a followed
+        partition is the offset up to which it was fetched.
         """
         if self._follower is not None:
             return self._follower.ends()
@@ -114,7 +114,7 @@ class KafkaLog:
         self._follower, self._earliest = PartitionFollower(self._settings, begins), earliest
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
-        """Return the offset of the first message published at or after the aware time `at` (the end if none)."""
+        """Return the offset of the first message published at or after the aware time `at` (the end if none was)."""
         since = -((_EPOCH - at) // _MILLISECOND)  # rounded up: brokers count milliseconds
         found = self._offsets([partition], OffsetSpec.for_timestamp(max(0, since)))[partition]
         return found if found >= 0 else self.end(partition)
@@ -166,10 +166,10 @@ class KafkaLog:
         )
 
     def max_bytes(self, topic: str) -> int | None:
-        """Return the maximum bytes of a record's body and key, by the topic's max.message.bytes, cached for a minute.
+        """Return the maximum size of a record's body and key, in bytes, from the topic's max.message.bytes.
 
-        It is None if unknown, because the login is not allowed to describe the topic's configuration, or no broker
-        responds.
+        It is cached for a minute, and None if unknown, because the login may not describe the topic's configuration or
+        no broker responds.
         """
         known = self._max_bytes.get(topic)
         if known is None or time.monotonic() > known[1]:

@@ -25,7 +25,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "message.max.bytes": 16 << 20,
     "linger.ms": 2,
 }
-#: librdkafka's default for the size of a batch; brokers refuse a batch above max.message.bytes.
+#: The maximum size of a batch, librdkafka's default; brokers refuse a batch above max.message.bytes.
 _BATCH_BYTES: Final = 1_000_000
 #: The header that marks a message as a CloudEvent in structured mode, for other consumers.
 _HEADERS: Final = [("content-type", b"application/cloudevents+json; charset=UTF-8")]

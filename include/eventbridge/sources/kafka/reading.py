@@ -1,4 +1,4 @@
-"""Reads exactly a range of a Kafka partition, as Arrow blocks, without joining a group."""
+"""Reads exact ranges of Kafka partitions, as Arrow blocks, without joining a group."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.fetched import MAX_BYTES, FetchedMessages
 from eventbridge.sources.messages import message_block
 
-#: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
+#: A block ends after this many messages or this many bytes of bodies, whichever comes first.
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
-#: How long the brokers may be silent while a range is read.
+#: How long the brokers may be silent while a range is read, before BusError is raised.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long one poll waits: how soon a fatal error of the client, or the end of its silence, is noticed.
+#: How long one poll waits. A fatal error of the client, or too long a silence, is noticed after at most this time.
 _WAIT_SECONDS: Final = 0.5
 
 #: Valid times of messages are within `datetime`'s limits, less a year: ages are added to them.
@@ -53,9 +53,9 @@ READING: Final[Mapping[str, Any]] = {
 
 @dataclass
 class _Range:
-    """The range being read: blocks that were fetched and not yet returned, and the last one returned.
+    """The range that is being read: the fetched blocks that were not returned yet, and the last one returned.
 
-    `fetched` contains messages that were not examined yet; after the end of the range, the messages that follow it.
+    `fetched` contains messages that were not examined yet; once the range is over, those that follow it.
     """
 
     partition: Partition
@@ -67,7 +67,7 @@ class _Range:
     last: pa.RecordBatch | None = None
 
     def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether a range is the rest of this range, from inside or right after the last block."""
+        """Return whether a range is the rest of this range, from inside its last block or right after it."""
         if self.last is None or (self.partition, self.end) != (partition, end):
             return False
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
@@ -99,8 +99,8 @@ class RangeConsumer:
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a partition with start <= offset < end that still exist.
 
-        If the last offsets hold no message, the end of the partition that the client reports ends the range. A reader
-        that stopped inside a block and continues there, or after the range, reuses the fetched messages.
+        If the last offsets hold no message, the range ends when the client reports the end of the partition. A reader
+        that stopped inside a block and continues there, or continues after the range, reuses the fetched messages.
         """
         if start >= end:
             return
@@ -127,7 +127,7 @@ class RangeConsumer:
         """Fetch the next messages of a range: one block, or fewer at its end."""
         found: list[Message] = []
         size = 0
-        self._range = None  # reset on error: messages fetched so far would be skipped
+        self._range = None  # stays None on an error: otherwise the messages fetched so far would be skipped
         while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
             more = self._select_in_range(reading, doing)
             found += more
@@ -140,7 +140,7 @@ class RangeConsumer:
         self._consumer.close()
 
     def _next(self, doing: str) -> list[Message]:
-        """Wait for one message and return all that are available; raises BusError after too long a silence."""
+        """Wait for one message, and return all that are available; raises BusError after SILENCE_SECONDS."""
         silence_ends = time.monotonic() + SILENCE_SECONDS
         while (first := self._consumer.poll(_WAIT_SECONDS)) is None:
             if self._client_errors.fatal is not None:
@@ -178,7 +178,7 @@ def refuse_final(servers: str, error: KafkaError, doing: str) -> None:
     if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
         return
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        why = "the topic has dropped the first offset of the range since"
+        why = "the topic has since dropped the first offset of the range"
         raise BusError(f"Kafka at {servers}: {doing}: {why}. Run it again")
     raise bus_error(servers, doing, error)
 
@@ -206,7 +206,7 @@ def _block(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _microseconds(message: Message) -> int:
     kind, milliseconds = message.timestamp()
-    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, also in wrong units: a number
+    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, even in a wrong unit: a number
     # that is not a date counts as no time.
     is_a_time = kind != TIMESTAMP_NOT_AVAILABLE and _FIRST_MILLISECOND <= milliseconds < _END_MILLISECOND
     return milliseconds * 1_000 if is_a_time else 0
@@ -238,7 +238,7 @@ class PartitionFollower:
     def ends(self) -> dict[Partition, int]:
         """Return the offset up to which each partition was fetched; never waits.
 
-        The client reports the end of a partition, so that offsets without a message count as fetched.
+        The client reports the end of a partition, so offsets without a message count as fetched too.
         """
         while self._size < MAX_BYTES and (found := self._consumer.consume(BLOCK_MESSAGES, 0)):
             for message in found:

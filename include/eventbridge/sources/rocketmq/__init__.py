@@ -1,1 +1,1 @@
-"""The source of the type `rocketmq`: topics of Apache RocketMQ, read by ranges of offsets."""
+"""The source of the type `rocketmq`: topics of Apache RocketMQ, read by ranges of offsets or as queues (pop mode)."""

@@ -1,4 +1,4 @@
-"""Converts messages of RocketMQ to Arrow blocks; CloudEvents properties get the names that headers have."""
+"""Converts messages of RocketMQ to Arrow blocks; CloudEvents properties get the names that headers have elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.clients.rocketmq.remoting.messages import (
 from eventbridge.clients.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import message_block
 
-#: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
+#: A block ends after this many messages or this many bytes of bodies, whichever comes first.
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
@@ -111,7 +111,7 @@ _TOTAL: Final = struct.Struct(">I")
 _MAGIC: Final = 0xDAA320A7
 _NOT_PLAIN: Final = 0x1 | 0x30 | 0xC0
 
-#: Responses are merged up to this size: a block of few messages costs as much as one of many.
+#: Responses are merged until they reach this size: a block of few messages costs as much as one of many.
 _ENOUGH_BYTES: Final = 512 << 10
 
 Numbers = npt.NDArray[np.int64]
@@ -151,7 +151,7 @@ def _blocks(pulled: Sequence[PullResult]) -> Iterator[pa.RecordBatch]:
 
 
 def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
-    """Return offsets and headers of messages; None if some are packed, in another format, truncated or damaged."""
+    """Return the offsets and headers of messages; None if any is packed, in another format, truncated or damaged."""
     begins: list[int] = []
     position, last = 0, len(body) - _HEAD.itemsize
     while position <= last:
@@ -171,7 +171,7 @@ def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
 
 
 def _pieces(body: bytes, positions: Numbers, heads: npt.NDArray[np.void]) -> tuple[pa.Array, pa.Array] | None:
-    """Return bodies and properties of messages; None if one declares more bytes than it has."""
+    """Return the bodies and properties of messages; None if one declares more bytes than it has."""
     data = np.frombuffer(body, np.uint8)
     ends = positions + heads["total"]
     begin = positions + _HEAD.itemsize

@@ -13,7 +13,7 @@ from eventbridge.sources.fields import WORDS, read_broker_fields
 class RocketmqFields(Source):
     """Topics of a RocketMQ cluster; `connection` contains the name servers and the credentials.
 
-    In mode `pop` brokers track each message: it is delivered to `group` ("" = the bus's name), and again after
+    In the mode `pop`, the brokers track each message: it is delivered to `group` ("" = the bus's name), and again after
     `visibility_timeout` (seconds) unless it was acknowledged.
     """
 
@@ -42,9 +42,7 @@ def _read_fields(fields: Fields) -> dict[str, Any]:
     )
     start = fields.time("start_at", "latest", ("latest", "earliest"))
     if start not in ("latest", "earliest"):
-        fields.add_to(
-            "start_at", "with mode: pop a group starts at the earliest or latest message", "Write one of these"
-        )
+        fields.add_to("start_at", "must be earliest or latest with mode: pop", "Write one of these")
     return read | {
         "mode": mode,
         "group": fields.name("group"),

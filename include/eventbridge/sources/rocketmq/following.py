@@ -1,4 +1,4 @@
-"""Follows partitions of RocketMQ: one thread per broker keeps a long-polling pull open."""
+"""Follows partitions of RocketMQ: one thread per broker keeps a long-polling pull request open."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
 
-#: How long a broker that does not respond is skipped, and how long a thread waits for its reader.
+#: How long a broker that does not respond is left alone, and how often a thread checks if its reader has caught up.
 _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 
 
 class PartitionFollower:
-    """Pulls from partitions, beginning at given offsets; only one thread at a time may use it."""
+    """A reader that pulls from partitions, beginning at given offsets; only one thread at a time may use it."""
 
     def __init__(self, client: Client, servers: str, positions: Mapping[Partition, int]) -> None:
         self._client, self._servers = client, servers
@@ -68,7 +68,7 @@ class PartitionFollower:
         yield from blocks_of([found])
 
     def close(self) -> None:
-        """Close the connections to the brokers."""
+        """Stop the threads, and wait until they have closed their connections."""
         self._over.set()
         for thread in self._threads:
             thread.join()

@@ -36,10 +36,10 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class RocketmqLog:
-    """A log source and publisher of topics of a cluster; it never creates topics.
+    """A log source and publisher for topics of one cluster; it never creates topics.
 
     It connects on first use. Threads may share an instance; a forked process must open its own.
-    Raises BusError with a remedy if name servers or brokers do not respond, or refuse.
+    Raises BusError with a remedy if name servers or brokers do not respond or reject the request.
     """
 
     kind: Literal["log"] = "log"
@@ -63,7 +63,7 @@ class RocketmqLog:
         return f"rocketmq://{self._servers}"
 
     def identities(self) -> Mapping[str, str]:
-        """Return an empty result, because RocketMQ gives topics no identity."""
+        """Return an empty mapping, because RocketMQ gives topics no identity."""
         return {}
 
     def partitions(self) -> Sequence[Partition]:
@@ -80,10 +80,10 @@ class RocketmqLog:
         return sorted(found)
 
     def earliest(self, partition: Partition) -> int:
-        """Return the first offset still held (the end offset if none), as of the start of following."""
+        """Return the first offset still held (the end offset if none is); while following, as of its start."""
         if (known := self._earliest.get(partition)) is not None:
             return known
-        with self._doing(f"cannot read the begin offset of {_name(partition)}"):
+        with self._doing(f"cannot read the first offset of {_name(partition)}"):
             return self._client.earliest(self._checked_queue(partition))
 
     def end(self, partition: Partition) -> int:
@@ -94,8 +94,8 @@ class RocketmqLog:
     def ends(self) -> Mapping[Partition, int]:
         """Return the end offset of every partition; the requests to a broker are sent together.
 
-        A new partition is included after a few seconds; `partitions` includes it at once. For followed partitions the
-        result is the offset up to which they were fetched.
+        A new partition is included after a few seconds; `partitions` includes it immediately. The end of a followed
+        partition is the offset up to which it was fetched.
         """
         if self._following is not None:
             return self._following.ends()
@@ -105,7 +105,7 @@ class RocketmqLog:
         return {Partition(*partition): offset for partition, offset in found.items()}
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Fetch from these offsets on in the background; `ends` and `read` then use the fetched messages."""
+        """Start fetching from these offsets in the background; `ends` and `read` then use the fetched messages."""
         self._unfollow()
         earliest = {partition: self.earliest(partition) for partition in positions}
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
@@ -144,8 +144,8 @@ class RocketmqLog:
     ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
-        Brokers have acknowledged all when this returns. A key goes to one partition; records without one are
-        distributed round-robin. Raises BusError if some may not be stored.
+        Brokers have acknowledged all records when this returns. Records of one key go to one partition; records without
+        a key are distributed round-robin. Raises BusError if some may not have been stored.
         """
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
@@ -208,13 +208,13 @@ def _name(partition: Partition) -> str:
 
 Blocks = Generator[pa.RecordBatch, None, None]
 
-#: Brokers close a connection that was silent for two minutes.
+#: How long a range whose reader stopped can be continued; brokers close a connection after two minutes of silence.
 _HOLD_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
 class _StoppedRange:
-    """A range whose reader stopped within or after a block."""
+    """A range whose reader stopped inside a block or after it."""
 
     partition: Partition
     end: int
@@ -236,7 +236,7 @@ class _StoppedRange:
 
 
 class RangeReader:
-    """Reads ranges of partitions by `begin`, and keeps the last unfinished one. Threads may share an instance."""
+    """Reads ranges, whose blocks `begin` pulls, and keeps the last unfinished range. Threads may share an instance."""
 
     def __init__(self, begin: Callable[[Partition, int, int], Blocks]) -> None:
         self._begin = begin
@@ -244,7 +244,7 @@ class RangeReader:
         self._stopped: _StoppedRange | None = None
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the blocks of a range, continuing the pulls of the previous one if this is its rest."""
+        """Yield the blocks of a range; if it is the rest of the kept range, continue the pulls of that range."""
         stopped = self._swapped(None)
         rest: pa.RecordBatch | None = None
         if stopped is not None and stopped.is_continued_by(partition, start, end):
@@ -263,7 +263,7 @@ class RangeReader:
             block = next(blocks, None)
 
     def close(self) -> None:
-        """Drop pulled messages that were not read."""
+        """Drop the pulled messages that were not read."""
         self._keep(None)
 
     def _keep(self, stopped: _StoppedRange | None) -> None:

@@ -1,4 +1,4 @@
-"""Publishes to topics of a RocketMQ cluster: the records of a partition in batches, in order."""
+"""Publishes to topics of a RocketMQ cluster; the records of a partition are sent in batches, in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.clients.rocketmq.remoting.queues import TopicQueue, queue_of_ke
 from eventbridge.clients.rocketmq.settings import as_bus_errors
 from eventbridge.model.partition import Partition
 
-#: The size of a batch: by default a broker accepts 4 MiB.
+#: The maximum size of a batch; a broker accepts 4 MiB by default.
 _BATCH_BYTES: Final = 256 << 10
 _BATCH_MESSAGES: Final = 500
 #: A longer key still decides the partition, but is not stored in the properties, whose size brokers limit.
@@ -54,7 +54,7 @@ class MessagePublisher:
         return [positions[index] for index in range(len(records))]
 
     def _wait_until_readable(self, positions: Iterable[tuple[Partition, int]]) -> None:
-        """Return once messages can be read, some milliseconds after brokers have acknowledged them.
+        """Wait until messages can be read, a few milliseconds after brokers have acknowledged them.
 
         A caller that publishes and then delivers all waiting events must find them. They are durable in any case, so
         the wait is limited to a few seconds.
@@ -63,7 +63,7 @@ class MessagePublisher:
         for partition, offset in positions:
             ends[partition] = max(ends.get(partition, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
-        with suppress(RemotingError):  # a broker that is unreachable now has acknowledged them before
+        with suppress(RemotingError):  # a broker that has become unreachable has already acknowledged its messages
             for partition, end in ends.items():
                 while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
                     time.sleep(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""A topic of a RocketMQ cluster as a queue: pop mode, in which brokers track each message."""
+"""A topic of a RocketMQ cluster as a queue: pop mode, in which the brokers track each message."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from eventbridge.sources.rocketmq.fields import RocketmqFields
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
-#: A block of this size is returned before more messages are requested.
+#: A block that has reached this size is returned without a request for more messages.
 _BLOCK_BYTES: Final = 4 << 20
-#: The maximum number of consecutive empty responses of a broker, which may be serving other consumers.
+#: After this many consecutive empty responses, a broker counts as empty; it may be serving other consumers.
 _EMPTY_RESPONSES: Final = 3
 
 
@@ -37,9 +37,9 @@ class PopMode(NamedTuple):
 
 
 class RocketmqQueue:
-    """A queue source of the first topic, and a publisher to all topics.
+    """A queue source for the first topic, and a publisher to all topics.
 
-    It connects on first use. Raises BusError with a remedy if servers do not respond, or refuse.
+    It connects on first use. Raises BusError with a remedy if servers do not respond or reject the request.
     """
 
     kind: Literal["queue"] = "queue"
@@ -61,11 +61,11 @@ class RocketmqQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a received message is invisible to other receivers."""
+        """Return how many seconds a received message is invisible to other receivers."""
         return self._mode.visibility_timeout
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Return up to `at_most` messages that brokers deliver now, as one block of `RECEIVED`."""
+        """Return up to `at_most` messages that the brokers deliver now, as one block of `RECEIVED`."""
         fault_points.reach("bus.receive")
         found: list[PoppedMessage] = []
         with self._doing("cannot receive messages of"):
@@ -132,7 +132,7 @@ def _block(popped: Sequence[PoppedMessage]) -> pa.RecordBatch:
 
 
 def open_rocketmq(opening: SourceSetup[RocketmqFields]) -> RocketmqLog | RocketmqQueue:
-    """Open the source's topics, without a request to the servers yet. Raises ConnectionUnusable."""
+    """Open the source's topics, without sending a request to the servers. Raises ConnectionUnusable."""
     source = opening.source
     settings = client_settings(opening.connections(source.connection))
     if not source.is_queue:

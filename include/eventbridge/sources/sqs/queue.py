@@ -18,11 +18,12 @@ from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.open import SourceSetup
 from eventbridge.sources.sqs.fields import SqsFields
 
-#: SQS's maximum of messages per request.
+#: The maximum number of messages per request of SQS.
 _AT_ONCE: Final = 10
-#: A block of this size is returned before more messages are requested.
+#: A block that has reached this size is returned without a request for more messages.
 _BLOCK_BYTES: Final = 4 << 20
-#: The wait time of a receive: without one, SQS asks only some of its servers (short polling).
+#: How long the first receive waits for messages. If it did not wait, SQS would ask only some of its servers (short
+#: polling).
 _POLL_SECONDS: Final = 1
 _REGION: Final = "us-east-1"
 #: SQS's error codes for an expired receipt.
@@ -37,7 +38,7 @@ _REMEDIES: Final = {
 
 
 class SqsQueue:
-    """A queue source that connects on first use. Raises BusError with a remedy if SQS refuses."""
+    """A queue source that connects on first use. Raises BusError, with a remedy, if SQS fails or rejects a request."""
 
     kind: Literal["queue"] = "queue"
 
@@ -67,7 +68,7 @@ class SqsQueue:
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a received message is invisible to other receivers."""
+        """Return how many seconds a received message is invisible to other receivers."""
         return float(self._invisible)
 
     def receive(self, at_most: int) -> pa.RecordBatch:
@@ -90,7 +91,7 @@ class SqsQueue:
             return _block(found)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Extend the visibility timeout of messages; their receipts stay the same."""
+        """Restart the visibility timeout of messages; their receipts stay the same."""
         more = {"VisibilityTimeout": self._invisible}
         with self._doing("extend the visibility timeout of messages of"):
             self._call_in_batches(self._client.change_message_visibility_batch, receipts, more)
@@ -129,7 +130,10 @@ class SqsQueue:
             for failed in response.get("Failed", ()):
                 if failed["Code"].rpartition(".")[2] not in _RAN_OUT:
                     details = failed.get("Message", "")
-                    raise BusError(f"SQS at {self._endpoint}: a message of {self._name!r}: {failed['Code']} {details}")
+                    raise BusError(
+                        f"SQS at {self._endpoint}: a request for a message of {self._name!r} failed: "
+                        f"{failed['Code']} {details}"
+                    )
 
     @contextmanager
     def _doing(self, action: str) -> Iterator[None]:
@@ -154,8 +158,8 @@ class SqsQueue:
             ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise BusError(
-                f"SQS at {self._endpoint}: cannot {action} the queue {self._name!r}: a response that was cut short, or "
-                f"is not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
+                f"SQS at {self._endpoint}: cannot {action} the queue {self._name!r}: the response was cut short, or "
+                f"is not from SQS ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
             ) from None
 
 
@@ -174,7 +178,7 @@ def _block(messages: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 
 
 def _headers(attributes: Mapping[str, Mapping[str, Any]]) -> list[dict[str, object]]:
-    """Return message attributes as headers, `ce-type` and `ce_type` as in CloudEvents' binary mode."""
+    """Return message attributes as headers; `ce-type` and `ce_type` both become `ce_type`, as in binary mode."""
     return [
         {
             "name": _header(name),
@@ -191,7 +195,7 @@ def _header(name: str) -> str:
 
 
 def open_sqs(opening: SourceSetup[SqsFields]) -> SqsQueue:
-    """Open the queue of the source's first topic, without a request to the server yet. Raises ConnectionUnusable.
+    """Open the queue of the source's first topic, without sending a request to the server. Raises ConnectionUnusable.
 
     Connections have the type `aws`, as for S3.
     """
