@@ -1,1 +1,1 @@
-"""Compiled (Numba) passes over JSON text: strict validation, and the locations of requested parts of an event."""
+"""Compiled (Numba) passes over JSON text, which validate it strictly and locate the requested parts of an event."""

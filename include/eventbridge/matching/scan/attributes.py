@@ -1,4 +1,4 @@
-"""Compiled checks of CloudEvents attributes: names, and whether an unescaped text is certainly valid."""
+"""Compiled checks of CloudEvents attributes: which attribute a name is, and whether a value is certainly valid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.matching.scan.compiled import compiled
 from eventbridge.matching.scan.memory import byte_at
 from eventbridge.matching.scan.values import COLON
 
-#: The three names of an event, in the order of the columns of `RecognisedTexts`.
+#: The three attributes that name an event, in the order of the columns of `RecognisedTexts`.
 ID: Final = 0
 SOURCE: Final = 1
 TYPE: Final = 2
@@ -39,13 +39,13 @@ _DATACONTENTTYPE, _DATASCHEMA, _DATA_NAME = (
 )
 _VERSION_1 = _name_bytes("1.0")
 
-# Kinds of characters, a bit each.
+# The kinds of characters, one bit each.
 _PRINTABLE: Final = 1
-_NAME: Final = 2  # of an attribute's name
-_SEGMENT: Final = 4  # of a segment of a path, and of the name of a host
+_NAME: Final = 2  # allowed in an attribute's name
+_SEGMENT: Final = 4  # allowed in a segment of a path, and in a host name
 _SCHEME: Final = 8
 _LETTER: Final = 16
-_TOKEN: Final = 32  # of a media type
+_TOKEN: Final = 32  # allowed in a media type
 _DIGIT: Final = 64
 
 
@@ -73,7 +73,7 @@ _CAPITAL_T, _CAPITAL_Z = ord("T"), ord("Z")
 
 @compiled
 def member_of(text: int, name: int, size: int) -> int:
-    """Return which member a name is of: an extension if it may be one, else UNKNOWN."""
+    """Return the member that a name denotes: EXTENSION if it is a valid extension name, UNKNOWN if it is none."""
     if size == 2 and _is_word(text, name, _ID):
         return ID
     if size == 4:
@@ -106,7 +106,7 @@ def _is_word(text: int, position: int, word: Any) -> bool:
 
 @compiled
 def _all_of(text: int, position: int, size: int, kinds: int) -> bool:
-    """Return whether each character is of one of the kinds."""
+    """Return whether each character has one of the kinds."""
     for index in range(position, position + size):
         if _KINDS[byte_at(text, index)] & kinds == 0:
             return False
@@ -115,7 +115,7 @@ def _all_of(text: int, position: int, size: int, kinds: int) -> bool:
 
 @compiled
 def is_allowed(text: int, position: int, size: int, member: int) -> Any:
-    """Return whether a text without escapes is surely allowed as a member's value."""
+    """Return whether a text without escapes is certainly allowed as a member's value."""
     if not _all_of(text, position, size, _PRINTABLE):
         return False
     if member == EXTENSION:
@@ -135,7 +135,10 @@ def is_allowed(text: int, position: int, size: int, member: int) -> Any:
 
 @compiled
 def _is_reference(text: int, position: int, size: int, absolute: bool) -> bool:
-    """Return whether a text is surely a URI reference (RFC 3986): `/a/b`, `//host/a`, `https://host/a`, `urn:a:b`."""
+    """Return whether a text is certainly a URI reference (RFC 3986), such as `/a/b`, `//host/a` or `urn:a:b`.
+
+    If `absolute` is true, it must have a scheme.
+    """
     stop = position + size
     colon = position
     while colon < stop and _KINDS[byte_at(text, colon)] & _SCHEME != 0:
@@ -145,7 +148,7 @@ def _is_reference(text: int, position: int, size: int, absolute: bool) -> bool:
         if _KINDS[byte_at(text, position)] & _LETTER == 0:
             return False
         path = colon + 1
-        # A path may contain them; after `//` they would mean a user or a port.
+        # A path may contain `:` and `@`; after `//` they would introduce a port or follow a user.
         others = not (path + 1 < stop and byte_at(text, path) == _SLASH and byte_at(text, path + 1) == _SLASH)
     elif absolute:
         return False
@@ -173,7 +176,7 @@ def _is_media_type(text: int, position: int, size: int) -> bool:
 
 @compiled
 def _is_time(text: int, position: int, size: int) -> Any:
-    """Whether a text is surely a time of RFC 3339: `2013-01-01T10:17:00.5Z`, or with an offset; no leap second."""
+    """Return whether a text is certainly a time of RFC 3339 such as `2013-01-01T10:17:00.5Z`, without leap seconds."""
     if size < 20 or byte_at(text, position + 4) != _DASH or byte_at(text, position + 7) != _DASH:
         return False
     if byte_at(text, position + 10) != _CAPITAL_T or byte_at(text, position + 13) != COLON:
@@ -181,7 +184,7 @@ def _is_time(text: int, position: int, size: int) -> Any:
     if byte_at(text, position + 16) != COLON or not _all_of(text, position, 4, _DIGIT):
         return False
     month, day = _two_digits(text, position + 5), _two_digits(text, position + 8)
-    # The 29th of February is handed back, because only the Python code checks for leap years.
+    # The 29th of February is never certain here, because only the Python code checks for leap years.
     longest = 28 if month == 2 else 30 + ((month + (month >> 3)) & 1)
     if month < 1 or month > 12 or day < 1 or day > longest:
         return False
@@ -207,7 +210,7 @@ def _is_time(text: int, position: int, size: int) -> Any:
 
 @compiled
 def _two_digits(text: int, position: int) -> Any:
-    """Return the number that two digits are, -1 for anything else."""
+    """Return the number that two digits spell, or -1 for anything else."""
     if not _all_of(text, position, 2, _DIGIT):
         return -1
     return 10 * (byte_at(text, position) - 48) + byte_at(text, position + 1) - 48

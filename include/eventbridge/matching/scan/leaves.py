@@ -1,12 +1,12 @@
-"""Walks over an event: validates its JSON and records the requested leaves.
+"""Scans events: validates their JSON and records the requested leaves.
 
 The scanner walks from token to token of the event's outline (`scan.outline`) with a stack of open objects and arrays.
-Each value is at a node of the path tree, or at `NOWHERE` if nothing is requested: then its text is only validated. A
+Each value is at a node of the path tree, or at `NOWHERE` if no path leads to it: then its text is only validated. A
 leaf is recorded as a range of the text, never as a copy. Arrays are transparent: an element is at the node of its
 array.
 
-Invariants: a recorded leaf is inside the text of its own event; the leaves of a malformed event are removed; for
-duplicate keys, the leaves of the last one remain. The scanner reads at most `PADDING` bytes after the end of an event.
+Invariants: a recorded leaf is inside the text of its own event. A malformed event has no leaves. Of duplicate keys, the
+last one has leaves. The scanner reads at most `PADDING` bytes after the end of an event.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ NUMBER: Final = 3
 STRING: Final = 4
 ESCAPED: Final = 5  # a string with escapes
 
-# The position of a leaf in arrays: in none (or only as a scalar element), in an element of one, or deeper.
+# The position of a leaf in arrays: FREE in none (or only as a scalar element), DEEP in an element inside an element.
 FREE: Final = -1
 DEEP: Final = -2
 
 # The scanner's result for an event.
 MALFORMED: Final = 0
-FLAT: Final = 1  # every noted leaf is FREE
+FLAT: Final = 1  # every recorded leaf is FREE
 NESTED: Final = 2
 
 NOWHERE: Final = -1
 
 TOO_LONG: Final = 1 << 31
-"""A text of this many bytes is malformed: lengths are stored in 32 bits."""
+"""A text of this many bytes or more counts as malformed, because lengths are stored in 32 bits."""
 
 _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 
@@ -62,9 +62,9 @@ _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 class Leaves(NamedTuple):
     """The recorded leaves of a block of events, in the order of their text.
 
-    `node` is the leaf's node in the path tree, -1 for one that a later duplicate key has replaced. A string's
-    `position` and `length` are those of its content, without the quotes. `array` is FREE, DEEP or the number of the
-    array (per event) whose `element` contains the leaf.
+    `node` is the leaf's node in the path tree, or NOWHERE if a later duplicate key replaced it. A string's `position`
+    and `length` are those of its content, without the quotes. `array` is FREE, DEEP, or the number of the array within
+    the event whose element number `element` contains the leaf.
     """
 
     node: npt.NDArray[np.int32]
@@ -76,7 +76,7 @@ class Leaves(NamedTuple):
 
 
 def room_for_leaves(count: int) -> Leaves:
-    """Return room for this many leaves."""
+    """Return uninitialised arrays for this many leaves."""
     integers = [np.empty(count, np.int32) for _ in range(4)]
     kinds, positions = np.empty(count, np.uint8), np.empty(count, np.int64)
     return Leaves(integers[0], kinds, positions, integers[1], integers[2], integers[3])
@@ -88,15 +88,15 @@ def scan(
 ) -> Any:
     """Check events and record their leaves, from `first_event` on; return the first event that was not processed.
 
-    That is the number of events, or less if `leaves` has no more room: call again with more.
+    That is the number of events, or less if `leaves` is full: then call again with more room.
     `first_leaf[i]:first_leaf[i + 1]` are the leaves of event i, and `status[i]` is MALFORMED, FLAT or NESTED.
     """
     frames_room = np.empty(8 * MAXIMUM_DEPTH, np.int64)
     frames = frames_room.ctypes.data
     tokens_room = np.empty(0, np.int64)
     tokens = tokens_room.ctypes.data
-    # Per node: the object that last had a key leading there, and the first leaf behind it. Those of one key are
-    # together, so a duplicate key costs no more than what it replaces.
+    # Per node: the object that last had a key leading there, and the first leaf after that key. The leaves of one key
+    # are adjacent, so the cost of a duplicate key is linear in the leaves that it replaces.
     nodes = int32_at(tree.last, 0) + 1
     object_of, first_of = np.zeros(nodes, np.int64), np.zeros(nodes, np.int64)
     objects = 0
@@ -114,7 +114,7 @@ def scan(
             tokens = tokens_room.ctypes.data
         token_count, first_escape, last_escape = outline(text, begin, stop, tokens)
         token = 0
-        # The innermost open object or array with requested parts; the outer ones are in `frames`.
+        # The state of the innermost open object or array at a node; `frames` has that of the outer ones.
         depth, node, in_array = 0, 0, False
         array, element, position, position_element = 0, 0, FREE, 0
         objects += 1
@@ -196,7 +196,7 @@ def scan(
                         arrays += 1
                     if byte_at(text, int64_at(tokens, token)) != byte + 2:  # "{" and "}", "[" and "]" are two apart
                         continue
-                    below = NOWHERE  # closed below as if it followed a value
+                    below = NOWHERE  # it is empty: step 3 reads its closing bracket as if a value preceded it
             else:
                 length = plain_length(text, content, int64_at(tokens, token))
                 if length == 0:
@@ -213,7 +213,7 @@ def scan(
                 if position != FREE:
                     kind_of_event = NESTED
                 count += 1
-            # 3. After a value: a comma and the next one, or the end of an open object or array.
+            # 3. After a value: a comma before the next value, or the end of an open object or array.
             walking = False
             while token < token_count:
                 byte = byte_at(text, int64_at(tokens, token))
@@ -247,7 +247,7 @@ def scan(
 
 @compiled
 def _find_escaped(tree: Any, node: int, text: int, position: int, length: int) -> Any:
-    """Return what `find_edge` returns, for a key that may contain escapes."""
+    """Return what `find_edge` returns for a key that may contain escapes."""
     room = np.empty(length + PADDING, np.uint8)
     plain = room.ctypes.data
     edge = find_edge(tree, node, plain, 0, unescape(text, position, length, plain))

@@ -1,6 +1,6 @@
-"""Tests of 32 or 64 bytes at once from any position of a text; the result has one bit for each.
+"""Tests 32 or 64 bytes at once from any position in a text; the result has one bit for each byte.
 
-LLVM compiles each to a few instructions for any vector width.
+LLVM compiles each test to a few instructions for any vector width.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _WORD = ir.IntType(64)
 
 
 def _marks(lanes: int, test: Any) -> Any:
-    """Return an intrinsic (address, index) that evaluates `test` for each of `lanes` bytes from there on."""
+    """Return an intrinsic (address, index) that evaluates `test` for each of the `lanes` bytes from there on."""
 
     @intrinsic
     def marks(typing: Any, address: Any, index: Any) -> Any:
@@ -31,14 +31,14 @@ def _marks(lanes: int, test: Any) -> Any:
 
 
 def _is(builder: Any, block: Any, byte: str) -> Any:
-    return builder.icmp_unsigned("==", block, _all(block, ord(byte)))
+    return builder.icmp_unsigned("==", block, _repeat(block, ord(byte)))
 
 
 def _is_below(builder: Any, block: Any, byte: int) -> Any:
-    return builder.icmp_unsigned("<", block, _all(block, byte))
+    return builder.icmp_unsigned("<", block, _repeat(block, byte))
 
 
-def _all(block: Any, byte: int) -> Any:
+def _repeat(block: Any, byte: int) -> Any:
     return ir.Constant(block.type, [byte] * block.type.count)
 
 
@@ -48,18 +48,18 @@ def _ends_string(builder: Any, block: Any) -> Any:
 
 
 def _is_structural(builder: Any, block: Any) -> Any:
-    # "[" and "{", "]" and "}" differ in one bit, which no other byte has in common with them
-    folded = builder.or_(block, _all(block, 0x20))
+    # "[" and "{" differ only in the bit 0x20, as do "]" and "}"; no other byte becomes "{" or "}" with that bit set.
+    folded = builder.or_(block, _repeat(block, 0x20))
     brackets = builder.or_(_is(builder, folded, "{"), _is(builder, folded, "}"))
     return builder.or_(brackets, builder.or_(_is(builder, block, ","), _is(builder, block, ":")))
 
 
 def _is_digit(builder: Any, block: Any) -> Any:
-    return _is_below(builder, builder.sub(block, _all(block, ord("0"))), 10)
+    return _is_below(builder, builder.sub(block, _repeat(block, ord("0"))), 10)
 
 
 def _is_hexadecimal(builder: Any, block: Any) -> Any:
-    letter = builder.sub(builder.or_(block, _all(block, 0x20)), _all(block, ord("a")))
+    letter = builder.sub(builder.or_(block, _repeat(block, 0x20)), _repeat(block, ord("a")))
     return builder.or_(_is_digit(builder, block), _is_below(builder, letter, 6))
 
 
@@ -71,13 +71,13 @@ def _is_escape_letter(builder: Any, block: Any) -> Any:
 
 
 def _is_at_least(builder: Any, block: Any, byte: int) -> Any:
-    return builder.icmp_unsigned(">=", block, _all(block, byte))
+    return builder.icmp_unsigned(">=", block, _repeat(block, byte))
 
 
 def _is_doubtful_first(builder: Any, block: Any) -> Any:
     marked = _is_at_least(builder, block, 0xF4)
     for byte in (0xC0, 0xC1, 0xE0, 0xED, 0xF0):
-        marked = builder.or_(marked, builder.icmp_unsigned("==", block, _all(block, byte)))
+        marked = builder.or_(marked, builder.icmp_unsigned("==", block, _repeat(block, byte)))
     return marked
 
 
@@ -94,7 +94,7 @@ escape_letters = _marks(64, _is_escape_letter)
 """(address, index): of 64 bytes, those that RFC 8259 allows after a backslash."""
 
 letters_u = _marks(64, lambda builder, block: _is(builder, block, "u"))
-"""(address, index): of 64 bytes, those whose backslash is followed by four hexadecimal digits."""
+"""(address, index): of 64 bytes, the letters u, which in an escape are followed by four hexadecimal digits."""
 
 quotes = _marks(64, lambda builder, block: _is(builder, block, '"'))
 """(address, index): of 64 bytes, the quotes."""
@@ -124,4 +124,4 @@ first_of_four = _marks(64, lambda builder, block: _is_at_least(builder, block, 0
 """(address, index): of 64 bytes, those that begin a character of four bytes."""
 
 doubtful_firsts = _marks(64, _is_doubtful_first)
-"""(address, index): of 64 bytes, those that begin a character before some continuation bytes only, or never."""
+"""(address, index): of 64 bytes, those that begin a character of UTF-8 only before certain bytes, or never."""

@@ -1,8 +1,8 @@
-"""Raw memory for compiled code: typed loads and stores by address, bit scans.
+"""Access to raw memory in compiled code: typed loads and stores by address, and bit scans.
 
-Compiled passes take their tables as plain addresses. Numba counts the references of every array that is handed from one
-function to the next, which costs more than the work of the small functions here; an address costs nothing, but nobody
-checks it. So the owner of an address keeps its array alive, and an index is computed only from tables
+Compiled functions take their tables as plain addresses. Numba counts the references of every array that is passed from
+one function to the next, which costs more than the work of the small functions here. An address costs nothing, but it
+is not checked. So the owner of an address must keep its array alive, and an index must be computed only from tables
 that were built together. At most `PADDING` bytes are read after a text.
 """
 
@@ -20,11 +20,11 @@ from numba.extending import intrinsic as numba_intrinsic
 from eventbridge.matching.scan.compiled import inlined
 
 PADDING: Final = 64
-"""Bytes that must be readable behind the last byte of any text: a block of an outline takes 64 from where it is, 63 of
-them behind a text at worst; a look at a number's digits 33, at the digits of an escape 34, `load64` 8."""
+"""The number of bytes that must be readable after the last byte of any text. A block of an outline reads up to 63 of
+them, a test of a number's digits 33, a test of an escape's digits 34, and `load64` 8."""
 
 
-# Numba's own types of an intrinsic describe the function that types it, not the one that is called.
+# Numba annotates an intrinsic with the type of the function that generates it, not of the one that is called.
 intrinsic: Any = numba_intrinsic
 
 
@@ -34,12 +34,12 @@ BYTE, _INT32, _INT64, _DOUBLE = ir.IntType(8), ir.IntType(32), ir.IntType(64), i
 
 def address_of(array: npt.NDArray[Any]) -> int:
     """Return the address of a contiguous array's memory; the caller must keep the array alive."""
-    assert array.flags.c_contiguous, "compiled code walks the memory in a straight line"
-    return int(pa.py_buffer(array).address)  # a fifth of the time of `array.ctypes.data`: 30 are asked for an event
+    assert array.flags.c_contiguous, "compiled code reads the memory sequentially"
+    return int(pa.py_buffer(array).address)  # a fifth of the time of `array.ctypes.data`; up to 30 calls an event
 
 
 def _load(kind: Any, result: Any, widen: str = "") -> Any:
-    """Return an intrinsic (address, index) that reads number `index` of the values of a kind at an address."""
+    """Return an intrinsic (address, index) that reads value number `index` of an array of `kind` at an address."""
 
     @intrinsic
     def load(typing: Any, address: Any, index: Any) -> Any:
@@ -53,7 +53,7 @@ def _load(kind: Any, result: Any, widen: str = "") -> Any:
 
 
 def _store(kind: Any, argument: Any, *, narrow: bool = False) -> Any:
-    """Return an intrinsic (address, index, value) that writes number `index` of the values of a kind at an address."""
+    """Return an intrinsic (address, index, value) that writes value number `index` of an array of `kind`."""
 
     @intrinsic
     def store(typing: Any, address: Any, index: Any, value: Any) -> Any:
@@ -68,7 +68,7 @@ def _store(kind: Any, argument: Any, *, narrow: bool = False) -> Any:
 
 
 byte_at = _load(BYTE, types.int64, "zext")
-"""(address, index): byte number `index` behind an address, as an integer of 64 bits."""
+"""(address, index): byte number `index` from an address on, as an integer of 64 bits."""
 
 int32_at = _load(_INT32, types.int64, "sext")
 """(address, index): number `index` of the signed 32-bit integers at an address, as an integer of 64 bits."""
@@ -83,7 +83,7 @@ double_at = _load(_DOUBLE, types.float64)
 """(address, index): number `index` of the doubles at an address."""
 
 put_byte = _store(BYTE, types.int64, narrow=True)
-"""(address, index, value): store the lowest 8 bits of `value` as byte number `index` behind an address."""
+"""(address, index, value): store the lowest 8 bits of `value` as byte number `index` from an address on."""
 
 put_int32 = _store(_INT32, types.int64, narrow=True)
 """(address, index, value): store `value` as number `index` of the 32-bit integers at an address."""
@@ -97,7 +97,7 @@ put_int64 = _store(_INT64, types.int64)
 
 @intrinsic
 def copy_block(typing: Any, into: Any, index: Any, address: Any, position: Any) -> Any:
-    """Copy the 32 bytes from byte number `position` behind `address` on to byte number `index` behind `into`."""
+    """Copy the 32 bytes at `address` + `position` to `into` + `index`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         block = block_at(builder, arguments[2:], _LANES)
@@ -110,7 +110,7 @@ def copy_block(typing: Any, into: Any, index: Any, address: Any, position: Any) 
 
 @intrinsic
 def load64(typing: Any, address: Any, index: Any) -> Any:
-    """Return the 8 bytes from byte number `index` on as one little-endian word."""
+    """Return the 8 bytes at `address` + `index` as one little-endian word."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         value = builder.load(builder.bitcast(pointer_to(builder, arguments, BYTE), _INT64.as_pointer()))
@@ -122,7 +122,7 @@ def load64(typing: Any, address: Any, index: Any) -> Any:
 
 @intrinsic
 def prefetch(typing: Any, address: Any) -> Any:
-    """Ask the processor to have the memory at an address ready soon; never wrong, at worst useless."""
+    """Ask the processor to load the memory at an address into its caches; any address is allowed."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         pointer = builder.inttoptr(arguments[0], BYTE.as_pointer())
@@ -147,7 +147,7 @@ def bits_in(typing: Any, word: Any) -> Any:
 
 @intrinsic
 def lowest_bit_or_64(typing: Any, word: Any) -> Any:
-    """Return the number of the lowest bit that is set, 64 if none is."""
+    """Return the number of the lowest bit that is set, or 64 if none is."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
@@ -166,7 +166,7 @@ def lowest_bit(typing: Any, word: Any) -> Any:
 
 
 def pointer_to(builder: Any, arguments: Any, kind: Any) -> Any:
-    """Generate the address of number `arguments[1]` of the values of a kind at address `arguments[0]`."""
+    """Generate the address of value number `arguments[1]` of an array of `kind` at address `arguments[0]`."""
     return builder.gep(builder.inttoptr(arguments[0], kind.as_pointer()), [arguments[1]])
 
 
@@ -180,7 +180,10 @@ def block_at(builder: Any, arguments: Any, lanes: int) -> Any:
 
 @inlined
 def copy_bytes(into: int, written: int, text: int, position: int, length: int) -> int:
-    """Copy bytes to `written`; return the position behind them. Up to 31 bytes behind both ends are touched."""
+    """Copy bytes to `into` + `written`; return `written` + `length`.
+
+    Up to 31 more bytes are read after the source, and written after the target.
+    """
     for done in range(0, length, _LANES):
         copy_block(into, written + done, text, position + done)
     return written + length
@@ -191,7 +194,7 @@ _ALL: Final = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
 @inlined
 def low_bytes(word: Any, count: int) -> Any:
-    """Return the lowest `count` bytes (0 to 8) of a word, the others 0."""
+    """Return a word with only its lowest `count` bytes (0 to 8); the others are 0."""
     if count == 0:
         return np.uint64(0)
     return word & (_ALL >> np.uint64(64 - 8 * count))

@@ -1,7 +1,7 @@
-"""JSON numbers as bytes: their ends, and an exact order of their values without computing them.
+"""Finds the end of JSON numbers, and compares their values exactly without computing them.
 
-A value is 0 or sign x 0.d1d2d3... x 10^position with neither leading nor trailing zeros among the digits, which is
-unique; so two numbers compare by sign, then position, then digits. `Number` of `event.json_document` does the same.
+A value is 0 or sign x 0.d1d2d3... x 10^position. Without leading and trailing zeros among the digits this form is
+unique, so two numbers compare by sign, then position, then digits. `Number` of `event.json_document` does the same.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from eventbridge.matching.scan.memory import byte_at, lowest_bit, put_byte
 _ZERO, _NINE, _MINUS, _PLUS, _POINT, _E = ord("0"), ord("9"), ord("-"), ord("+"), ord("."), ord("e")
 
 SIMPLE_DIGITS: Final = 15
-"""Decimals of at most this many digits have distinct doubles (IEEE 754), so equal doubles mean equal numbers."""
+"""The maximum number of digits at which different decimals have different doubles (IEEE 754)."""
 
 POSITION_DIGITS: Final = 18
-"""An exponent of more digits than this is not used in computations: 64 bits would not hold the position."""
+"""The maximum number of digits in an exponent that is computed; the position would not fit into 64 bits with more."""
 
 FAR: Final = 1 << 61
-"""Stands for the position that such an exponent gives."""
+"""The position in place of one that is not computed, because the exponent has more than POSITION_DIGITS digits."""
 
 NEAR: Final = 2 * 10**17
-"""A number whose position is at most so far from 0 compares rightly with every other: those that are not counted
-with lie beyond it, as what stands in front of an exponent is shorter than 2^32 bytes."""
+"""A number whose position is at most this far from 0 compares correctly with every other one. A position that is not
+computed is farther from 0, because its exponent is at least 10^18 and the digits before it are fewer than 2^32."""
 
 _LOADED_BYTES: Final = 30
-"""A number of this many bytes, without its sign, may extend beyond one load of 32 bytes."""
+"""A number of this many bytes or more, without its sign, may extend beyond one load of 32 bytes."""
 
 _POWERS = 10.0 ** np.arange(SIMPLE_DIGITS + 1)
 
 
 @inlined
 def quick_number_end(text: int, position: int, stop: int) -> Any:
-    """Return what `number_end` does, in one step for most numbers; it may read bytes after `stop`."""
+    """Return what `number_end` returns, in one step for most numbers; it may read more bytes after `stop`."""
     first = position
     if byte_at(text, position) == _MINUS:
         first += 1
@@ -60,7 +60,7 @@ def quick_number_end(text: int, position: int, stop: int) -> Any:
 def number_end(text: int, position: int, stop: int) -> int:
     """Return the position after the number that begins at `position`, or -1 if RFC 8259 allows none there.
 
-    Digits from `stop` on are not looked at, so that a text that ends in a number is not left: only the one byte at it.
+    Digits from `stop` on are ignored, so at most two bytes are read after a text that ends in a number.
     """
     if byte_at(text, position) == _MINUS:
         position += 1
@@ -95,9 +95,9 @@ def _digits_end(text: int, position: int, stop: int) -> int:
 
 @compiled
 def simple_number(text: int, position: int, length: int) -> tuple[bool, float]:
-    """Return (True, the nearest double) of a number with at most 15 digits and no exponent; (False, 0.0) of another.
+    """Return (True, nearest double) for a number of at most 15 digits without an exponent, else (False, 0.0).
 
-    The double is the correctly rounded one: the digits and the power of ten are exact, and there is one division.
+    The double is correctly rounded: the digits and the power of ten are exact, and there is one division.
     """
     stop = position + length
     negative = byte_at(text, position) == _MINUS
@@ -127,10 +127,10 @@ def simple_number(text: int, position: int, length: int) -> tuple[bool, float]:
 
 @compiled
 def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int, int, int]:
-    """Write a number's digits into `digits`, without leading and trailing zeros; return (sign, position, count).
+    """Write a number's digits into `digits` without leading and trailing zeros; return (sign, position, count).
 
-    The sign is -1, 0 or 1. `digits` must have room for `length` bytes. A position that is not counted is FAR
-    or -FAR.
+    The sign is -1, 0 or 1. `digits` must have room for `length` bytes. The position is FAR or -FAR if the exponent has
+    too many digits.
     """
     stop = position + length
     sign = 1
@@ -175,9 +175,9 @@ def normal_form(text: int, position: int, length: int, digits: int) -> tuple[int
 def compare(
     sign: int, power: int, digits: int, count: int, other_sign: int, other_power: int, other: int, first: int, size: int
 ) -> int:
-    """Return -1, 0 or 1 as one number in normal form is below, equal to or above the other.
+    """Return -1, 0 or 1: whether the first number in normal form is below, equal to or above the second.
 
-    The other's digits are `other[first:first + size]`.
+    The digits of the first are `digits[:count]`, and those of the second `other[first:first + size]`.
     """
     if sign != other_sign:
         return -1 if sign < other_sign else 1

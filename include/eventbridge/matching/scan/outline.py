@@ -1,20 +1,20 @@
-r"""The outline of an event: the positions of its tokens, found 64 bytes at a time without interpreting them.
+r"""Finds the outline of an event, which is the positions of its tokens, 64 bytes at a time.
 
     {"id":"a\"b", "n": [12, true]}
     ^^  ^^^    ^^ ^ ^^ ^^ ^ ^   ^^      brackets, braces, commas, colons, both quotes of a string, and the first bytes
                                         of numbers and words
 
-In a walk byte by byte, each step waits for the previous one: the begin of a string is known only once the last one has
-ended. Here a block is a few words of 64 bits, one bit per byte, and blocks hardly depend on each other; the walk over
-the event (`leaves.scan`) then goes from token to token. The bits:
+In a walk byte by byte, each step depends on the previous one: where a string begins is known only after the end of the
+one before. Here a block is a few words of 64 bits, one bit per byte, and blocks hardly depend on each other. The walk
+over the event (`leaves.scan`) then goes from token to token. The bits:
 
 1. `escaped`: bytes after a backslash that is not escaped itself.
-2. `string`: from each opening quote up to its closing one, the xor of all quotes before (Langdale and Lemire, "Parsing
-   Gigabytes of JSON per Second", VLDB Journal 28, 2019, section 3.1).
-3. `running`: bytes that are neither structural, space, quote nor in a string belong to a number or word; its first
-   byte is a token.
+2. `string`: bytes from each opening quote up to its closing one; each bit is the xor of the bits of all quotes up to it
+   (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", VLDB Journal 28, 2019, section 3.1).
+3. `running`: bytes of numbers and words, that is bytes that are neither structural, space or quote nor in a string; the
+   first byte of a number or word is a token.
 
-Checks that need no walk are made here: UTF-8, control characters, escapes, and that every string is closed.
+The outline also checks what needs no walk: UTF-8, control characters, escapes, and that every string is closed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from eventbridge.matching.scan.memory import bits_in, byte_at, lowest_bit, lowes
 from eventbridge.matching.scan.strings import character_size
 
 BEHIND: Final = 8
-"""Entries that follow those of an outline, each the end of the text: a walk may look so far ahead."""
+"""The number of entries after an outline's tokens, each the end of the text, so that a walk may read ahead."""
 
 _AT_ONCE: Final = 8
 _BLOCK: Final = 64
@@ -54,21 +54,21 @@ _FOUR = np.uint64(0b1111)
 
 @inlined
 def room_for_outline(length: int) -> int:
-    """Return the maximum number of 64-bit integers in the outline of a text of this many bytes."""
+    """Return how many 64-bit integers to allocate for the outline of a text of this many bytes."""
     return length + BEHIND + _AT_ONCE
 
 
 @compiled
 def outline(text: int, begin: int, stop: int, into: int) -> Any:
-    """Write the positions of a text's tokens to `into`; return how many, and between which positions escapes may be.
+    """Write the positions of a text's tokens to `into`; return their number, and the range that contains all escapes.
 
-    The number is -1 if the text cannot be JSON. `into` is the address of room for `room_for_outline` integers of
-    64 bits.
+    The number is -1 if the text cannot be JSON. `into` is the address of `room_for_outline` integers of 64 bits.
     """
     count = 0
     first_escape, last_escape = stop, begin
-    # What one block hands to the next: all ones if it begins in a string; 1 if its first byte is escaped, and if the
-    # byte before it belongs to a number or word; the bytes from its first one on that a character still needs.
+    # What one block passes to the next. `inside`: all ones if the next block begins in a string. `escape`: 1 if its
+    # first byte is escaped. `run`: 1 if the byte before it belongs to a number or word. `following`: its first bytes
+    # that continue a character.
     inside, escape, run, following = _ZERO, _ZERO, _ZERO, _ZERO
     for block in range(begin, stop, _BLOCK):
         quote = quotes(text, block)
@@ -111,7 +111,8 @@ def outline(text: int, begin: int, stop: int, into: int) -> Any:
         run = running >> _TOP
         found = bits_in(tokens)
         for done in range(count, count + found, _AT_ONCE):
-            # more than there are, perhaps, so that the loop's end can be foreseen; the next ones write over them
+            # This may write more positions than there are, so that the processor can predict the end of the loop. The
+            # next positions overwrite the excess.
             for number in range(done, done + _AT_ONCE):
                 put_int64(into, number, block + lowest_bit_or_64(tokens))
                 tokens &= tokens - _ONE
@@ -125,20 +126,21 @@ def outline(text: int, begin: int, stop: int, into: int) -> Any:
 
 @inlined
 def _find_escaped(backslash: Any, escape: Any) -> Any:
-    """Return which bytes of a block are escaped, and 1 if the first one of the next block is; 0 if not.
+    """Return which bytes of a block are escaped, and 1 if the first byte of the next block is, else 0.
 
-    A byte behind an odd run of backslashes is: to add the bit of a run's beginning to the run sets the bit behind it.
+    A byte after an odd number of backslashes is escaped. The addition of a run's first bit to the run sets the bit
+    after the run.
     """
     firsts = backslash & ~(backslash << _ONE)
     from_odd, from_even = backslash + (firsts & _ODD), backslash + (firsts & ~_ODD)
     escaped = (from_odd & ~_ODD | from_even & _ODD) & ~backslash
-    # A run up to the end of the block, which has an even number of bytes, has left the word.
+    # If an odd run reaches the end of the block, the sum overflows: the run begins at an odd bit, as 64 is even.
     return escaped | escape, _ONE if from_odd < backslash else _ZERO
 
 
 @inlined
 def _from_odd_to_even(marks: Any) -> Any:
-    """Return a bit for each byte from the first, third, fifth ... mark on and before the second, fourth, sixth ..."""
+    """Return a bit for each byte from each odd mark (the first, third ...) on until the next even one (excluded)."""
     marks ^= marks << _ONE
     marks ^= marks << np.uint64(2)
     marks ^= marks << np.uint64(4)

@@ -1,11 +1,11 @@
-"""Locates the values of definite paths in one pass over an event, for any number of paths.
+"""Locates the values at any number of definite paths in one pass over an event.
 
-Unlike the leaves of a pattern a part is one value, whole objects and arrays included, and arrays are not transparent.
-The pass walks only into values on some path, and skips all others. It does not validate: call it only for an event that
-the scanner or the strict parser has accepted.
+Unlike a leaf of a pattern, a part is one value, which may be an object or array, and arrays are not transparent. The
+pass walks only into values on a path, and skips all others. It does not validate: call it only for an event that the
+scanner or the strict parser has accepted.
 
-A path that counts from the end of an array is cut there: the array is recorded as a separate part, and after the event
-each such tail is walked from the element that the path means.
+A path with an index from the end of an array is cut there: the array is recorded as an additional part. After the pass,
+the rest of such a path, its *tail*, is walked from the element with that index.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ _NINE, _T, _F = ord("9"), ord("t"), ord("f")
 
 
 class PartPaths(NamedTuple):
-    """Prepared paths: part i is the value at path i; parts from `asked` on are the arrays in which tails begin."""
+    """Prepared paths: part i is the value at path i; those from number `asked` on are the arrays of tails."""
 
     tree: PathTree
-    tails: npt.NDArray[np.int64]  # per tail: part of its array, number of the element, node to continue from
+    tails: npt.NDArray[np.int64]  # per tail: the part of its array, the index of the element, the node of the element
     asked: int
     width: int
 
 
 class Parts(NamedTuple):
-    """The parts of events: row i, column p is part p of the i-th event. The range of a string excludes its quotes."""
+    """The parts of events: row i, column p is part p of the i-th event; the range of a string excludes its quotes."""
 
     kind: npt.NDArray[np.uint8]
     position: npt.NDArray[np.int64]
@@ -73,7 +73,7 @@ class Parts(NamedTuple):
 
 
 class PartTables(NamedTuple):
-    """The addresses of the arrays of `Parts`, by the same names."""
+    """The addresses of the arrays of `Parts`, under the same names."""
 
     kind: int
     position: int
@@ -81,7 +81,7 @@ class PartTables(NamedTuple):
 
 
 class _WalkBuffers(NamedTuple):
-    """The addresses of a walk's tables."""
+    """The addresses of a walk's buffers."""
 
     stack: int
     visited: int
@@ -89,7 +89,7 @@ class _WalkBuffers(NamedTuple):
 
 
 def part_paths(paths: Sequence[Sequence[Step]]) -> PartPaths:
-    """Return distinct paths, prepared for a walk; the empty path is the whole event."""
+    """Return distinct paths prepared for a walk; the empty path is the whole event."""
     all_paths = {tuple(path): part for part, path in enumerate(paths)}
     asked = len(all_paths)
     cuts = [
@@ -126,17 +126,18 @@ def find_parts(texts: Texts, rows: npt.NDArray[np.int64], paths: PartPaths) -> P
     if not len(rows):
         return parts
     tree, text = tree_tables(paths.tree), address_of(texts.buffer)
-    # What compiled code works with is held here: Numba frees an array of its own behind its last use, address or not.
+    # These buffers belong to Python code, because Numba frees its own arrays after their last use, even if their
+    # addresses are still used.
     longest = int((texts.end[rows] - texts.start[rows]).max(initial=0))
     stack, key_text = np.empty(3 * _STACK, np.int64), np.empty(longest + PADDING, np.uint8)
-    visited = np.full(len(paths.tree.path), -1, np.int64)  # the row in which a node was last walked through
+    visited = np.full(len(paths.tree.path), -1, np.int64)  # per node: the row of the last event that visited it
     room = _WalkBuffers(address_of(stack), address_of(visited), address_of(key_text))
     _find_parts(text, texts.start, texts.end, rows, tree, paths.tails, part_tables(parts), paths.width, room)
     return parts
 
 
 def part_tables(parts: Parts) -> PartTables:
-    """Return the addresses of the arrays; valid for as long as they live."""
+    """Return the addresses of the arrays of `parts`, which are valid while these arrays live."""
     return PartTables(*[address_of(array) for array in parts])
 
 
@@ -162,14 +163,14 @@ def _walk(
     text: int, position: int, stop: int, root: int, tree: Any, parts: Any, row: int, slot: int, room: Any
 ) -> None:
     """Record the parts of the value at `position`, which is at node `root`."""
-    # Of each open object and array: its node, where it begins, and the element it is at, -1 for an object.
+    # Per open object or array: its node, where it begins, and the number of the current element, -1 for an object.
     node_of, begin_of, element_of = room.stack, room.stack + 8 * _STACK, room.stack + 16 * _STACK
     visited, key_text = room.visited, room.key_text
     depth, node = -1, root
     while True:
         # 1. The value at a requested node.
         if int64_at(visited, node) == slot:  # a duplicate key: the last one counts
-            _forget(tree, node, parts, row)
+            _clear_parts(tree, node, parts, row)
         put_int64(visited, node, slot)
         byte = byte_at(text, position)
         if (byte == OPEN_OBJECT or byte == OPEN_ARRAY) and int32_at(tree.edge_count, node) > 0:
@@ -181,9 +182,9 @@ def _walk(
         else:
             begin = position
             position, kind = _end_and_kind(text, begin, stop)
-            _note(tree, node, parts, row, kind, begin, position)
+            _record(tree, node, parts, row, kind, begin, position)
             position = _position_behind(text, position, element_of, depth)
-        # 2. The next token until a requested value: the end of an open object or array, or another member or element.
+        # 2. Until the next requested value: the end of an open object or array, or another member or element.
         found = False
         while depth >= 0 and not found:
             byte = byte_at(text, position)
@@ -191,7 +192,7 @@ def _walk(
             element = int64_at(element_of, depth)
             if byte == CLOSE_OBJECT or byte == CLOSE_ARRAY:
                 kind = OBJECT if byte == CLOSE_OBJECT else ARRAY
-                _note(tree, node, parts, row, kind, int64_at(begin_of, depth), position + 1)
+                _record(tree, node, parts, row, kind, int64_at(begin_of, depth), position + 1)
                 depth -= 1
                 position = _position_behind(text, position + 1, element_of, depth)
                 continue
@@ -217,7 +218,7 @@ def _walk(
 
 @compiled
 def _position_behind(text: int, position: int, element_of: int, depth: int) -> int:
-    """Return the position of the next member, element or closing bracket after a value of an open object or array."""
+    """Return the position of the next member, element or closing bracket after a value, and count the element."""
     if depth < 0:
         return position
     position = skip_space(text, position)
@@ -229,7 +230,7 @@ def _position_behind(text: int, position: int, element_of: int, depth: int) -> i
 
 
 @compiled
-def _note(tree: Any, node: int, parts: Any, row: int, kind: int, begin: int, end: int) -> None:
+def _record(tree: Any, node: int, parts: Any, row: int, kind: int, begin: int, end: int) -> None:
     part = int32_at(tree.path, node)
     if part >= 0:
         quote = 1 if kind == STRING or kind == ESCAPED else 0
@@ -239,7 +240,7 @@ def _note(tree: Any, node: int, parts: Any, row: int, kind: int, begin: int, end
 
 
 @compiled
-def _forget(tree: Any, node: int, parts: Any, row: int) -> None:
+def _clear_parts(tree: Any, node: int, parts: Any, row: int) -> None:
     for below in range(node, int32_at(tree.last, node) + 1):
         if int32_at(tree.path, below) >= 0:
             put_byte(parts.kind, row + int32_at(tree.path, below), MISSING)
@@ -247,14 +248,14 @@ def _forget(tree: Any, node: int, parts: Any, row: int) -> None:
 
 @compiled
 def _element_from_end(text: int, array: int, stop: int, index: int) -> Any:
-    """Return where an array's element number `index` (-1: the last one) begins, -1 if it has too few."""
+    """Return where an array's element number `index` (-1: the last one) begins, or -1 if there are too few elements."""
     count = _element(text, array, stop, -1)
     return _element(text, array, stop, count + index) if count + index >= 0 else -1
 
 
 @compiled
 def _element(text: int, array: int, stop: int, wanted: int) -> Any:
-    """Return where an array's element number `wanted` begins; for -1, how many it has."""
+    """Return where an array's element number `wanted` begins; if `wanted` is -1, return the number of elements."""
     position = skip_space(text, array + 1)
     element = 0
     while byte_at(text, position) != CLOSE_ARRAY:

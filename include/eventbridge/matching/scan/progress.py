@@ -1,4 +1,4 @@
-"""The progress of compiling this process's functions; does not import Numba, which takes a second."""
+"""Reports the progress of compilation in this process; does not import Numba, which takes a second."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-#: The time between two sentences about a compilation in progress, and between two looks at it, in seconds.
+#: The interval between log lines about a compilation, and between checks whether one is in progress, in seconds.
 _REPORT_SECONDS = 10.0
 _POLL_SECONDS = 1.0
 
 
 @dataclass
 class CompileProgress:
-    """The functions of this process that are to run compiled, and those that it compiled itself."""
+    """The number of functions that run compiled in this process, and the names of those that it compiled itself."""
 
     functions: int = 0
     compiled: set[str] = field(default_factory=set)
 
 
-#: Of this process; `eventbridge.matching.scan.compiled` writes it.
+#: The progress of this process; `eventbridge.matching.scan.compiled` updates it.
 PROGRESS = CompileProgress()
 
 
 @contextmanager
 def telling_progress(say: Callable[[str], None], progress: CompileProgress = PROGRESS) -> Iterator[None]:
-    """Say every 10 s how far the compilation is, if the body compiles, and at its end how long it took.
+    """Report every 10 s how far the compilation in the body is, and at its end how many functions were compiled.
 
-    If the code is already on disk, nothing is reported. `say` is called from another thread.
+    Nothing is reported if the compiled code is already on disk. `say` is also called from another thread.
     """
     begun, before = time.monotonic(), len(progress.compiled)
     ended = threading.Event()
@@ -50,11 +50,11 @@ def telling_progress(say: Callable[[str], None], progress: CompileProgress = PRO
         ended.set()
         thread.join()
         if len(progress.compiled) > before:
-            say(f"the compiled matcher is kept on disk (functions: {len(progress.compiled) - before})")
+            say(f"the compiled matcher is stored on disk (functions: {len(progress.compiled) - before})")
 
 
 def sentence(compiled: int, functions: int, seconds: float) -> str:
-    """Return the log line for the time while functions are compiled."""
+    """Return the log line about a compilation in progress."""
     return (
         f"compiling the matcher, once for each installation: {compiled} of {functions} functions after {seconds:.0f} s"
     )

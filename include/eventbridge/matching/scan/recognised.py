@@ -1,9 +1,9 @@
-"""Recognises texts that are certainly CloudEvents, and locates their id, source and type, block by block.
+"""Recognises texts that are certainly CloudEvents, and locates their id, source and type.
 
-`event.cloudevent.parse_event` accepts every text that is recognised here, with the same names, and decides about all
-others, as for `event.cloudevent.recognise`. JSON is checked whole (`scan.outline`, `scan.values`). Only plain
-attributes are recognised: ASCII without escapes, a source or dataschema of letters, digits and common characters, no
-number, no null.
+`event.cloudevent.parse_event` accepts every text that is recognised here, with the same id, source and type, and must
+decide about all others; `event.cloudevent.recognise` has the same contract. The whole JSON is checked (`scan.outline`,
+`scan.values`). Only plain attributes are recognised: strings of ASCII without escapes, and a boolean or null as the
+value of an extension. A source or dataschema may contain only letters, digits and common characters.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from eventbridge.matching.scan.values import (
 )
 
 #: The required attributes of every event, one bit each.
-_NEEDED: Final = 1 << ID | 1 << SOURCE | 1 << TYPE | 1 << VERSION
+_REQUIRED: Final = 1 << ID | 1 << SOURCE | 1 << TYPE | 1 << VERSION
 
 _NINE = ord("9")
 
-#: An event with more extensions is not surely one: each name is compared with those before it.
-_EXTENSIONS: Final = 16
+#: The maximum number of extensions in a recognised event; each name is compared with those before it.
+_MAX_EXTENSIONS: Final = 16
 
 
 class RecognisedTexts(NamedTuple):
-    """Of text i: whether it is surely an event, and where its names are in the buffer, by the columns ID, SOURCE, TYPE.
+    """For text i: whether it is certainly an event, and where its id, source and type are in the buffer.
 
-    The names of a text that is not recognised have no length.
+    The columns are ID, SOURCE and TYPE. A text that is not recognised has lengths of 0.
     """
 
     sure: npt.NDArray[np.bool_]
@@ -64,11 +64,11 @@ class RecognisedTexts(NamedTuple):
 def recognise_texts(texts: Texts, max_bytes: int) -> RecognisedTexts:
     """Return which texts are certainly events of at most `max_bytes` bytes.
 
-    `PADDING` bytes of any value must be readable behind the last text (`scan.texts.TextBuffer`).
+    `PADDING` bytes of any value must be readable after the last text (`scan.texts.TextBuffer`).
     """
     count = len(texts.start)
     found = RecognisedTexts(np.zeros(count, np.bool_), np.zeros((count, 3), np.int64), np.zeros((count, 3), np.int64))
-    assert not count or int(texts.end.max()) + PADDING <= len(texts.buffer), "a block of an outline takes 64 bytes"
+    assert not count or int(texts.end.max()) + PADDING <= len(texts.buffer), "a block of an outline reads 64 bytes"
     _recognise(address_of(texts.buffer), texts.start, texts.end, min(max_bytes, TOO_LONG - 1), *found)
     found.length[~found.sure] = 0
     return found
@@ -77,7 +77,7 @@ def recognise_texts(texts: Texts, max_bytes: int) -> RecognisedTexts:
 @compiled
 def _recognise(text: int, start: Any, end: Any, max_bytes: int, sure: Any, begin: Any, length: Any) -> None:
     room = np.empty(0, np.int64)
-    names = np.empty((_EXTENSIONS, 2), np.int64)
+    names = np.empty((_MAX_EXTENSIONS, 2), np.int64)
     for event in range(start.shape[0]):
         first, stop = start[event], end[event]
         if stop - first > max_bytes:
@@ -89,8 +89,8 @@ def _recognise(text: int, start: Any, end: Any, max_bytes: int, sure: Any, begin
 
 
 @compiled
-def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
-    """Return whether a name is one of the names before it."""
+def _is_repeated(text: int, name: int, size: int, names: Any, count: int) -> bool:
+    """Return whether a name equals one of the `count` names before it."""
     for index in range(count):
         if names[index, 1] == size:
             known, same = names[index, 0], 0
@@ -103,9 +103,9 @@ def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
 
 @compiled
 def _is_sure(text: int, first: int, stop: int, tokens: int, names: Any, begin: Any, length: Any) -> bool:
-    """Return whether a text is certainly an event, and record the ranges of its names.
+    """Return whether a text is certainly an event, and record where its id, source and type are.
 
-    `names` is room for those of extensions.
+    `names` is a buffer for the names of extensions.
     """
     count, first_escape, last_escape = outline(text, first, stop, tokens)
     if count < 2 or byte_at(text, int64_at(tokens, 0)) != OPEN_OBJECT:
@@ -117,11 +117,11 @@ def _is_sure(text: int, first: int, stop: int, tokens: int, names: Any, begin: A
         size = int64_at(tokens, token + 1) - name
         if byte_at(text, name - 1) != QUOTE or byte_at(text, int64_at(tokens, token + 2)) != COLON:
             return False
-        member = member_of(text, name, size)  # none of them has an escape, nor has the name of an extension
+        member = member_of(text, name, size)  # no known name contains a backslash, nor may that of an extension
         if member == UNKNOWN or (member != EXTENSION and found & (1 << member) != 0):
             return False
         if member == EXTENSION:
-            if extensions == _EXTENSIONS or _is_known(text, name, size, names, extensions):
+            if extensions == _MAX_EXTENSIONS or _is_repeated(text, name, size, names, extensions):
                 return False
             names[extensions, 0], names[extensions, 1] = name, size
             extensions += 1
@@ -158,7 +158,7 @@ def _is_sure(text: int, first: int, stop: int, tokens: int, names: Any, begin: A
         byte = byte_at(text, int64_at(tokens, token))
         token += 1
         if byte == CLOSE_OBJECT:
-            return token == count and found & _NEEDED == _NEEDED
+            return token == count and found & _REQUIRED == _REQUIRED
         if byte != COMMA:
             return False
     return False

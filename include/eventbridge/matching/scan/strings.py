@@ -1,4 +1,4 @@
-"""JSON strings as bytes: their ends, their escapes, and the validation of UTF-8."""
+"""The escapes of JSON strings, and the encoding and validation of UTF-8."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ZERO = np.uint64(0)
 
 @compiled
 def has_escape(text: int, position: int, end: int) -> Any:
-    """Return whether the content of a valid string holds a backslash."""
+    """Return whether the content of a valid string contains a backslash."""
     while position < end:
         marks = string_marks(text, position)
         if marks != _ZERO:
@@ -27,7 +27,7 @@ def has_escape(text: int, position: int, end: int) -> Any:
 
 @compiled
 def unescaped(letter: int) -> int:
-    """Return the byte that an escape of one letter means, or 0 if it is no such escape."""
+    """Return the byte that an escape of one letter stands for, or 0 if the letter is none of these."""
     if letter == 0x22 or letter == 0x5C or letter == 0x2F:  # " \ /
         return letter
     if letter == 0x62:  # b
@@ -45,7 +45,7 @@ def unescaped(letter: int) -> int:
 
 @compiled
 def hex_value(letter: int) -> int:
-    """Return the value of a hexadecimal digit, -1 for any other byte."""
+    """Return the value of a hexadecimal digit, or -1 for any other byte."""
     if 48 <= letter <= 57:
         return letter - 48
     letter |= 32
@@ -56,10 +56,10 @@ def hex_value(letter: int) -> int:
 
 @compiled
 def unescape(text: int, position: int, length: int, into: int) -> int:
-    """Write the content of a valid JSON string into `into` without its escapes; return the bytes written.
+    """Write the content of a valid JSON string into `into` without escapes; return the number of bytes written.
 
-    `into` must have room for `length` bytes: no escape is shorter than its character. Half of a surrogate pair becomes
-    the three bytes that Python's error handler `surrogatepass` makes of it, so that it equals only itself.
+    `into` must have room for `length` bytes: no escape is shorter than its character. A lone surrogate becomes the
+    three bytes that Python's error handler `surrogatepass` encodes it to, so that it equals only itself.
     """
     stop, written = position + length, 0
     while position < stop:
@@ -117,9 +117,9 @@ def put_character(into: int, written: int, character: int) -> int:
 
 @compiled
 def character_size(text: int, position: int, end: int) -> int:
-    """Return how many bytes the character beyond ASCII at `position` has, 0 if it is none of UTF-8 (RFC 3629).
+    """Return how many bytes the non-ASCII character at `position` has, or 0 if it is not valid UTF-8 (RFC 3629).
 
-    UTF-8 has no overlong form, no surrogate, nothing above U+10FFFF.
+    Overlong forms, surrogates and code points above U+10FFFF are not valid.
     """
     first, second = byte_at(text, position), byte_at(text, position + 1)
     if first < 0xC2 or first > 0xF4:

@@ -1,4 +1,4 @@
-"""Arrow's arrays of text, a block at a time: in place, or copied if the memory behind them must not be read."""
+"""Arrow's arrays of text, a block at a time: in place, or copied if the memory after them may not be readable."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.matching.scan.memory import PADDING, address_of, copy_bytes
 
 
 class Texts(NamedTuple):
-    """Text number i is `buffer[start[i]:end[i]]`."""
+    """Texts in one buffer: number i is `buffer[start[i]:end[i]]`."""
 
     buffer: npt.NDArray[np.uint8]
     start: npt.NDArray[np.int64]
@@ -21,13 +21,13 @@ class Texts(NamedTuple):
 
 
 def texts_of(array: pa.Array | pa.ChunkedArray) -> Texts:
-    """Return the texts of an Arrow array of strings or binaries, where they are; a null is an empty text.
+    """Return the texts of an Arrow array of strings or binaries, in place if possible; a null is an empty text.
 
-    Raises TypeError for other arrays. The buffer may end where the memory ends: compiled code reads it through a
-    `TextBuffer`.
+    Raises TypeError for other arrays. The memory after the buffer may not be readable, so compiled code must read it
+    through a `TextBuffer`.
     """
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
-        raise TypeError(f"an Arrow array is expected, not {type(array).__name__}: pa.array(texts) makes one")
+        raise TypeError(f"an Arrow array is expected, not {type(array).__name__}: convert it with pa.array")
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     if pa.types.is_null(array.type):
@@ -51,7 +51,7 @@ def texts_of(array: pa.Array | pa.ChunkedArray) -> Texts:
 
 
 def padded_texts(array: pa.Array | pa.ChunkedArray) -> Texts:
-    """Return texts as `texts_of`, in a copy that compiled code may read directly: `PADDING` zeros follow the last."""
+    """Return what `texts_of` returns, in a copy that compiled code may read: `PADDING` zeros follow the last."""
     chunks = array.chunks if isinstance(array, pa.ChunkedArray) else [array]
     zeros = pa.array([bytes(PADDING)], pa.binary()).cast(array.type)
     texts = texts_of(pa.concat_arrays([*chunks, zeros]))
@@ -59,14 +59,14 @@ def padded_texts(array: pa.Array | pa.ChunkedArray) -> Texts:
 
 
 class TextBuffer:
-    """A buffer for a block of texts at the end of readable memory; the others are read in place."""
+    """Provides blocks of texts with readable memory after them: in place, or copied to its buffer."""
 
     def __init__(self) -> None:
         self._buffer = np.zeros(PADDING, np.uint8)
 
     @property
     def size(self) -> int:
-        """Bytes that the buffer takes."""
+        """The size of the buffer in bytes."""
         return len(self._buffer)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:
@@ -87,7 +87,7 @@ class TextBuffer:
 def side_by_side(
     buffer: npt.NDArray[np.uint8], begin: npt.NDArray[np.int64], length: npt.NDArray[np.int64]
 ) -> pa.StringArray:
-    """Return the pieces of a buffer, each UTF-8, as an array of strings; 31 bytes after each must be readable."""
+    """Return pieces of a buffer, which must be UTF-8, as an array of strings; 31 bytes after each must be readable."""
     ends = np.zeros(len(length) + 1, np.int32)
     np.cumsum(length, out=ends[1:])
     content = np.empty(int(ends[-1]) + PADDING, np.uint8)

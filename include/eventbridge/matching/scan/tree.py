@@ -13,15 +13,15 @@ from eventbridge.matching.scan.memory import address_of, byte_at, int32_at, load
 
 _INDEX_MARK: Final = 0xFF
 
-#: A node with more keys than this is searched by hash, not one by one.
+#: The maximum number of keys of a node that are compared one by one; with more, a key is looked up by its hash.
 _MAX_LISTED_KEYS: Final = 8
 
 
 class PathTree(NamedTuple):
-    """Node 0 is the event; an edge is a key that leads from a node to the next one.
+    """The requested paths as a tree: node 0 is the event, and an edge is a key that leads from a node to the next one.
 
-    Nodes are numbered so that the nodes below node n are n + 1 to `last[n]`. The edges of a node are adjacent from
-    `first_edge[n]` on; `path[n]` is the index of the path that ends there, or -1.
+    The nodes below node n have the numbers n + 1 to `last[n]`. The edges of node n are adjacent from `first_edge[n]`
+    on. `path[n]` is the index of the path that ends at node n, or -1.
     """
 
     first_edge: npt.NDArray[np.int32]
@@ -34,12 +34,12 @@ class PathTree(NamedTuple):
     key_length: npt.NDArray[np.int32]
     key_start: npt.NDArray[np.int32]
     child: npt.NDArray[np.int32]
-    slots: npt.NDArray[np.int32]  # edge + 1, 0 where free
+    slots: npt.NDArray[np.int32]  # the edge + 1, or 0 where free
     key_bytes: npt.NDArray[np.uint8]
 
 
 class TreeTables(NamedTuple):
-    """The addresses of a PathTree's arrays, by the same names."""
+    """The addresses of a PathTree's arrays, under the same names."""
 
     first_edge: int
     edge_count: int
@@ -56,7 +56,7 @@ class TreeTables(NamedTuple):
 
 
 def tree_tables(tree: PathTree) -> TreeTables:
-    """Return the addresses of a tree's arrays; valid for as long as the tree lives."""
+    """Return the addresses of a tree's arrays, which are valid while the tree lives."""
     return TreeTables(*[address_of(array) for array in tree])
 
 
@@ -73,7 +73,7 @@ class _Node:
 def path_tree(paths: Sequence[Sequence[Step]]) -> PathTree:
     """Return the tree of distinct paths; a path's index is its position in `paths`.
 
-    Only `find_index` follows the steps that are numbers: their keys begin with a byte that UTF-8 has not.
+    Only `find_index` finds a step that is a number, because its key begins with a byte that never occurs in UTF-8.
     """
     root = _Node()
     for index, path in enumerate(paths):
@@ -150,7 +150,7 @@ _MIXER: Final = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 @inlined
 def _slot_of(word: Any, text: int, position: int, length: int) -> Any:
-    """Return the hash of a key, all of it: keys that begin alike are frequent. `word` are its first 8 bytes."""
+    """Return the hash of all bytes of a key, as keys often share a prefix; `word` is its first 8 bytes."""
     value = (word ^ np.uint64(length)) * _MIXER
     for index in range(8, length, 8):
         value ^= value >> np.uint64(29)
@@ -160,16 +160,13 @@ def _slot_of(word: Any, text: int, position: int, length: int) -> Any:
 
 @inlined
 def find_edge(tree: Any, node: int, text: int, position: int, length: int) -> Any:
-    """Return the edge of a node for the key with this position and length, or -1 if the key is not requested.
-
-    `tree` is a `TreeTables`.
-    """
+    """Return the edge of a node for the key at `position`, or -1 if it is not requested; `tree` is a TreeTables."""
     return _find(tree, node, low_bytes(load64(text, position), min(length, 8)), text, position, length)
 
 
 @inlined
 def find_index(tree: Any, node: int, index: int) -> Any:
-    """Return the edge of an array's node for an element, or -1 if the element is not requested; see `find_edge`."""
+    """Return the edge of an array's node for element number `index`, or -1 if it is not requested; see `find_edge`."""
     return _find(tree, node, np.uint64(index << 8 | _INDEX_MARK), 0, 0, 8)
 
 

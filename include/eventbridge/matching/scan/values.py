@@ -1,6 +1,7 @@
-"""JSON values from token to token: numbers and words, and the skipping of values.
+"""Reads numbers and words of JSON, and skips values that are not requested.
 
-They are checked as strictly as requested values, but not recorded.
+`skip_value` checks values as strictly as the scanner checks requested ones. `value_end` and `string_end` do not
+validate.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ _ONE, _ZERO = np.uint64(1), np.uint64(0)
 def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> Any:
     """Return the number of the token after the object or array that begins at `token`, or -1 if it is not JSON.
 
-    The outline at `tokens` has `count` tokens; `depth` is the number of objects and arrays that contain the value. Each
-    open object or array is one bit: 1 for an array.
+    The outline at `tokens` has `count` tokens. `depth` is the number of objects and arrays that contain the value. The
+    stack of open objects and arrays has one bit for each, which is 1 for an array.
     """
     base = depth
-    low, high = _ZERO, _ZERO  # the bits of the innermost 64 and of those around them
+    low, high = _ZERO, _ZERO  # the bits of the innermost 64 objects and arrays, and of the next 64
     while token < count:
         # 1. A value begins.
         position = int64_at(tokens, token)
@@ -82,13 +83,16 @@ def skip_value(text: int, tokens: int, token: int, count: int, depth: int) -> An
 
 @inlined
 def _is_key(text: int, tokens: int, token: int) -> Any:
-    """Return whether a string and a colon begin at `token`."""
+    """Return whether a string followed by a colon begins at `token`."""
     return byte_at(text, int64_at(tokens, token)) == QUOTE and byte_at(text, int64_at(tokens, token + 2)) == COLON
 
 
 @inlined
 def plain_length(text: int, position: int, following: int) -> Any:
-    """Return the length of the number or word at `position`, or 0 if none ends before the token `following`."""
+    """Return the length of the number or word at `position`, or 0 if no valid one ends before the next token.
+
+    `following` is the position of that token.
+    """
     if byte_at(text, position) <= _NINE:
         end = quick_number_end(text, position, following)
     else:
@@ -101,7 +105,7 @@ def plain_length(text: int, position: int, following: int) -> Any:
 
 @compiled
 def word_length(text: int, position: int) -> Any:
-    """Return the length of the word null, true or false at `position`, or 0."""
+    """Return the length of the word null, true or false at `position`, or 0 if there is none."""
     first, second, third = byte_at(text, position), byte_at(text, position + 1), byte_at(text, position + 2)
     fourth = byte_at(text, position + 3)
     if first == 116 and second == 114 and third == 117 and fourth == 101:
@@ -133,7 +137,7 @@ def value_end(text: int, position: int, stop: int) -> Any:
 
 @inlined
 def quick_string_end(text: int, position: int) -> Any:
-    """Return where the closing quote is of a string that is short and has no escapes, -1 of any other."""
+    """Return the position of the closing quote of a string without escapes, of up to 31 bytes; -1 for any other."""
     marks = string_marks(text, position)
     if marks == _ZERO:
         return -1
@@ -143,7 +147,7 @@ def quick_string_end(text: int, position: int) -> Any:
 
 @compiled
 def string_end(text: int, position: int, stop: int) -> Any:
-    """Return where the closing quote is of the string whose content begins at `position`."""
+    """Return the position of the closing quote of the string whose content begins at `position`."""
     while position < stop:
         marks = string_marks(text, position)
         if marks == _ZERO:
@@ -152,7 +156,7 @@ def string_end(text: int, position: int, stop: int) -> Any:
         position += lowest_bit(marks)
         if byte_at(text, position) == QUOTE:
             break
-        position += 2  # a backslash, and what it escapes: the four digits of a character are neither
+        position += 2  # skip the backslash and the byte after it; the four digits of a \u escape end no string
     return position
 
 

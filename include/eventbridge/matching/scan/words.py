@@ -1,4 +1,4 @@
-"""Rows of bits, eight words of 64 at a time: the AND and the OR of many rows."""
+"""The AND and the OR of rows of bits, eight words of 64 bits at a time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numba.core import cgutils as numba_cgutils
 from eventbridge.matching.scan.memory import intrinsic, pointer_to
 
 VECTOR_WORDS: Final = 8
-"""Words that the functions here work on at a time: so far behind the last word of a row they may read."""
+"""The number of words processed at a time; the functions here may read that many after the last word of a row."""
 
 # Numba's helpers to generate code have no types.
 cgutils: Any = numba_cgutils
@@ -22,9 +22,9 @@ _WORDS = ir.VectorType(_WORD, VECTOR_WORDS)
 
 @intrinsic
 def and_rows(typing: Any, row: Any, addresses: Any, count: Any, index: Any, into: Any) -> Any:
-    """AND words number `index` and following of many rows and write them to `into`; return a bit for each not 0.
+    """Write the AND of words number `index` and following of many rows to `into`; return a bit for each that is not 0.
 
-    The rows are the one at address `row` and those at the `count` adjacent addresses in `addresses`.
+    The rows are the one at address `row` and those at the `count` addresses that are stored from `addresses` on.
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -41,7 +41,7 @@ def and_rows(typing: Any, row: Any, addresses: Any, count: Any, index: Any, into
 
 @intrinsic
 def and_words(typing: Any, into: Any, other: Any) -> Any:
-    """AND the words at `other` to those at `into`; return a bit for each that is not 0."""
+    """AND the words at `other` into those at `into`; return a bit for each that is not 0."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         into, other = arguments
@@ -53,7 +53,7 @@ def and_words(typing: Any, into: Any, other: Any) -> Any:
 
 @intrinsic
 def or_words(typing: Any, into: Any, row: Any, index: Any) -> Any:
-    """OR words number `index` and following of a row to those at `into`."""
+    """OR words number `index` and following of a row into those at `into`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         into, row, index = arguments

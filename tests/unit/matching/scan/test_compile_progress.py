@@ -27,7 +27,7 @@ def test_compiling_is_reported_and_a_cached_function_is_not(tmp_path: Path) -> N
         assert added(1, 2) == 3
 
     assert PROGRESS.functions == before + 1
-    assert said[-1] == "the compiled matcher is kept on disk (functions: 1)"
+    assert said[-1] == "the compiled matcher is stored on disk (functions: 1)"
     assert said.count(said[-1]) == 1
 
 
