@@ -1,6 +1,6 @@
-"""IP addresses in their strict spelling, as `eventbridge.matching.pattern.address` reads them, on one line of 128 bits.
+"""Parses IP addresses in their strict spelling, like `eventbridge.matching.pattern.address`, as numbers of 128 bits.
 
-An IPv4 address has the number of its IPv4-mapped IPv6 address, because both count as the same address.
+An IPv4 address gets the number of its IPv4-mapped IPv6 address, because both count as the same address.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from eventbridge.matching.scan.memory import byte_at
 from eventbridge.matching.scan.strings import hex_value
 
 MAPPED: Final = 0xFFFF << 32
-"""The number to which an IPv4 address is added."""
+"""The number of the IPv4-mapped address of 0.0.0.0; an IPv4 address is added to it."""
 
 _POINT, _COLON = ord("."), ord(":")
 _NONE = np.uint64(0)
@@ -22,7 +22,7 @@ _NONE = np.uint64(0)
 
 @compiled
 def parse_address(text: int, position: int, length: int) -> Any:
-    """Return (True, upper, lower 64 bits) of an address, (False, 0, 0) of any other text."""
+    """Return (True, upper 64 bits, lower 64 bits) for an address, and (False, 0, 0) for any other text."""
     colons = False
     if length > 45:
         return False, _NONE, _NONE
@@ -62,7 +62,10 @@ def _parse_four(text: int, position: int, length: int) -> tuple[bool, int]:
 
 @compiled
 def _parse_six(text: int, position: int, length: int) -> Any:
-    """Groups of up to four digits between colons; `::` once, for one or more groups of zeros; perhaps IPv4 last."""
+    """Parse an IPv6 address: groups of up to four digits between colons, at most one `::`, and perhaps IPv4 at the end.
+
+    `::` stands for one or more groups of zeros.
+    """
     stop = position + length
     high, low, groups = _NONE, _NONE, 0
     gap = -1  # the number of groups before the ::
@@ -114,7 +117,7 @@ def _parse_six(text: int, position: int, length: int) -> Any:
 @compiled
 def _spread(high: Any, low: Any, groups: int, gap: int) -> Any:
     """Insert the zeros of `::` after the first `gap` of `groups` groups."""
-    behind = 16 * (groups - gap)  # bits that do not move
+    behind = 16 * (groups - gap)  # the bits after the ::, which do not move
     tail_high, tail_low = _shifted_right(high, low, behind)  # the groups before the ::
     if behind < 64:
         low &= (np.uint64(1) << np.uint64(behind)) - np.uint64(1)

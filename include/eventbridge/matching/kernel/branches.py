@@ -1,7 +1,7 @@
-"""A pattern as branches: the pattern matches if one of these alternatives holds, each a plain AND of leaf lists.
+"""A pattern as branches, each a plain AND of leaf lists: the pattern matches if one of its branches holds.
 
-`$or` is multiplied out, because the bitsets of the kernel can decide only an AND of leaf lists. A branch of the part
-below `$not` is negative: if it holds, the rule does not match.
+`$or` is multiplied out, because the bitsets of the kernel can decide only an AND of leaf lists. A branch from below
+`$not` is negative: if it holds, the rule does not match.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from eventbridge.matching.kernel.conditions import LeafListEffect, effect_of
 from eventbridge.matching.pattern.nodes import And, AnythingBut, Exists, Field, Path, Pattern
 
 MAXIMUM_BRANCHES: Final = 64
-"""A pattern with more alternatives than this becomes one branch that accepts too many events, whose matches are checked
-again."""
+"""A pattern with more alternatives than this becomes one uncertain branch, which accepts too many events: the reference
+matcher checks them."""
 
 
 @dataclass(eq=False, slots=True)
 class Branch:
     """One AND of leaf lists; if an `uncertain` branch holds, the reference matcher decides.
 
-    `may_conflict`: one array can contain two of the leaf lists, because their paths share the first key.
+    `may_conflict`: leaves of two of the lists can be in one array, because their paths share the first key.
     """
 
     effects: tuple[LeafListEffect, ...]
@@ -33,28 +33,28 @@ class Branch:
 
 
 class NumberedBranch(NamedTuple):
-    """A branch of a rule set; `rule` is the rule's number."""
+    """A branch with the number of its rule in the rule set."""
 
     rule: int
     branch: Branch
 
 
 def branches_of(pattern: Pattern, effects: dict[Field, LeafListEffect]) -> list[Branch]:
-    """Return the branches of a pattern; where it has too many alternatives, one that is uncertain.
+    """Return the branches of a pattern, or one uncertain branch if it has more than MAXIMUM_BRANCHES.
 
-    Equal leaf lists share one effect; `effects` holds the known ones and gets the new ones.
+    Equal leaf lists share one effect: `effects` caches them, and new ones are added to it.
     """
     where = _alternatives(pattern.where)
     unless = [] if pattern.unless is None else _alternatives(pattern.unless.pattern)
     if where is None or unless is None:
         plain = tuple(clause for clause in pattern.where.clauses if isinstance(clause, Field))
-        simple = [field for field in plain if is_leaf_required(field) and len(_parts(field)) == 1]
-        return [_branch(simple, effects, uncertain=True)]
-    positive = [_branch(fields, effects) for fields in where]
-    return positive + [_branch(fields, effects, negative=True) for fields in unless]
+        simple = [field for field in plain if is_leaf_required(field) and len(_split_negations(field)) == 1]
+        return [_make_branch(simple, effects, uncertain=True)]
+    positive = [_make_branch(fields, effects) for fields in where]
+    return positive + [_make_branch(fields, effects, negative=True) for fields in unless]
 
 
-def _branch(
+def _make_branch(
     fields: Sequence[Field], effects: dict[Field, LeafListEffect], *, negative: bool = False, uncertain: bool = False
 ) -> Branch:
     found = tuple(_effect_of(field, effects) for field in fields)
@@ -71,11 +71,11 @@ def _effect_of(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEf
 
 
 def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
-    """Return the ANDs of which at least one must hold; None if there are too many."""
+    """Return the ANDs of leaf lists of which at least one must hold; None if there are more than MAXIMUM_BRANCHES."""
     found: list[tuple[Field, ...]] = [()]
     for clause in where.clauses:
         if isinstance(clause, Field):
-            choices: list[tuple[Field, ...]] = [(part,) for part in _parts(clause)]
+            choices: list[tuple[Field, ...]] = [(part,) for part in _split_negations(clause)]
         else:
             choices = []
             for alternative in clause.alternatives:
@@ -89,8 +89,8 @@ def _alternatives(where: And) -> list[tuple[Field, ...]] | None:
     return found
 
 
-def _parts(field: Field) -> list[Field]:
-    """Return leaf lists of which one must hold, none with two `anything-but`: a class row keeps one bit for it."""
+def _split_negations(field: Field) -> list[Field]:
+    """Return a leaf list as alternatives with at most one `anything-but` each: a class row has one bit per list."""
     negations = [condition for condition in field.conditions if isinstance(condition, AnythingBut)]
     if len(negations) < 2:
         return [field]
@@ -99,20 +99,20 @@ def _parts(field: Field) -> list[Field]:
 
 
 def is_leaf_required(field: Field) -> bool:
-    """Return whether a field can only be met by a leaf.
+    """Return whether only a leaf can meet a field.
 
-    One that is met by having none may be so in the element of an array that another field has chosen, so without the
-    other fields nothing can be said of it.
+    A field with `exists: false` may hold in the array element that another field chooses, so it cannot be decided
+    without the other fields.
     """
     return Exists(False) not in field.conditions
 
 
 NO_ANCHOR: Final = -1
-"""The anchor of a branch that needs no leaf, and of every branch if anchors are not used."""
+"""The anchor of a branch that requires no leaf, and of every branch if anchors are not used."""
 
 
 class OrderedBranch(NamedTuple):
-    """A branch in its order; `anchor` is the number of the leaf list that is its anchor, or NO_ANCHOR."""
+    """A branch in the order of its bit; `anchor` is the number of its anchor among its leaf lists, or NO_ANCHOR."""
 
     rule: int
     branch: Branch
@@ -120,8 +120,8 @@ class OrderedBranch(NamedTuple):
 
 
 def order_branches(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[OrderedBranch]:
-    """Return the branches, ordered so that similar ones are adjacent, with anchors if requested."""
-    # Most leaf lists are part of many branches, which share one effect.
+    """Return the branches, with similar ones adjacent, and with anchors if `anchored`."""
+    # Each effect is evaluated once, because most leaf lists occur in many branches.
     effects = Counter(effect for _, branch in branches for effect in branch.effects)
     variety: defaultdict[tuple[Path, type], set[str]] = defaultdict(set)
     for effect in effects:

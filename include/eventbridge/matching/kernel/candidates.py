@@ -1,6 +1,6 @@
-"""The AND over the rows of columns, and the rules of its candidates: the branches that remain.
+"""Computes the AND over the rows of all columns, and writes the rules of the branches that remain.
 
-A candidate with leaf lists inside arrays is checked for array consistency."""
+A remaining branch with leaf lists inside arrays is checked for array consistency."""
 
 from __future__ import annotations
 
@@ -70,9 +70,9 @@ def gather_all(tables: int, event_tables: int) -> Any:
 
 @compiled
 def gather_present(tables: int, event_tables: int, present: int) -> Any:
-    """Do the same for the columns of paths with a leaf only, and write the candidates; return how many columns it are.
+    """Write the candidates, and where the rows begin for columns of paths with a leaf; return the number of columns.
 
-    A branch is no candidate if it has no leaf at its anchor, or if the leaves at its anchor exclude it.
+    A branch with an anchor is a candidate if a leaf at its anchor admits it; one without an anchor always is.
     """
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     summary_words = int64_at(tables, t.SUMMARY_WORDS)
@@ -106,7 +106,7 @@ def gather_present(tables: int, event_tables: int, present: int) -> Any:
 
 @inlined
 def _begin_candidates(row: int, summary_words: int, candidates: int) -> None:
-    """Begin with the branches of a row; words that its summary omits are neither written nor read."""
+    """Initialise the candidates with a row; words that its summary marks as 0 are neither written nor read."""
     for summary_word in range(summary_words):
         busy = word_at(row, summary_word)
         put_word(candidates, summary_word, busy)
@@ -126,7 +126,7 @@ def _add_candidates(candidates: int, summary_words: int, word: int, bits: Any) -
 
 
 def _collector(*, chained: bool) -> Any:
-    """Return a compiled function for events that have, or have not, a path of several classes."""
+    """Return a compiled function for events with (`chained`) or without a path that has leaves of several classes."""
 
     @compiled
     def collect(
@@ -140,15 +140,15 @@ def _collector(*, chained: bool) -> Any:
         count: int,
         nested: bool,
     ) -> Any:
-        """Write the rules of the branches of a row that all columns accept; return their number, or -1 if there is no
-        room.
+        """Append the rules of the branches of `first_row` that all columns accept to the `count` rules before.
 
-        Rules that need a further check are recorded as touched.
+        Return the new count, or -1 if `rules` has too little room. Rules that need a further check are only recorded as
+        touched.
         """
         summary_words = int64_at(tables, t.SUMMARY_WORDS)
         singles, addresses, left = columns, int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, LEFT)
         if chained:
-            singles, addresses = _part(event_tables, columns), int64_at(event_tables, SINGLE_ADDRESS)
+            singles, addresses = _partition_columns(event_tables, columns), int64_at(event_tables, SINGLE_ADDRESS)
         for block in range(0, 64 * summary_words, VECTOR_WORDS):
             # 1. Which of the next words can have remaining bits?
             if block & 63 == 0:
@@ -172,7 +172,7 @@ def _collector(*, chained: bool) -> Any:
                 number = lowest_bit(some)
                 some &= some - _ONE
                 bits = word_at(left, number)
-                count = _survivors(tables, event_tables, stamp, block + number, bits, rules, room, count, nested)
+                count = _append_rules(tables, event_tables, stamp, block + number, bits, rules, room, count, nested)
                 if count < 0:
                     return -1
         return count
@@ -185,8 +185,8 @@ collect_chained = _collector(chained=True)
 
 
 @inlined
-def _part(event_tables: int, columns: int) -> Any:
-    """Write which columns have a path of several classes, and where the rows of the others begin; count those."""
+def _partition_columns(event_tables: int, columns: int) -> Any:
+    """Write which columns have a path of several classes, and where rows of the others begin; return their number."""
     chains, paths = int64_at(event_tables, PATH_CHAIN), int64_at(event_tables, COLUMN_PATH)
     addresses, singles = int64_at(event_tables, COLUMN_ADDRESS), int64_at(event_tables, SINGLE_ADDRESS)
     chained = int64_at(event_tables, CHAINED_COLUMNS)
@@ -202,7 +202,7 @@ def _part(event_tables: int, columns: int) -> Any:
 
 @inlined
 def _and_chain(tables: int, event_tables: int, index: int, word: int, left: int) -> Any:
-    """Keep the bits that any row of a column with several classes has; return a bit for each word that is not 0."""
+    """Clear the bits that no row of a column with several classes has; return a bit for each word that is not 0."""
     column = int32_at(int64_at(event_tables, CHAINED_COLUMNS), index)
     offset = int32_at(int64_at(event_tables, COLUMN_OFFSET), column)
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
@@ -228,11 +228,13 @@ def _or_chain(tables: int, event_tables: int, link: int, offset: int, word: int)
 
 
 @inlined
-def _survivors(
+def _append_rules(
     tables: int, event_tables: int, stamp: int, word: int, bits: Any, rules: int, room: int, count: int, nested: bool
 ) -> Any:
-    """Write the rules of the branches whose bits remain in a word; rules that need a further check are only recorded as
-    touched."""
+    """Append the rules of the branches whose bits remain in a word; return the new count, or -1 if there is no room.
+
+    Rules that need a further check are only recorded as touched.
+    """
     branch_rules, flags = int64_at(tables, t.BRANCH_RULE), int64_at(tables, t.BRANCH_FLAGS)
     if count + 64 > room:
         return -1
@@ -244,12 +246,12 @@ def _survivors(
             put_int32(rules, count, int32_at(branch_rules, branch))
             count += 1
         else:
-            count = _look_closer(tables, event_tables, stamp, branch, flag, rules, count, nested)
+            count = _check_branch(tables, event_tables, stamp, branch, flag, rules, count, nested)
     return count
 
 
 @compiled
-def _look_closer(
+def _check_branch(
     tables: int, event_tables: int, stamp: int, branch: int, flag: int, rules: int, count: int, nested: bool
 ) -> Any:
     if flag & t.BRANCH_WANTS_MORE and not _has_all_paths(tables, event_tables, branch):
@@ -280,7 +282,7 @@ def _look_closer(
 
 @compiled
 def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
-    """Return whether every path at which a branch requires a leaf has one."""
+    """Return whether the event has a leaf at every path at which a branch requires one."""
     firsts, leaves = int64_at(tables, t.BRANCH_FIELDS_FIRST), int64_at(event_tables, PATH_FIRST_LEAF)
     paths, can_be_absent = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_MAY_BE_ABSENT)
     for field in range(int32_at(firsts, branch), int32_at(firsts, branch + 1)):
@@ -291,7 +293,7 @@ def _has_all_paths(tables: int, event_tables: int, branch: int) -> bool:
 
 @compiled
 def decide(event_tables: int, event: int, stamp: int, rules: int, count: int, handed: int, back: int) -> Any:
-    """Write the touched rules that match, and hand back those that are not certain; return both counts."""
+    """Append the touched rules that match, and hand back those that are not certain; return both new counts."""
     for index in range(int64_at(event_tables, TOUCHED_COUNT)):
         rule = int32_at(int64_at(event_tables, TOUCHED_RULES), index)
         if int64_at(int64_at(event_tables, RULE_BACK), rule) == stamp:
@@ -309,13 +311,16 @@ HOLDS: Final = 1
 HAND_BACK: Final = 2
 
 _SEVERAL: Final = -3
-_MAX_FIELDS: Final = 63  # a bit each in a word, which are shifted by one more at most
+_MAX_FIELDS: Final = 63  # each field is one bit of a 64-bit word
 
 
 @compiled
 def can_meet_together(tables: int, event_tables: int, branch: int, stamp: int) -> Any:
-    """Return whether leaves meet the fields of a branch such that no two of them are in different elements of one
-    array."""
+    """Return HOLDS if leaves that are consistent in all arrays meet the fields of a branch, CONFLICT if there are none.
+
+    Leaves are consistent if no two of them are in different elements of one array. Return HAND_BACK if compiled code
+    cannot decide.
+    """
     if int64_at(event_tables, JOINED_LEAVES) != 0:
         return HAND_BACK
     paths, offsets = int64_at(tables, t.FIELD_PATH), int64_at(tables, t.FIELD_OFFSET)
@@ -355,19 +360,19 @@ def can_meet_together(tables: int, event_tables: int, branch: int, stamp: int) -
                 done |= _ONE << np.uint64(other - first)
                 _count_elements(tables, event_tables, path, offset, branch, sharing)
                 sharing += 1
-        if not _forget_elements(tables, event_tables, int32_at(paths, field), sharing):
+        if not _reset_elements(tables, event_tables, int32_at(paths, field), sharing):
             return CONFLICT
     return HOLDS
 
 
 @compiled
 def _is_met_anywhere(tables: int, event_tables: int, field: int, branch: int) -> bool:
-    """Return whether a leaf, inside arrays or not, meets a field."""
+    """Return whether any leaf, in arrays or not, meets a field."""
     path = int32_at(int64_at(tables, t.FIELD_PATH), field)
     offset = int32_at(int64_at(tables, t.FIELD_OFFSET), field)
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)
     while leaf >= 0:
-        if _passes(tables, int32_at(int64_at(event_tables, LEAF_ROW), leaf), offset, branch):
+        if _is_bit_set(tables, int32_at(int64_at(event_tables, LEAF_ROW), leaf), offset, branch):
             return True
         leaf = int32_at(int64_at(event_tables, LEAF_NEXT), leaf)
     return False
@@ -375,13 +380,15 @@ def _is_met_anywhere(tables: int, event_tables: int, field: int, branch: int) ->
 
 @compiled
 def _array_of(tables: int, event_tables: int, path: int, offset: int, branch: int) -> Any:
-    """Return the array whose elements contain the leaves that meet a field; FREE if one is in no array, else
-    _SEVERAL."""
+    """Return the array whose elements contain all leaves that meet a field, or FREE if such a leaf is in no element.
+
+    Return _SEVERAL if the leaves are in several or nested arrays, or if there are none.
+    """
     array = -1
     known = False
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)
     while leaf >= 0:
-        if _passes(tables, int32_at(int64_at(event_tables, LEAF_ROW), leaf), offset, branch):
+        if _is_bit_set(tables, int32_at(int64_at(event_tables, LEAF_ROW), leaf), offset, branch):
             here = int32_at(int64_at(event_tables, LEAF_ARRAY), leaf)
             if here == FREE:
                 return FREE
@@ -396,11 +403,11 @@ def _array_of(tables: int, event_tables: int, path: int, offset: int, branch: in
 
 @compiled
 def _count_elements(tables: int, event_tables: int, path: int, offset: int, branch: int, sharing: int) -> None:
-    """Count one more field for each element that met the `sharing` fields before and meets this one."""
+    """Increment the count of each element that met the `sharing` fields before and meets this one."""
     counts = int64_at(event_tables, ELEMENT_COUNT)
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)
     while leaf >= 0:
-        if _passes(tables, int32_at(int64_at(event_tables, LEAF_ROW), leaf), offset, branch):
+        if _is_bit_set(tables, int32_at(int64_at(event_tables, LEAF_ROW), leaf), offset, branch):
             element = int32_at(int64_at(event_tables, LEAF_ELEMENT), leaf)
             if int32_at(counts, element) == sharing:
                 put_int32(counts, element, sharing + 1)
@@ -408,8 +415,8 @@ def _count_elements(tables: int, event_tables: int, path: int, offset: int, bran
 
 
 @compiled
-def _forget_elements(tables: int, event_tables: int, path: int, sharing: int) -> bool:
-    """Reset the counts to 0; return whether one of them covered all fields."""
+def _reset_elements(tables: int, event_tables: int, path: int, sharing: int) -> bool:
+    """Reset the counts of elements to 0; return whether one element met all `sharing` fields."""
     counts = int64_at(event_tables, ELEMENT_COUNT)
     complete = False
     leaf = int32_at(int64_at(event_tables, PATH_FIRST_LEAF), path)
@@ -423,7 +430,7 @@ def _forget_elements(tables: int, event_tables: int, path: int, sharing: int) ->
 
 
 @inlined
-def _passes(tables: int, row: int, offset: int, branch: int) -> Any:
+def _is_bit_set(tables: int, row: int, offset: int, branch: int) -> Any:
     position = (row + offset) * int64_at(tables, t.STRIDE) + int64_at(tables, t.SUMMARY_WORDS) + (branch >> 6)
     word = word_at(int64_at(tables, t.ROWS), position)
     return (word >> np.uint64(branch & 63)) & _ONE != _ZERO

@@ -1,7 +1,7 @@
-"""Classes of leaves: the look-up by key, and the row of a new class.
+"""Looks up the class of a leaf by its key, and makes the rows of a new class.
 
-Invariants: a row depends on the leaf and the rules alone, never on the classes made before; rows, keys and slots are
-of fixed size, and when one is full all classes are dropped (`clear`) and the event is begun again.
+Invariants: a row depends only on the leaf and the rules, never on earlier classes. The tables of rows, keys and slots
+have a fixed size: when one is full, all classes are dropped (`clear`) and the current event is started again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from eventbridge.matching.scan.memory import int32_at, int64_at, load64, low_byt
 from eventbridge.matching.scan.strings import unescape
 
 NO_ROOM: Final = -1
-"""There is no room for another class: drop all classes, and begin the event again."""
+"""There is no room for another class: the caller must drop all classes and start the event again."""
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
 
 @compiled
 def class_of_key(tables: int, path: int, kind: int, size: int) -> Any:
-    """Return the row of the class whose key was written, and create it if it is new; NO_ROOM if no row is free."""
+    """Return the first row of the class whose key is in KEY, which is created if new; NO_ROOM if a table is full."""
     key = int64_at(tables, t.KEY)
     value = np.uint64(size)
     for index in range(size):
@@ -76,7 +76,7 @@ def class_of_key(tables: int, path: int, kind: int, size: int) -> Any:
 
 @compiled
 def clear(tables: int) -> None:
-    """Drop all classes but those that every rule set has: of having no leaf, of lacking one."""
+    """Drop all classes except those with fixed rows, such as PATH_ABSENT and PATH_LACKING."""
     counters = int64_at(tables, t.COUNTERS)
     slots = int64_at(tables, t.CLASS_SLOTS)
     for slot in range(int64_at(tables, t.CLASS_SLOT_MASK) + 1):
@@ -89,7 +89,7 @@ def clear(tables: int) -> None:
 
 @compiled
 def _atoms_of_key(tables: int, path: int, kind: int, size: int) -> Any:
-    """Write the atoms that the leaf meets, each once, into ATOMS; return how many."""
+    """Write each atom that the leaf meets into ATOMS once; return their number."""
     key, atoms = int64_at(tables, t.KEY), int64_at(tables, t.ATOMS)
     count = 0
     atom = int32_at(int64_at(tables, t.PATH_STRING_ATOM), path) if kind >= STRING else -1
@@ -118,10 +118,10 @@ def _atoms_of_key(tables: int, path: int, kind: int, size: int) -> Any:
 def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_count: int) -> None:
     """Fill the rows of a new class and their summaries.
 
-    A row begins as all branches but those that a leaf must earn: what is left are the branches without a leaf list in
-    this column, those with `exists`, those with an `anything-but`. Then the atoms break `anything-but`s, complete
-    `all`s, and set their own bits, in this order: a bit that is taken away by one condition of a leaf list may be
-    given back by another.
+    Initially a row has the bits of all branches without a leaf list in this column, and of those whose leaf list any
+    leaf can meet, through `exists` or `anything-but`. Then the atoms violate `anything-but` conditions, complete `all`
+    conditions, and set their own bits. The order matters: a bit that one condition of a leaf list clears may be set
+    again by another.
     """
     stride = int64_at(tables, t.STRIDE)
     rows, atoms = int64_at(tables, t.ROWS), int64_at(tables, t.ATOMS)
@@ -157,7 +157,7 @@ def _make_rows(tables: int, path: int, kind: int, row: int, width: int, atom_cou
 
 @compiled
 def _complete_conjunctions(tables: int, path: int, row: int, atom_count: int, stamp: int) -> None:
-    """Set the bits of every `all` whose atoms are all present and whose `anything-but` conditions hold."""
+    """Set the bits of each `all` whose atoms are all present and whose `anything-but` conditions hold."""
     atoms, touched = int64_at(tables, t.ATOMS), int64_at(tables, t.TOUCHED)
     stamps, seen = int64_at(tables, t.CONJUNCTION_STAMP), int64_at(tables, t.CONJUNCTION_SEEN)
     firsts, conjunctions = int64_at(tables, t.ATOM_CONJUNCTIONS_FIRST), int64_at(tables, t.ATOM_CONJUNCTIONS)
@@ -175,14 +175,14 @@ def _complete_conjunctions(tables: int, path: int, row: int, atom_count: int, st
     for index in range(count):
         conjunction = int32_at(touched, index)
         if int32_at(seen, conjunction) == int32_at(int64_at(tables, t.CONJUNCTION_NEED), conjunction):
-            _complete(tables, row, conjunction, stamp)
+            _complete_conjunction(tables, row, conjunction, stamp)
     always = int64_at(tables, t.PATH_ALWAYS_FIRST)
     for position in range(int32_at(always, path), int32_at(always, path + 1)):
-        _complete(tables, row, int32_at(int64_at(tables, t.ALWAYS), position), stamp)
+        _complete_conjunction(tables, row, int32_at(int64_at(tables, t.ALWAYS), position), stamp)
 
 
 @compiled
-def _complete(tables: int, row: int, conjunction: int, stamp: int) -> None:
+def _complete_conjunction(tables: int, row: int, conjunction: int, stamp: int) -> None:
     firsts, denials = int64_at(tables, t.CONJUNCTION_DENIALS_FIRST), int64_at(tables, t.CONJUNCTION_DENIALS)
     for position in range(int32_at(firsts, conjunction), int32_at(firsts, conjunction + 1)):
         if int64_at(int64_at(tables, t.DENIAL_STAMP), int32_at(denials, position)) == stamp:
@@ -210,7 +210,7 @@ def _clear_bits(tables: int, row: int, denial: int) -> None:
 
 @compiled
 def summarise(row: int, words: int, summary: int) -> None:
-    """Write a row's summary: bit w is set if word w is not 0."""
+    """Write a row's summary, in which bit w is set if word w of the row is not 0."""
     for first in range(0, words, 64):
         bits = _ZERO
         for word in range(first, min(first + 64, words)):
@@ -223,8 +223,8 @@ _UPPER = np.uint64(0xFFFF_FFFF_0000_0000)
 _MIX_ONE, _MIX_TWO = np.uint64(0x9E37_79B9_7F4A_7C15), np.uint64(0xC2B2_AE3D_27D4_EB4F)
 _MIX_THREE, _MIX_FOUR = np.uint64(0x1656_67B1_9E37_79F9), np.uint64(0x85EB_CA77_C2B2_AE63)
 
-_PAYS_NOT: Final = -32
-"""The score of a path (hits minus misses) below which values are not looked up; the 64 scores below it count values."""
+_MIN_SCORE: Final = -32
+"""The score of a path (hits minus misses) below which MEMORY is not used; the 65 scores below it count values."""
 
 
 @inlined
@@ -243,12 +243,12 @@ def class_of(
 ) -> Any:
     """Return the row of a leaf's class for the path's first column, or NO_ROOM.
 
-    `regexes` are the atoms of regular expressions that the leaf meets; `plain` and `folded` room for the string
-    without escapes and case-folded (three times as long).
+    `regexes` is the address of the atoms of regular expressions that the leaf meets. `plain` and `folded` are addresses
+    of room for the string without escapes, and case-folded (three times as long).
 
-    Most fields of events have few values. So a short value is looked for first among those seen lately, by its very
-    bytes: a line of MEMORY is 0: path, kind and length, 1: row and how often classes had been cleared, 2-5: the bytes.
-    Where values hardly ever come again this is given up (MEMORY_SCORE), but for one value in 64.
+    Most fields of events have few distinct values. So MEMORY caches the rows of recent short values by their bytes. The
+    words of a line are 0: path, kind and length; 1: row, and the number of clears at that time; 2 to 5: the bytes. At a
+    path whose values rarely recur (MEMORY_SCORE), the cache is used for one value in 65 only.
     """
     if kind == ESCAPED or length > t.MEMORY_BYTES:
         return class_by_lookups(
@@ -256,13 +256,13 @@ def class_of(
         )
     scores = int64_at(tables, t.MEMORY_SCORE)
     score = int32_at(scores, path)
-    if score < _PAYS_NOT:
-        put_int32(scores, path, score + 1 if score < _PAYS_NOT - 1 else _PAYS_NOT - 65)
-        if score != _PAYS_NOT - 1:
+    if score < _MIN_SCORE:
+        put_int32(scores, path, score + 1 if score < _MIN_SCORE - 1 else _MIN_SCORE - 65)
+        if score != _MIN_SCORE - 1:
             return class_by_lookups(
                 tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded
             )
-        score = _PAYS_NOT
+        score = _MIN_SCORE
     name = (np.uint64(path * 8 + kind) << np.uint64(8)) | np.uint64(length)
     one = low_bytes(load64(text, position), min(length, 8))
     two = low_bytes(load64(text, position + 8), min(max(length - 8, 0), 8))
@@ -284,7 +284,7 @@ def class_of(
     ):
         put_int32(scores, path, min(score + 1, 32))
         return np.int64(row_word & ~_UPPER)
-    put_int32(scores, path, score - 1 if score > _PAYS_NOT else _PAYS_NOT - 65)
+    put_int32(scores, path, score - 1 if score > _MIN_SCORE else _MIN_SCORE - 65)
     row = class_by_lookups(tables, path, kind, text, position, length, regexes, first_regex, regex_count, plain, folded)
     if row >= 0:
         put_word(line, 0, name)
@@ -310,7 +310,7 @@ def class_by_lookups(
     plain: int,
     folded: int,
 ) -> Any:
-    """Return what `class_of` does, without looking up recent values."""
+    """Return what `class_of` returns, without the cache of recent values."""
     key = int64_at(tables, t.KEY)
     put_int32(key, 0, path * 8 + kind)
     size = 1

@@ -1,4 +1,4 @@
-"""The conditions of a rule set as atoms (one primitive test at one path) and their effects on bits."""
+"""The conditions of a rule set as atoms (one primitive test at one path each) and their effects on bits."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ from eventbridge.matching.pattern.nodes import (
 class Conditions:
     """All conditions, added leaf list by leaf list; equal ones are stored once.
 
-    A *position* is a bit in the rows of a path: column x bits from one row to the next + branch. `denials` are
-    `anything-but`s by the atoms that break them, `conjunctions` are `all`s by their atoms and denials.
+    A *position* is the number of a bit in the rows of a path: column x bits from one row to the next + branch.
+    `denials` are the `anything-but` conditions by the atoms that violate them; `conjunctions` are the `all` conditions
+    by their atoms and denials.
     """
 
     def __init__(self, paths: int) -> None:
@@ -50,7 +51,7 @@ class Conditions:
         self.conjunction_bits: list[list[int]] = []
 
     def add(self, effect: LeafListEffect, path: int, positions: Sequence[int]) -> None:
-        """Add a leaf list with the conditions that set its bits, one position for each branch that has it."""
+        """Add the conditions of a leaf list, with one position for each branch that has the list."""
         for name in effect.atoms:
             self.atom_bits[self._atom(path, name)] += positions
         for denial in effect.denials:
@@ -86,7 +87,7 @@ class Conditions:
         return conjunction
 
     def tests_of_kind(self, kind: str) -> Iterator[tuple[int, Name, int]]:
-        """Yield path, name and atom of each test whose name begins with `kind`, path by path."""
+        """Yield (path, name, atom) of each test whose name begins with `kind`, path by path."""
         for path, atoms in enumerate(self.by_path):
             for name, atom in atoms.items():
                 if name[0] == kind:
@@ -94,7 +95,7 @@ class Conditions:
 
     @property
     def numbers(self) -> dict[int, dict[int, tuple[tuple[str, Number], ...]]]:
-        """The numeric conditions' bounds by path and atom."""
+        """The bounds of the numeric conditions, by path and atom."""
         found: defaultdict[int, dict[int, tuple[tuple[str, Number], ...]]] = defaultdict(dict)
         for path, name, atom in self.tests_of_kind("number"):
             found[path][atom] = name[1]
@@ -102,7 +103,7 @@ class Conditions:
 
     @property
     def blocks(self) -> dict[int, dict[int, Block]]:
-        """The blocks of addresses by path and atom."""
+        """The blocks of addresses, by path and atom."""
         found: defaultdict[int, dict[int, Block]] = defaultdict(dict)
         for path, name, atom in self.tests_of_kind("block"):
             found[path][atom] = name[1]
@@ -110,7 +111,7 @@ class Conditions:
 
     @property
     def regexes(self) -> dict[int, list[tuple[str, int]]]:
-        """The regular expressions with their atoms by path."""
+        """The regular expressions with their atoms, by path."""
         found: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
         for path, name, atom in self.tests_of_kind("regex"):
             found[path].append((name[1], atom))
@@ -118,7 +119,7 @@ class Conditions:
 
     @property
     def texts(self) -> list[tuple[int, tuple[bytes, ...], int]]:
-        """The wildcards and `contains`: path, parts, atom."""
+        """The `wildcard` and `contains` conditions, as (path, parts, atom)."""
         return [(path, name[1], atom) for path, name, atom in self.tests_of_kind("text")]
 
     def put(self, tables: t.Tables) -> None:
@@ -152,15 +153,15 @@ class Conditions:
 
 
 Name: TypeAlias = tuple[Any, ...]
-"""Of a primitive test at a path; equal tests have equal names. The first item says what the others are:
-("word", 0 to 2 for null, true, false), ("string",): any, ("entry", look-up, text), ("text", parts),
+"""The name of a primitive test at a path; equal tests have equal names. The first item is its kind:
+("word", 0 to 2 for null, true, false), ("string",) for any string, ("entry", look-up, text), ("text", parts),
 ("number", bounds), ("block", block), ("regex", expression)."""
 
 Denial: TypeAlias = frozenset[Name]
-"""An `anything-but`, identified by the conditions that violate it."""
+"""An `anything-but`, identified by the names of the tests that violate it."""
 
 Conjunction: TypeAlias = tuple[frozenset[Name], frozenset[Denial]]
-"""An `all`: the atoms that it requires, and its denials."""
+"""An `all`: the names of the tests that it requires, and its denials."""
 
 NO_CONJUNCTION: Final[Conjunction] = frozenset(), frozenset()
 """An `all` that any leaf meets."""
@@ -168,17 +169,17 @@ NO_CONJUNCTION: Final[Conjunction] = frozenset(), frozenset()
 _WORD: Final[dict[bool | None, int]] = {None: 0, True: 1, False: 2}
 _FOLDING: Final = (t.FOLDED, t.FOLDED_BEGIN, t.FOLDED_FINISH)
 
-_WEAK: Final[dict[type, float]] = {AnythingBut: 0.8, Exists: 0.6, All: 0.3}
-_RANGE, _HALF_LINE, _NO_TEXT = 0.05, 0.4, 0.5
+_SHARE_BY_TYPE: Final[dict[type, float]] = {AnythingBut: 0.8, Exists: 0.6, All: 0.3}
+_RANGE_SHARE, _HALF_LINE_SHARE, _NON_TEXT_SHARE = 0.05, 0.4, 0.5
 
 
 @dataclass(eq=False, slots=True)
 class LeafListEffect:
-    """The effect of a leaf list: `atoms` and `conjunctions` set its bit, and a violated one of the `denials` clears it.
+    """The effect of a leaf list: `atoms` and `conjunctions` set its bit, and a violated one of its `denials` clears it.
 
-    `present`: any leaf sets the bit, according to the tables. `uncertain`: the tables accept too many leaves, so the
-    reference matcher decides. `text` is the same for equal lists. `certain_share` and `varied` are what `order.py`
-    guesses from which share of events meets the list.
+    `present`: any leaf has the bit unless a denial clears it. `uncertain`: the tables accept too many leaves, so the
+    reference matcher decides. `text` is the same for equal lists. From `certain_share` and `varied`, `branches.ordered`
+    estimates the share of events that meet the list.
     """
 
     path: Path
@@ -203,7 +204,7 @@ def effect_of(field: Field) -> LeafListEffect:
     share, met_by_any_leaf, can_be_absent, uncertain = 0.0, False, False, False
     for condition in field.conditions:
         kind, text = type(condition), _text_of(condition)
-        certain = _share_of(condition)
+        certain = _estimate_share(condition)
         share += certain
         texts.append(text)
         if not certain:
@@ -227,7 +228,7 @@ def effect_of(field: Field) -> LeafListEffect:
             else:
                 atoms.append(name)
     denials: list[Denial] = []
-    if not met_by_any_leaf:  # otherwise a denial would clear a bit that another condition sets
+    if not met_by_any_leaf:  # otherwise a denial would clear the bit, which another condition sets for any leaf
         found = [denial_of(negation) for negation in negations]
         denials = [denial for denial in found if denial is not None]
         uncertain |= None in found
@@ -238,7 +239,7 @@ def effect_of(field: Field) -> LeafListEffect:
 
 
 def _text_of(condition: Condition) -> str:
-    """Return a text that equal conditions share; for those that are frequent without a detour."""
+    """Return a text that is the same for equal conditions; frequent kinds avoid the slow `repr`."""
     match condition:
         case Exactly(str() as text):
             return text
@@ -249,18 +250,18 @@ def _text_of(condition: Condition) -> str:
     return repr(condition)
 
 
-def _share_of(condition: Condition) -> float:
-    """Estimate the share of events that meet a condition."""
+def _estimate_share(condition: Condition) -> float:
+    """Return an estimate of the share of events that meet a condition; 0 if it depends on the other rules' texts."""
     match condition:
         case Numeric(bounds):
-            return _RANGE if len(bounds) == 2 else _HALF_LINE
+            return _RANGE_SHARE if len(bounds) == 2 else _HALF_LINE_SHARE
         case Exactly(value) if not isinstance(value, str):
-            return _NO_TEXT
-    return _WEAK.get(type(condition), 0.0)
+            return _NON_TEXT_SHARE
+    return _SHARE_BY_TYPE.get(type(condition), 0.0)
 
 
 def conjunction_of(condition: All) -> Conjunction | None:
-    """Return the names that an `all` requires and its denials; None if one of them has no name."""
+    """Return the names that an `all` requires, and its denials; None if one of its tests has no name."""
     atoms: set[Name] = set()
     denials: set[Denial] = set()
     waiting = list(condition.conditions)

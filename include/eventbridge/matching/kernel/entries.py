@@ -1,4 +1,4 @@
-"""Looks up strings as a whole, by prefix or by suffix."""
+"""Looks up strings as a whole, by prefix, or by suffix."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.matching.scan.memory import address_of, byte_at, int32_at, int6
 
 @compiled
 def find_whole(tables: int, owner: int, text: int, position: int, length: int) -> Any:
-    """Return the entry of an owner that equals a text, or -1."""
+    """Return the entry of an owner (a look-up at a path) that equals a text, or -1."""
     return _find(tables, owner, text, position, length, hash_whole(text, position, length))
 
 
@@ -128,13 +128,13 @@ def put_entries(tables: t.Tables, conditions: Conditions) -> None:
 
 
 def power_of_two(least: int) -> int:
-    """Return the power of two from 16 on that is at least `least`."""
+    """Return the smallest power of two that is at least `least` and at least 16."""
     return 1 << max(4, (least - 1).bit_length())
 
 
 @compiled
 def _fill_slots(slots: int, mask: int, owners: Any, lookups: Any, starts: Any, lengths: Any, text: int) -> None:
-    """Enter every entry under the hash by which its look-up grows: from the beginning, from the end, or at once."""
+    """Add every entry to the hash table with the hash that its look-up computes: of the whole text, or from one end."""
     for entry in range(owners.shape[0]):
         start, length = int(starts[entry]), int(lengths[entry])
         lookup = lookups[entry]

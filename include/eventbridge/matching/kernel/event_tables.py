@@ -13,35 +13,35 @@ from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.texts import TextBuffer
 from eventbridge.matching.scan.words import VECTOR_WORDS
 
-# Positions in the list of addresses that EventTables keeps; the last two are plain numbers.
+# Positions in the list of addresses that EventTables has; the last two hold plain numbers.
 (
     LEAF_ROW,  # per leaf: the row of its class
-    LEAF_NEXT,  # per leaf: the next leaf at the same path, -1
+    LEAF_NEXT,  # per leaf: the next leaf at the same path, or -1
     LEAF_ARRAY,
     LEAF_ELEMENT,
-    PATH_FIRST_LEAF,  # per path: the first leaf, -1
-    PATH_CURRENT,  # per path: the row of the class of the first leaf, or of having none
-    PATH_CHAIN,  # per path: the first further class, -1
-    PATH_NESTED,  # per path: the stamp of the last event that had a leaf there in an element of an array
+    PATH_FIRST_LEAF,  # per path: the first leaf, or -1
+    PATH_CURRENT,  # per path: the row of the class of the first leaf, or of the class for no leaf
+    PATH_CHAIN,  # per path: the first further class, or -1
+    PATH_NESTED,  # per path: the stamp of the last event with a leaf in an array element
     CHAIN_ROW,
     CHAIN_NEXT,
-    ROW_STAMP,  # per row: the stamp of the last event that noted it
+    ROW_STAMP,  # per row: the stamp of the last event that used it
     ELEMENT_COUNT,  # per element of the current array: the number of fields that it meets
     RULE_YES,  # per rule: the stamp of the last event with a positive branch that holds
     RULE_NO,
     RULE_BACK,
     TOUCHED_RULES,
-    COLUMN_ADDRESS,  # per column that takes part in the AND: where its row begins
+    COLUMN_ADDRESS,  # per operand of the AND: where the column's row begins
     COLUMN_PATH,
     COLUMN_OFFSET,
-    CANDIDATES,  # a row: the branches whose anchor has a leaf that it admits, and those without an anchor
+    CANDIDATES,  # a row: the branches that a leaf at their anchor admits, and those without an anchor
     PRESENT_PATHS,
     SINGLE_ADDRESS,  # per column whose path has one class: where its row begins
     CHAINED_COLUMNS,  # the columns whose path has several classes
     LEFT,  # the current words after the AND
-    JOINED,  # those of the rows of a chain
+    JOINED,  # the OR of the current words of a chain's rows
     TOUCHED_COUNT,
-    JOINED_LEAVES,  # 1 if the rows of each path's leaves were joined (the effect of each is then unknown), else 0
+    JOINED_LEAVES,  # 1 if the rows of each path's leaves were ORed, so that no leaf has a row of its own; else 0
 ) = range(EVENT_TABLE_COUNT := 27)
 
 
@@ -90,7 +90,7 @@ class EventTables:
             self._make_text_room(2 * longest_event + 4096)
 
     def give_back(self, kept: int) -> None:
-        """Release the room for the text of an event if it exceeds `kept` bytes."""
+        """Release the buffers for the text of an event if they exceed `kept` bytes."""
         if self._text_room > kept:
             self._make_text_room(0)
 
@@ -107,28 +107,28 @@ class EventTables:
 
 
 BLOCK_EVENTS: Final = 1024
-"""The number of events that are scanned and judged at a time: their leaves and text stay in the processor's cache."""
+"""The maximum number of events in a block: its leaves and text must fit into the processor's cache."""
 
 BLOCK_BYTES: Final = 2 << 20
-"""Text of a block, but for an event that alone has more: what is noted of a block is bounded with it."""
+"""The maximum bytes of text in a block of several events; it also bounds the memory for the leaves of a block."""
 
 _LEAVES_PER_EVENT: Final = 16
 _RULES_PER_EVENT: Final = 64
-"""The initial room; if a block needs more, the room is doubled until it suffices."""
+"""The initial room for leaves and for matches, per event of a block; if a block needs more, the buffers grow."""
 
 KEPT: Final = 8
-"""Room of up to this many times the initial size is kept between calls; more is released."""
+"""Between calls, buffers of up to this many times their initial size are kept; larger ones are released."""
 
 
 class BlockBuffers:
-    """Arrays that a block is scanned and judged into.
+    """The buffers for the results of one block.
 
-    `leaves`; `rules`, the numbers of rules that match; `handed`, pairs of event and rule that are handed back; `text`
-    for texts behind which no memory may be read.
+    `leaves` are the leaves of its events, `rules` the numbers of the rules that match, and `handed` the pairs of event
+    and rule that are handed back. `text` holds texts at the end of readable memory.
     """
 
     def __init__(self, rules: int, max_matches: int) -> None:
-        """Make room for `rules` rules, of which `judge` needs room for `max_matches` before it begins an event."""
+        """Allocate the buffers for `rules` rules; before each event, `judge` needs room for `max_matches` matches."""
         self._count = rules
         self._max_matches = max_matches
         self._make()
@@ -144,18 +144,18 @@ class BlockBuffers:
         return _RULES_PER_EVENT * BLOCK_EVENTS + self._max_matches
 
     def grow_leaves(self) -> None:
-        """Double the room for leaves, and keep the existing ones."""
+        """Double the room for leaves; existing leaves are kept."""
         self.leaves = Leaves(*[np.concatenate([array, np.empty_like(array)]) for array in self.leaves])
 
     def grow(self, matches: int, handed: int) -> None:
-        """Make room for what any event may come to, behind so many matches and pairs that are there."""
+        """Make room for the maximum of one event after the existing `matches` matches and `handed` pairs."""
         if len(self.rules) - matches < 2 * self._max_matches:
             self.rules = np.concatenate([self.rules, np.empty(self._least_matches + matches, np.int32)])
         if len(self.handed) - handed <= self._count:
             self.handed = np.concatenate([self.handed, np.empty((self._count + 1 + handed, 2), np.int64)])
 
     def give_back(self) -> None:
-        """Release the memory of an unusually large block, so that memory does not grow from call to call."""
+        """Release the buffers after an unusually large block, so that they do not stay large."""
         if (
             len(self.leaves.node) > KEPT * _LEAVES_PER_EVENT * BLOCK_EVENTS
             or len(self.rules) > KEPT * self._least_matches

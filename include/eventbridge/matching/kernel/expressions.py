@@ -1,4 +1,4 @@
-"""Matches regular expressions with RE2: a few sets per path, and one look-up per distinct string."""
+"""Matches regular expressions with RE2: a few sets per path, and a cache of results by string."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from eventbridge.matching.scan.memory import PADDING, address_of
 from eventbridge.matching.scan.strings import unescape
 
 SET_SIZE: Final = 64
-"""Expressions in one RE2 set."""
+"""The maximum number of expressions in one RE2 set."""
 
 REMEMBERED: Final = 10_000
-"""The number of strings per path whose results are cached; beyond it, the cache of the path is cleared."""
+"""The maximum number of strings per path whose results are cached; a full cache is cleared."""
 
-_LONGEST_REMEMBERED: Final = 1_000
-# A set that runs out of memory responds with "none" and only logs it. RE2's automaton drops its states and continues as
-# long as the limit holds a few of them, so the limit is far above what 64 expressions of this length need.
+_MAX_CACHED_BYTES: Final = 1_000
+# A set that runs out of memory returns no match and only logs that. RE2's automaton drops its states and continues as
+# long as the limit has room for a few of them, so the limit is far above the need of 64 expressions of maximum length.
 _SET_MEMORY: Final = 256 << 20
-_LONGEST_IN_SET: Final = 1_000
+_MAX_CHARACTERS_IN_SET: Final = 1_000
 
 
 class ExpressionSets:
     """Decides which of a path's expressions match a string as a whole."""
 
     def __init__(self, expressions: Sequence[tuple[str, int]]) -> None:
-        """`expressions` are (RE2 expression, atom)."""
+        """Compile the expressions, given as pairs (RE2 expression, atom)."""
         options = re2.Options()
         options.log_errors = False
         options.never_capture = True
         options.max_mem = _SET_MEMORY
         self._sets: list[tuple[re2.Set, list[int]]] = []
-        self._single: list[tuple[object, int]] = []
-        self._known: dict[tuple[bytes, bool], list[int]] = {}
+        self._single_expressions: list[tuple[object, int]] = []
+        self._cache: dict[tuple[bytes, bool], list[int]] = {}
         self._options = options
-        listed = [pair for pair in expressions if len(pair[0]) <= _LONGEST_IN_SET]
+        listed = [pair for pair in expressions if len(pair[0]) <= _MAX_CHARACTERS_IN_SET]
         for first in range(0, len(listed), SET_SIZE):
             self._add(listed[first : first + SET_SIZE])
-        self._add_singly(pair for pair in expressions if len(pair[0]) > _LONGEST_IN_SET)
+        self._add_singly(pair for pair in expressions if len(pair[0]) > _MAX_CHARACTERS_IN_SET)
 
     def _add(self, expressions: Sequence[tuple[str, int]]) -> None:
-        """Add expressions as one set, or as several where RE2 finds them too large together."""
+        """Add expressions as one set, or as several if RE2 rejects them as too large together."""
         if len(expressions) == 1:
             self._add_singly(expressions)
             return
@@ -61,23 +61,23 @@ class ExpressionSets:
 
     def _add_singly(self, expressions: Iterable[tuple[str, int]]) -> None:
         for expression, atom in expressions:
-            self._single.append((re2.compile(_utf8(expression), self._options), atom))
+            self._single_expressions.append((re2.compile(_utf8(expression), self._options), atom))
 
     def met_by(self, content: bytes, *, escaped: bool) -> list[int]:
-        """Return the atoms of the expressions that match the content of a JSON string, ascending."""
+        """Return, in ascending order, the atoms of the expressions that match the content of a JSON string."""
         key = (content, escaped)
-        known = self._known.get(key)
+        known = self._cache.get(key)
         if known is None:
             known = self._look_up(_plain(content) if escaped else content)
-            if len(content) <= _LONGEST_REMEMBERED:
-                if len(self._known) >= REMEMBERED:
-                    self._known.clear()
-                self._known[key] = known
+            if len(content) <= _MAX_CACHED_BYTES:
+                if len(self._cache) >= REMEMBERED:
+                    self._cache.clear()
+                self._cache[key] = known
         return known
 
     def _look_up(self, text: bytes) -> list[int]:
         met = [atoms[index] for one, atoms in self._sets for index in one.Match(text) or ()]
-        met += [atom for expression, atom in self._single if expression.fullmatch(text) is not None]  # type: ignore[attr-defined]
+        met += [atom for expression, atom in self._single_expressions if expression.fullmatch(text) is not None]  # type: ignore[attr-defined]
         return sorted(met)
 
 

@@ -1,4 +1,4 @@
-"""Full Unicode case folding in compiled code, by the tables of this Python's Unicode version."""
+"""Full Unicode case folding in compiled code, with tables for the Unicode version of this Python."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from eventbridge.matching.kernel import tables as t
 from eventbridge.matching.scan.compiled import compiled
 from eventbridge.matching.scan.memory import byte_at, int32_at, int64_at, put_byte
 
-_LAST_CASED = 0x1FFFF  # beyond it no character has case
+_LAST_CASED = 0x1FFFF  # the last code point to check for a case folding; none follows
 
 
 @cache
 def folding_tables() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """Return the code points beyond ASCII that folding changes, where their foldings begin, and those as UTF-8."""
+    """Return the non-ASCII code points that folding changes, where each folding begins, and the foldings in UTF-8."""
     points, firsts, folded = [], [0], bytearray()
     for point in range(0x80, _LAST_CASED + 1):
         character = chr(point)
@@ -31,7 +31,7 @@ def folding_tables() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32], npt.
 
 @compiled
 def fold(tables: int, text: int, position: int, length: int, into: int) -> Any:
-    """Write a text case-folded; return its length, which is at most three times the text's."""
+    """Write the case-folded text to `into`; return its length, which is at most three times that of the text."""
     stop, written = position + length, 0
     while position < stop:
         byte = byte_at(text, position)

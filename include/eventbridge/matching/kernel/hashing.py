@@ -1,4 +1,4 @@
-"""Hashes of bytes: of a whole text, or grown byte by byte from its beginning or its end."""
+"""Hashes of bytes: of a whole text, or extended byte by byte from its beginning or its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SEED = np.uint64(0xCBF2_9CE4_8422_2325)
 
 @compiled
 def hash_whole(text: int, position: int, length: int) -> Any:
-    """Return the hash of a text, 8 bytes at a time."""
+    """Return the hash of a text, computed from 8 bytes at a time."""
     value = np.uint64(length)
     stop = position + length
     while position + 8 <= stop:
@@ -31,20 +31,20 @@ def hash_whole(text: int, position: int, length: int) -> Any:
 
 @compiled
 def grow(value: Any, byte: int) -> Any:
-    """Return the hash of a text that is one byte longer; begin with SEED."""
+    """Return the hash of a text extended by one byte, given the text's hash `value`; SEED is that of the empty text."""
     return (value ^ np.uint64(byte)) * _STEP
 
 
 @compiled
 def slot_of(value: Any, owner: int, mask: int) -> Any:
-    """Return the slot in which a search for a hash of an owner begins."""
+    """Return the slot at which the search for an owner's hash begins."""
     mixed = (value ^ (np.uint64(owner) * _STEP)) * _MIXER
     return np.int64(mixed >> np.uint64(32)) & mask
 
 
 @compiled
 def same_bytes(text: int, position: int, other: int, start: int, length: int) -> bool:
-    """Return whether two texts of one length are equal; both may be read 8 bytes at a time."""
+    """Return whether two texts of the same length are equal; both are read 8 bytes at a time."""
     index = 0
     while index + 8 <= length:
         if load64(text, position + index) != load64(other, start + index):

@@ -1,15 +1,15 @@
 """Computes the rules that an event matches from the classes of its leaves: one AND over rows of bits, then a check of
-the candidates.
+the branches that remain.
 
-Every column has one row for the event: that of the class of its leaf, or of having none. A branch holds if its bit is
-set in the row of every column. The AND goes over the summaries first, 64 words at a time, and touches only words in
-which every row has something; columns are sorted so that the most selective ones come first.
+Every column has one row for the event: that of the class of its leaf, or of the class for no leaf. A branch holds if
+its bit is set in the row of every column. The AND starts with the summaries, 64 words at a time, and reads only words
+that are non-zero in every row. Columns are sorted so that the most selective ones come first.
 
-Where arrays give a path several leaves, the column's row is the OR of theirs: a leaf list is met if any leaf meets it.
+If arrays give a path several leaves, the column's row is the OR of their rows: a leaf list is met if any leaf meets it.
 The OR also accepts a branch whose fields are met in different elements of one array. So branches with that risk
 (`BRANCH_MAY_CONFLICT`) are checked element by element if the event has leaves in array elements.
 
-Invariants: the result of a rule depends on its own bits alone; the compiled code hands back each pair of event and rule
+Invariants: the result of a rule depends only on its own bits. The compiled code hands back each pair of event and rule
 that it cannot decide, and never guesses.
 """
 
@@ -41,13 +41,13 @@ from eventbridge.matching.scan.compiled import compiled, inlined
 from eventbridge.matching.scan.leaves import FREE, MALFORMED, NESTED
 from eventbridge.matching.scan.memory import int32_at, int64_at, prefetch, put_int32, put_word, word_at
 
-_PREFETCHED: Final = 2048  # bytes of a row: 16,000 branches
+_PREFETCHED: Final = 2048  # the maximum bytes of a row to prefetch: the bits of 16,000 branches
 
-_JOINED: Final = 2
-"""Attempts at an event whose classes do not fit, before the rows of its leaves are joined."""
+_ATTEMPTS_BEFORE_JOINING: Final = 2
+"""The number of attempts at an event whose classes do not fit, before the rows of its leaves are joined."""
 
 ALL_RULES: Final = -1
-"""Handed back for every rule: the event itself is beyond the compiled code."""
+"""In place of a rule number: the event is handed back for every rule, because its classes do not fit the tables."""
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 
@@ -74,9 +74,9 @@ def judge(
 ) -> Any:
     """Write the rules that each event matches, from `first_event` on; return the first event that was not judged.
 
-    That is the number of events, or less if `rules` or `handed` has no more room: call again with more. The rules of
-    event i are `rules[offsets[i]:offsets[i + 1]]`, in the order of their bits; `handed` are pairs of event and rule
-    that the reference matcher must decide, `handed_count[0]` of them.
+    That is the number of events, or less if `rules` or `handed` is full: then call again with more room. The rules of
+    event i are `rules[offsets[i]:offsets[i + 1]]`, in no particular order. `handed` contains `handed_count[0]` pairs of
+    event and rule that the reference matcher must decide.
     """
     events = status.shape[0]
     counters = int64_at(tables, t.COUNTERS)
@@ -102,7 +102,7 @@ def judge(
             result = 0
             present = 0
             chained = 0
-            if attempt == _JOINED:
+            if attempt == _ATTEMPTS_BEFORE_JOINING:
                 present = join_leaves(
                     tables,
                     event_tables,
@@ -120,7 +120,7 @@ def judge(
                 )
                 if present < 0:
                     result, present = NO_ROOM, NO_ROOM - present
-            for leaf in range(first, last if attempt < _JOINED else first):
+            for leaf in range(first, last if attempt < _ATTEMPTS_BEFORE_JOINING else first):
                 if leaves.node[leaf] < 0:
                     continue
                 path = int32_at(tree_path, leaves.node[leaf])
@@ -141,7 +141,7 @@ def judge(
                     result = row
                     break
                 put_int32(leaf_rows, leaf, row)
-                # With many rules the rows exceed the caches: prefetch them while further leaves are looked up.
+                # With many rules the rows exceed the caches, so they are prefetched during the next look-ups.
                 for line in range(rows + 8 * row * stride, rows + 8 * row * stride + row_bytes, 64):
                     prefetch(line)
                 chained = _note_leaf(event_tables, path, leaf, row, stamp, present, chained)
@@ -152,7 +152,7 @@ def judge(
                     put_word(int64_at(event_tables, PATH_NESTED), path, np.uint64(stamp))
             full = False
             if result == 0:
-                chained = _note_lacks(tables, event_tables, present, chained, stamp)
+                chained = _admit_absent_leaves(tables, event_tables, present, chained, stamp)
                 put_word(event_tables, TOUCHED_COUNT, _ZERO)
                 nested = status[event] == NESTED
                 if anchored:
@@ -171,9 +171,9 @@ def judge(
                     count = found
                     if touched > 0:
                         count, back = decide(event_tables, event, stamp, output, count, back_output, back)
-            _forget(tables, event_tables, present)
+            _reset_paths(tables, event_tables, present)
             put_word(event_tables, JOINED_LEAVES, _ZERO)
-            if result == NO_ROOM and attempt < _JOINED:
+            if result == NO_ROOM and attempt < _ATTEMPTS_BEFORE_JOINING:
                 clear(tables)
                 attempt += 1
                 continue
@@ -192,7 +192,7 @@ def judge(
 
 @inlined
 def _note_leaf(event_tables: int, path: int, leaf: int, row: int, stamp: int, present: int, chained: int) -> Any:
-    """Add a leaf to those of its path; return the number n of further classes, as -1 - n for the first leaf."""
+    """Add a leaf to its path; return the event's number n of further classes, or -1 - n for the path's first leaf."""
     firsts, nexts = int64_at(event_tables, PATH_FIRST_LEAF), int64_at(event_tables, LEAF_NEXT)
     stamps = int64_at(event_tables, ROW_STAMP)
     first = int32_at(firsts, path)
@@ -219,8 +219,8 @@ def _chain(event_tables: int, path: int, row: int, chained: int) -> Any:
 
 
 @compiled
-def _note_lacks(tables: int, event_tables: int, present: int, chained: int, stamp: int) -> Any:
-    """Let pass, at paths in elements of arrays, branches that may do without: the leaf may not be of a chosen one."""
+def _admit_absent_leaves(tables: int, event_tables: int, present: int, chained: int, stamp: int) -> Any:
+    """At paths with leaves in array elements, admit branches that allow no leaf: the chosen element may have none."""
     for index in range(present):
         path = int32_at(int64_at(event_tables, PRESENT_PATHS), index)
         if int64_at(int64_at(event_tables, PATH_NESTED), path) == stamp:
@@ -231,8 +231,8 @@ def _note_lacks(tables: int, event_tables: int, present: int, chained: int, stam
 
 
 @inlined
-def _forget(tables: int, event_tables: int, present: int) -> None:
-    """Set the paths of the event back to having no leaf."""
+def _reset_paths(tables: int, event_tables: int, present: int) -> None:
+    """Reset the paths of the event to the state without a leaf."""
     for index in range(present):
         path = int32_at(int64_at(event_tables, PRESENT_PATHS), index)
         absent = int32_at(int64_at(tables, t.PATH_ABSENT), path)
@@ -257,16 +257,17 @@ def join_leaves(
     regexes: int,
     stamp: int,
 ) -> Any:
-    """Record the leaves `first` to `last` (excluded) of an event; return the number of paths that have one.
+    """Record the leaves `first` to `last` (excluded) of an event, and OR the rows of each path's leaves into one row.
 
-    NO_ROOM if even the rows of the columns and one class do not fit.
+    Return the number of paths with a leaf. If even the rows of the columns and one class do not fit, return
+    NO_ROOM - n, where n is the number of paths recorded until then.
     """
     counters = int64_at(tables, t.COUNTERS)
     kept = int64_at(counters, t.COUNTER_FIXED_ROWS) + int64_at(tables, t.COLUMNS)
     if kept > int64_at(tables, t.CLASS_CAPACITY):
         return NO_ROOM
     put_word(event_tables, JOINED_LEAVES, _ONE)
-    _clear_behind(tables, kept)
+    _clear_rows_from(tables, kept)
     present = 0
     for leaf in range(first, last):
         if leaves.node[leaf] < 0:
@@ -275,7 +276,7 @@ def join_leaves(
         row = NO_ROOM
         for attempt in range(2):
             if attempt == 1:
-                _clear_behind(tables, kept)
+                _clear_rows_from(tables, kept)
             row = class_by_lookups(
                 tables,
                 path,
@@ -300,22 +301,22 @@ def join_leaves(
             present += 1
         if row == NO_ROOM:
             return NO_ROOM - present
-        _join(tables, event_tables, path, row, is_first)
+        _join_rows(tables, event_tables, path, row, is_first)
         if leaves.array[leaf] != FREE:
             put_word(int64_at(event_tables, PATH_NESTED), path, np.uint64(stamp))
     return present
 
 
 @compiled
-def _clear_behind(tables: int, kept: int) -> None:
-    """Drop all classes, and use only the rows from number `kept` on."""
+def _clear_rows_from(tables: int, kept: int) -> None:
+    """Drop all classes, and use only the rows from number `kept` on for new ones."""
     clear(tables)
     put_word(int64_at(tables, t.COUNTERS), t.COUNTER_ROWS, np.uint64(kept))
 
 
 @compiled
-def _join(tables: int, event_tables: int, path: int, row: int, is_first: bool) -> None:
-    """Add the rows of a leaf's class to the bits that its path has met."""
+def _join_rows(tables: int, event_tables: int, path: int, row: int, is_first: bool) -> None:
+    """OR the rows of a leaf's class into the joined rows of its path."""
     rows, stride = int64_at(tables, t.ROWS), int64_at(tables, t.STRIDE)
     fixed = int64_at(int64_at(tables, t.COUNTERS), t.COUNTER_FIXED_ROWS)
     joined = fixed + int32_at(int64_at(tables, t.PATH_COLUMN), path)

@@ -1,9 +1,10 @@
-"""Ordered values as a line cut at the points that the rules name; ranges of it are found by stabbing.
+"""Finds the ranges of numbers or addresses that contain a value, with one segment tree per line.
 
-n points cut a line into 2n + 1 intervals: below the first point, the point itself, between it and the next, and so on.
-A range covers consecutive intervals, and a segment tree stores it in at most two nodes per level. The ranges that
-contain a value are those at the nodes between the value's interval and the root. So the cost depends on the depth of
-the tree and on the ranges found, not on the number of ranges.
+A line is an ordered set of values, cut at the n points that the rules name into 2n + 1 intervals: below the first
+point, the point itself, between it and the next, and so on. A range covers consecutive intervals, and a segment tree
+stores it in at most two nodes per level. The ranges that contain a value are those at the nodes between the value's
+interval and the root. So the cost depends on the depth of the tree and on the number of ranges found, not on
+the number of all ranges.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from eventbridge.matching.scan.numbers import NEAR, compare, normal_form, simple
 def number_interval(tables: int, line: int, text: int, position: int, length: int, room: int) -> Any:
     """Return the interval that contains a number, by exact decimal value.
 
-    Most numbers have few digits, and so have the points: then the nearest doubles are as good as the decimals.
-    `room` is for `length` digits.
+    Most numbers and points have few digits: then comparing the nearest doubles is exact and faster. `room` is the
+    address of memory for `length` digits.
     """
     first = int32_at(int64_at(tables, t.LINE_POINTS_FIRST), line)
     stop = int32_at(int64_at(tables, t.LINE_POINTS_FIRST), line + 1)
@@ -93,7 +94,7 @@ def address_interval(tables: int, line: int, upper: Any, lower: Any) -> Any:
 
 @compiled
 def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
-    """Append the atoms of the ranges that contain an interval to `count` others; return the new count."""
+    """Append the atoms of the ranges that contain an interval to the `count` atoms before; return the new count."""
     firsts, items = int64_at(tables, t.SEGMENT_ATOMS_FIRST), int64_at(tables, t.SEGMENT_ATOMS)
     points = int64_at(tables, t.LINE_POINTS_FIRST)
     intervals = 2 * (int32_at(points, line + 1) - int32_at(points, line)) + 1
@@ -112,7 +113,7 @@ def stab(tables: int, line: int, interval: int, atoms: int, count: int) -> Any:
 def cover(intervals: int, low: Any, high: Any, atom: Any, nodes: Any, atoms: Any) -> int:
     """Write (node, atom) for each node of a segment tree that stores one of the given ranges; return their number.
 
-    `low` and `high` are the first and the last interval of each range. With empty `nodes` it only counts.
+    `low` and `high` are the first and the last interval of each range. If `nodes` is empty, the nodes are only counted.
     """
     count = 0
     for index in range(low.shape[0]):
@@ -134,7 +135,7 @@ def cover(intervals: int, low: Any, high: Any, atom: Any, nodes: Any, atoms: Any
 
 
 def segments(intervals: int, low: list[int], high: list[int], atom: list[int]) -> tuple[Any, Any]:
-    """Return a segment tree of ranges: where each node's atoms begin (2 x intervals + 1 numbers), and the atoms."""
+    """Return the segment tree of ranges: where each node's atoms begin (2 x intervals + 1 numbers), and the atoms."""
     lows, highs, named = np.array(low, np.int64), np.array(high, np.int64), np.array(atom, np.int32)
     none = np.zeros(0, np.int64)
     count = cover(intervals, lows, highs, named, none, np.zeros(0, np.int32))
@@ -146,8 +147,11 @@ def segments(intervals: int, low: list[int], high: list[int], atom: list[int]) -
     return firsts, atoms[order]
 
 
-_OPEN: Final = {">": (2, 0), ">=": (1, 0), "<": (0, 0), "<=": (0, 1), "=": (1, 1)}
-"""How far behind a point's interval begins what a comparison lets through, and where before it that ends."""
+_ACCEPTED_INTERVALS: Final = {">": (2, 0), ">=": (1, 0), "<": (0, 0), "<=": (0, 1), "=": (1, 1)}
+"""The first and the last interval that a comparison accepts, counted from the one below its point.
+
+A first interval of 0 means that the comparison has no lower bound; `_Lines` ignores the last interval of `>` and `>=`.
+"""
 
 
 Bounds: TypeAlias = tuple[tuple[str, Number], ...]
@@ -159,7 +163,7 @@ def put_lines(
     numbers: Mapping[int, dict[int, Bounds]],
     blocks: Mapping[int, dict[int, Block]],
 ) -> None:
-    """Lay out the lines of a rule set: of numbers and blocks by path and atom."""
+    """Build the tables of lines, from the bounds of numbers and the blocks of addresses, each by path and atom."""
     lines = _Lines()
     of_numbers = np.full(paths + 1, -1, np.int32)
     of_addresses = np.full(paths + 1, -1, np.int32)
@@ -173,19 +177,19 @@ def put_lines(
 
 
 _Point: TypeAlias = tuple[float, bool, int, int, bytes, int]
-"""Of a point its nearest double, whether its text is simple (`simple_number`), sign, power, digits, address."""
+"""A point: its nearest double, whether its text is simple (see `simple_number`), sign, power, digits, and address."""
 
-#: As a tuple it is compared without Python code.
-_ORDER: Final = attrgetter("order")
+#: `Number.order` is a tuple, so sorting by it compares without a call of Python code.
+_number_order: Final = attrgetter("order")
 
-#: The known points of rule sets: a changed rule set shares most of them.
-_KNOWN_POINTS: Final = 16_384
+#: The maximum number of cached points; a changed rule set shares most points with the one before.
+_MAX_CACHED_POINTS: Final = 16_384
 
 
-@lru_cache(_KNOWN_POINTS)
+@lru_cache(_MAX_CACHED_POINTS)
 def _point_of(text: str) -> _Point:
     sign, power, digits = normal_form_of(text)
-    simple, _ = _simple(text)
+    simple, _ = _simple_number_of(text)
     return float(text), simple, sign, power, digits, 0
 
 
@@ -201,7 +205,7 @@ class _Lines:
         self.atom_count = 0
 
     def add_numbers(self, ranges: dict[int, Bounds]) -> int:
-        points = sorted({number for bounds in ranges.values() for _, number in bounds}, key=_ORDER)
+        points = sorted({number for bounds in ranges.values() for _, number in bounds}, key=_number_order)
         rank = {number: index for index, number in enumerate(points)}
         last = 2 * len(points)
         low, high, atoms = [], [], []
@@ -215,7 +219,7 @@ class _Lines:
                     atoms.append(atom)
                     first = position + 2
                 else:
-                    after, before = _OPEN[sign]
+                    after, before = _ACCEPTED_INTERVALS[sign]
                     if after:
                         first = max(first, position + after)
                     if sign in ("<", "<=", "="):
@@ -264,7 +268,7 @@ class _Lines:
 
 
 def _address_ranges(block: Block) -> list[tuple[int, int]]:
-    """Return a block's first and last addresses; one of IPv6 without the addresses that count as IPv4."""
+    """Return the ranges (first, last) of a block's addresses; an IPv6 block omits the addresses that count as IPv4."""
     host_bits = block.width - block.mask
     first, last = block.prefix << host_bits, ((block.prefix + 1) << host_bits) - 1
     if block.width == 32:
@@ -284,11 +288,11 @@ def normal_form_of(text: str) -> tuple[int, int, bytes]:
 
 
 def is_far(form: tuple[int, int, bytes]) -> bool:
-    """Return whether a number in normal form is so far out that it may compare wrongly with others such."""
+    """Return whether a number in normal form is so far from 0 that `compare` may be wrong for two such numbers."""
     return abs(form[1]) > NEAR
 
 
-def _simple(text: str) -> tuple[bool, float]:
+def _simple_number_of(text: str) -> tuple[bool, float]:
     encoded = np.frombuffer(text.encode() + bytes(8), np.uint8)
     found: tuple[bool, float] = simple_number(address_of(encoded), 0, len(text))
     return found

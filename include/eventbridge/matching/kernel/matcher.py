@@ -1,4 +1,4 @@
-"""The Python interface of the compiled matcher: it takes rules and Arrow arrays of events, and returns rule numbers."""
+"""The Python interface of the compiled matcher: it compiles patterns and matches Arrow arrays of events."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ from eventbridge.processes import check_cancelled
 class Matches(NamedTuple):
     """The matches of a block of events.
 
-    The rules of event i are `rules[offsets[i]:offsets[i + 1]]`, numbers in the sequence that was compiled, each once,
-    in no particular order. `malformed` are the numbers of the events that are not one strict JSON object: they match no
-    rule. `handed_back` counts events and pairs of event and rule that the reference matcher decided.
+    The rules of event i are `rules[offsets[i]:offsets[i + 1]]`: positions in the compiled sequence, each once, in no
+    particular order. `malformed` are the numbers of the events that are not one strict JSON object; they match no rule.
+    `handed_back` is how many pairs of event and rule, and events for all rules, the reference matcher decided.
     """
 
     offsets: npt.NDArray[np.int64]
@@ -46,7 +46,7 @@ class Matches(NamedTuple):
 
 
 class Matcher:
-    """A compiled rule set; made by `compile_rules`. Calls of one matcher take turns, as they share its tables."""
+    """A compiled rule set, returned by `compile_rules`; its calls run one at a time, because they share its tables."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Matcher:
         self._tree = path_tree(program.paths)
         self._tree_tables = tree_tables(self._tree)
         self._regexes = program.regexes
-        # No event has more rules than there are bits of branches, and `judge` needs room for one word more.
+        # An event matches no more rules than there are bits of branches, and `judge` needs room for one more word.
         self._rooms = BlockBuffers(len(self._patterns), 64 * self._tables.number(t.WORDS) + 64)
         self._begin()
         self._lock = threading.Lock()
@@ -82,10 +82,10 @@ class Matcher:
         """Allocate the state that changes while events are matched, except the table of classes."""
         self._expressions = {path: ExpressionSets(listed) for path, listed in self._regexes.items()}
         self._event = EventTables(self._tables, len(self._patterns))
-        self._cut_off = False
+        self._was_interrupted = False
 
     def _restore(self) -> None:
-        """Rebuild the tables if another thread was inside a call when this process was forked."""
+        """Reset the state that a call of another thread had changed when this process was forked."""
         clear(self._tables.address)
         self._begin()
 
@@ -93,37 +93,37 @@ class Matcher:
         return len(self._patterns)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Tables are addresses of this process: another one compiles the same rules again.
+        # The tables contain addresses of this process, so another process compiles the rules again.
         return partial(compile_rules, class_rows=self._class_rows, few_paths=self._few_paths), (self._patterns,)
 
     @property
     def clears(self) -> int:
-        """The number of times that the table of classes was full and dropped."""
+        """How many times the table of classes was full and was cleared."""
         return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLEARS])
 
     @property
     def classes(self) -> int:
-        """The number of classes of leaves that are known now."""
+        """The number of classes of leaves in the table now."""
         return int(self._tables.array(t.COUNTERS)[t.COUNTER_CLASSES])
 
     def match(self, events: pa.Array | pa.ChunkedArray) -> Matches:
-        """Return which rules each event matches, given as JSON text (Arrow strings or binaries; null is malformed)."""
+        """Return which rules each event matches, given JSON text in Arrow strings or binaries; null is malformed."""
         return self.match_texts(texts_of(events))
 
     def match_texts(self, texts: Texts) -> Matches:
-        """Return which rules each event matches, as `match`, for callers that have the events as texts already."""
+        """Return what `match` returns, for callers that already have the events as `Texts`."""
         with self._lock:
-            if self._cut_off:
+            if self._was_interrupted:
                 self._restore()
             return self._match(texts)
 
     def explain(self, event: str | bytes | Mapping[Any, Any], rule: int) -> list[UnmetCondition]:
         """Return why a rule does not match an event, one finding per failed condition; none if it matches.
 
-        Raises EventError if the event is not one strict JSON object, IndexError for a rule that is not there.
+        Raises EventError if the event is not one strict JSON object, and IndexError if there is no such rule.
         """
         if not 0 <= rule < len(self._patterns):
-            raise IndexError(f"there is no rule {rule}: the matcher has {len(self._patterns)}, from 0 on")
+            raise IndexError(f"there is no rule {rule}: the matcher has {len(self._patterns)}, numbered from 0")
         document = parse_document(event) if isinstance(event, (str, bytes)) else as_document(event)
         return explain(self._patterns[rule], document)
 
@@ -137,7 +137,7 @@ class Matcher:
         while last < count:
             check_cancelled()
             first = last
-            # The first event whose end is beyond the block's bytes begins the next one.
+            # The first event that ends beyond BLOCK_BYTES begins the next block.
             fitting = int(
                 np.searchsorted(texts.end[first : first + BLOCK_EVENTS], texts.start[first] + BLOCK_BYTES, "right")
             )
@@ -155,7 +155,7 @@ class Matcher:
         if not handed:
             return Matches(offsets, rules, malformed, 0)
         pairs = np.concatenate(handed)
-        return self._with_reference(texts, offsets, rules, malformed, pairs)
+        return self._add_reference_matches(texts, offsets, rules, malformed, pairs)
 
     def _match_block(
         self, block: Texts, status: npt.NDArray[np.uint8]
@@ -202,7 +202,7 @@ class Matcher:
         return offsets, rooms.rules[: offsets[count]].copy(), rooms.handed[: handed_count[0]].copy()
 
     def _look_up_expressions(self, block: Texts, leaf_count: int) -> tuple[npt.NDArray[np.int32], ...]:
-        """Return the atoms of regular expressions, and for each leaf where its atoms begin and how many it has."""
+        """Return per leaf where its atoms of regular expressions begin and how many it has, and then these atoms."""
         leaves = self._rooms.leaves
         firsts, counts = np.zeros(leaf_count, np.int32), np.zeros(leaf_count, np.int32)
         atoms: list[int] = []
@@ -217,7 +217,7 @@ class Matcher:
                     atoms += met
         return firsts, counts, np.array([*atoms, 0], np.int32)
 
-    def _with_reference(
+    def _add_reference_matches(
         self,
         texts: Texts,
         offsets: npt.NDArray[np.int64],
@@ -225,7 +225,7 @@ class Matcher:
         malformed: npt.NDArray[np.int64],
         pairs: npt.NDArray[np.int64],
     ) -> Matches:
-        """Add the reference matcher's results for the pairs that were handed back."""
+        """Return the matches with the reference matcher's results for the pairs that were handed back."""
         more_events, more_rules = [], []
         pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
         events_asked, begins = np.unique(pairs[:, 0], return_index=True)
@@ -247,14 +247,14 @@ _matchers: Final[weakref.WeakSet[Matcher]] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """Give back, in a process that was forked, the matchers that were in use: the threads that used them are not here.
+    """Unlock, in a forked process, the matchers that other threads were using: those threads do not exist here.
 
-    Their traces are removed at the next call of a matcher.
+    The next call of such a matcher resets the state that the interrupted call had changed.
     """
     for matcher in _matchers:
         if matcher._lock.locked():
             matcher._lock = threading.Lock()
-            matcher._cut_off = True
+            matcher._was_interrupted = True
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -267,18 +267,18 @@ def compile_rules(
     few_paths: int = FEW_PATHS,
     previous: Matcher | None = None,
 ) -> Matcher:
-    """Return a matcher of any number of rules, whose results are those of `eventbridge.matching.reference`.
+    """Return a matcher for the patterns, with the same results as `eventbridge.matching.reference`.
 
-    `class_rows` bounds the table of classes, which is dropped when it is full; with more than `few_paths` paths
-    branches have anchors: both change what it costs, never a result.
-    With the `previous` matcher of a rule set that was changed, patterns that it has too cost less; its results and
-    its tables are its own.
+    `class_rows` limits the table of classes, which is cleared when it is full. With more than `few_paths` paths,
+    branches have anchors. Both change the cost and never a result. `previous` is the matcher of the rule set before a
+    change: patterns that it has too are compiled faster, but no tables are shared. Raises TypeError for a pattern that
+    was not parsed.
     """
-    listed = [patterns] if isinstance(patterns, Pattern) else list(patterns)
+    if isinstance(patterns, Pattern):
+        raise TypeError("a sequence of parsed patterns is expected, not one pattern: put it into a list")
+    listed = list(patterns)
     for number, pattern in enumerate(listed):
-        if not isinstance(pattern, Pattern) or isinstance(patterns, Pattern):
+        if not isinstance(pattern, Pattern):
             kind = type(pattern).__name__
-            raise TypeError(
-                f"a sequence of parsed patterns is expected; number {number} is a {kind}: see parse_pattern"
-            )
+            raise TypeError(f"a sequence of parsed patterns is expected, but item {number} is a {kind}: parse it first")
     return Matcher(listed, class_rows=class_rows, few_paths=few_paths, previous=previous)

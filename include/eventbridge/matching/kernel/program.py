@@ -1,4 +1,4 @@
-"""Compiles patterns to tables: a primitive test becomes an atom, a branch becomes a bit, a path gets its look-ups."""
+"""Compiles patterns to tables: a primitive test becomes an atom, a branch a bit, and a path gets its look-ups."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.words import VECTOR_WORDS
 
 CLASS_BYTES: Final = 64 << 20
-"""Memory for the rows of classes; a rule set whose fixed rows alone need more gets room for as many again."""
+"""The maximum memory for the rows of classes, but there is room for at least as many as a rule set's fixed rows."""
 
 MAXIMUM_ROWS: Final = 65_536
-"""Rows of classes that are kept, if a rule set's rows are no longer than `CLASS_BYTES` allows."""
+"""The maximum number of rows of classes; `CLASS_BYTES` allows fewer if the rows are long."""
 
 KEY_INTEGERS: Final = 1 << 20
-"""Room for the keys of all classes: 4 MiB, 16 integers for each of the rows that are kept."""
+"""The number of integers for the keys of all classes: 4 MiB, 16 for each of MAXIMUM_ROWS rows."""
 
 MEMORY_ENTRIES: Final = 4096
-"""Short values that are cached with their class; a power of two. 256 KiB: more would not fit the processor's cache."""
+"""The number of short values cached with their class, a power of two: 256 KiB, as more would exceed the CPU's cache."""
 
 FEW_PATHS: Final = 128
-"""With at most this many paths, an event's AND goes over all columns; with more, branches have anchors.
+"""The maximum number of paths at which an event's AND goes over all columns; with more paths, branches have anchors.
 
 Measured: both cost the same at about 150 paths, and at 5,000 paths anchors are 200 times as fast.
 """
@@ -42,7 +42,7 @@ _Integers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Program(NamedTuple):
-    """A compiled rule set: its tables, its paths, and per path the regular expressions with their atoms."""
+    """A compiled rule set: its tables, its paths, and each path's regular expressions with their atoms."""
 
     tables: t.Tables
     paths: list[Path]
@@ -50,7 +50,7 @@ class Program(NamedTuple):
 
 
 def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_paths: int) -> Program:
-    """Return the program of a rule set: of the branches of each rule, whose number is its position."""
+    """Return the program of a rule set, given the branches of each rule; a rule's number is its position."""
     numbered_branches = [NumberedBranch(rule, branch) for rule, listed in enumerate(branches) for branch in listed]
     numbered: dict[Path, int] = {}
     for _, branch in numbered_branches:
@@ -61,11 +61,11 @@ def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_p
 
 
 class _Fields(NamedTuple):
-    """All leaf lists of all branches, in order of branches: one array for each of their properties."""
+    """All leaf lists of all branches, in the order of their branches' bits: one array for each property."""
 
     bit: _Integers
     path: _Integers
-    offset: _Integers  # its position among the leaf lists of its branch at the same path
+    offset: _Integers  # the list's position among those of its branch at the same path
     can_be_absent: npt.NDArray[np.bool_]
     present: npt.NDArray[np.bool_]
     anchor: npt.NDArray[np.bool_]
@@ -143,7 +143,7 @@ class _Compiler:
         tables.put(t.FIELD_MAY_BE_ABSENT, fields.can_be_absent.astype(np.uint8))
 
     def _put_columns(self, fields: _Fields) -> None:
-        """Build the columns of all paths, and the rows that exist from the start."""
+        """Build the columns of all paths, and the fixed rows."""
         tables, paths = self.tables, len(self.paths)
         widths = np.zeros(paths + 1, np.int64)
         np.maximum.at(widths, fields.path, fields.offset + 1)
@@ -152,7 +152,7 @@ class _Compiler:
         columns = int(widths.sum())
         without_list = len(self.branches) - np.bincount(column, minlength=columns)
         paths_of = np.repeat(np.arange(paths + 1), widths)
-        order = np.lexsort((paths_of, without_list))  # columns with the fewest branches without a leaf list come first
+        order = np.lexsort((paths_of, without_list))  # most selective first: the fewest branches without a leaf list
         tables.put_number(t.COLUMNS, columns)
         tables.put(t.COLUMN_PATH, paths_of[order].astype(np.int32))
         tables.put(t.COLUMN_OFFSET, (np.arange(columns) - first_column[paths_of])[order].astype(np.int32))
@@ -166,7 +166,7 @@ class _Compiler:
         self._put_fixed_rows(fields, column, widths)
 
     def _put_words(self, names: tuple[int, int, int], column: _Integers, bit: _Integers, columns: int) -> None:
-        """Keep sets of bits, one for each column: where its words begin, and the numbers and bits of those not 0."""
+        """Build tables of one set of bits per column: where its words begin, and the number and bits of each not 0."""
         first, word, bits = names
         position = column * self.words + (bit >> 6)
         order = np.argsort(position, kind="stable")
@@ -209,7 +209,7 @@ class _Compiler:
         self._put_classes(fixed)
 
     def _row(self, bits: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
-        """Return a row with room for its summary in front."""
+        """Return a row of bits that begins with room for its summary."""
         row = np.zeros(self.stride, np.uint64)
         packed = np.packbits(bits, bitorder="little")
         row[self.summary_words :].view(np.uint8)[: len(packed)] = packed
@@ -218,8 +218,8 @@ class _Compiler:
     def _put_classes(self, fixed: list[npt.NDArray[np.uint64]]) -> None:
         tables, stride = self.tables, self.stride
         capacity = len(fixed) + max(len(fixed), min(self.class_rows, CLASS_BYTES // (8 * stride)))
-        # The system allocates memory page by page when it is written: memory that no class uses costs nothing.
-        rows = np.empty(capacity * stride + VECTOR_WORDS, np.uint64)  # the last row is read so far beyond its end
+        # The operating system allocates a page of memory when it is first written, so unused rows cost nothing.
+        rows = np.empty(capacity * stride + VECTOR_WORDS, np.uint64)  # the AND reads that far beyond the last row
         rows[: len(fixed) * stride] = np.concatenate(fixed)
         _summarise_all(address_of(rows), self.words, self.summary_words, len(fixed))
         slots = np.zeros(power_of_two(2 * capacity), np.int32)

@@ -1,10 +1,10 @@
-"""Wildcards and `contains`: one automaton a path finds the signs of all of them, each sign's conditions are checked.
+"""Matches `wildcard` and `contains` with one automaton per path, which finds the conditions that are worth checking.
 
-A text condition is a row of parts that must follow one another: `a*b*c` has the parts a, b, c, where the first is
-at the beginning and the last at the end; `contains x` has the parts "", x, "". Some `SIGN_BYTES` bytes of a part, those
-that fewest other conditions of the path share, are the condition's sign. Aho and Corasick's automaton finds all signs
-in one walk over the text, a step a byte; only conditions whose sign was found are checked, each in linear time. So
-neither the number of wildcards nor the variety of texts makes any table grow.
+A text condition is a list of parts that must follow one another: `a*b*c` has the parts a, b and c, of which the first
+must be at the beginning and the last at the end; `contains x` has the parts "", x and "". Up to `SIGN_BYTES` bytes of a
+part, those that the fewest other conditions of the path share, are the condition's sign. An Aho-Corasick automaton
+finds all signs in one pass over the text, in one step per byte. Only conditions whose sign was found are checked, each
+in linear time. So the tables grow linearly with the conditions, and do not depend on the texts that are matched.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from eventbridge.matching.kernel.hashing import same_bytes
 from eventbridge.matching.scan.compiled import compiled, inlined
 from eventbridge.matching.scan.memory import byte_at, int32_at, int64_at, put_int32, put_word
 
-_CROWD: Final = 8  # this number of checks costs about as much as the walk over a text of 50 bytes
-_LONGEST_SCANNED: Final = 200  # bytes of a part: bounds the cost of choosing signs for thousands of long parts
+_MAX_SHARING: Final = 8  # this many checks cost about as much as the pass over a text of 50 bytes
+_MAX_SCANNED_BYTES: Final = 200  # per part, to choose a sign from: limits the cost for thousands of long parts
 
 STATES_AND_COLUMNS: Final = 1 << 31
-"""An automaton has fewer moves than this: 32 bits hold their positions, and the sign of the number is a mark."""
+"""An automaton must have fewer moves than this: a signed 32-bit integer holds a position, and negative is a mark."""
 
 SIGN_BYTES: Final = 12
-"""The number of bytes of a part that the automaton searches for: its table has a row for each of them."""
+"""The maximum number of bytes in a sign; the automaton's table has a row for each of them."""
 
 
 @compiled
 def find_texts(tables: int, path: int, text: int, position: int, length: int, key: int, size: int) -> Any:
-    """Append the atoms of the text conditions that a text meets to the `size` others in a key; return the new size."""
+    """Append the atoms of the text conditions that a text meets to the `size` parts of a key; return the new size."""
     classes, moves = int64_at(tables, t.BYTE_CLASS), int64_at(tables, t.MOVES)
     counters = int64_at(tables, t.COUNTERS)
     stamp = int64_at(counters, t.COUNTER_STAMP) + 1
@@ -60,20 +60,22 @@ def _check_signs(
     while found >= 0:
         sign = int32_at(signs, found)
         if sign >= 0:
-            size = _check(tables, sign, text, position, length, key, size, stamp)
+            size = _check_conditions(tables, sign, text, position, length, key, size, stamp)
         found = int32_at(links, found)
     return size
 
 
 @inlined
-def _check(tables: int, sign: int, text: int, position: int, length: int, key: int, size: int, stamp: int) -> Any:
+def _check_conditions(
+    tables: int, sign: int, text: int, position: int, length: int, key: int, size: int, stamp: int
+) -> Any:
     firsts, items = int64_at(tables, t.SIGN_TEXTS_FIRST), int64_at(tables, t.SIGN_TEXTS)
     stamps = int64_at(tables, t.TEXT_STAMP)
     for item in range(int32_at(firsts, sign), int32_at(firsts, sign + 1)):
         condition = int32_at(items, item)
         if int64_at(stamps, condition) != stamp:
             put_word(stamps, condition, np.uint64(stamp))
-            if _holds(tables, condition, text, position, length):
+            if _is_met(tables, condition, text, position, length):
                 put_int32(key, size, int32_at(int64_at(tables, t.TEXT_ATOM), condition) | t.KEY_ATOM)
                 size += 1
     return size
@@ -81,7 +83,7 @@ def _check(tables: int, sign: int, text: int, position: int, length: int, key: i
 
 @compiled
 def _sort(key: int, first: int, stop: int) -> None:
-    """Sort the atoms that one text added to the key (Shell sort): the same set must give the same key."""
+    """Sort the atoms that one text added to the key (Shell sort), because equal sets must give equal keys."""
     gap = (stop - first) >> 1
     while gap > 0:
         for index in range(first + gap, stop):
@@ -95,8 +97,8 @@ def _sort(key: int, first: int, stop: int) -> None:
 
 
 @compiled
-def _holds(tables: int, condition: int, text: int, position: int, length: int) -> bool:
-    """Return whether a text is the condition's parts with any text between them: each part where it first occurs."""
+def _is_met(tables: int, condition: int, text: int, position: int, length: int) -> bool:
+    """Return whether a text is the condition's parts with any text between, using the first occurrence of each."""
     firsts = int64_at(tables, t.TEXT_PARTS_FIRST)
     starts, lengths = int64_at(tables, t.PART_START), int64_at(tables, t.PART_LENGTH)
     parts = int64_at(tables, t.PART_BYTES)
@@ -105,7 +107,7 @@ def _holds(tables: int, condition: int, text: int, position: int, length: int) -
     if head + tail > length:
         return False
     stop = position + length - tail
-    # The end first: conditions that share their sign often share their beginning too.
+    # The end is checked first, because conditions that share a sign often share their beginning too.
     if not same_bytes(text, stop, parts, int32_at(starts, last), tail):
         return False
     if not same_bytes(text, position, parts, int32_at(starts, first), head):
@@ -136,7 +138,7 @@ def _search(tables: int, start: int, size: int, text: int, position: int, stop: 
 
 
 def failures_of(part: bytes) -> list[int]:
-    """Return, for each beginning of a part, the length of the longest shorter beginning that it ends with."""
+    """Return, for each prefix of a part, the length of its longest proper prefix that is also its suffix."""
     found = [0] * len(part)
     fitting = 0
     for index in range(1, len(part)):
@@ -148,19 +150,20 @@ def failures_of(part: bytes) -> list[int]:
 
 
 def choose_signs(conditions: Sequence[tuple[bytes, ...]]) -> list[bytes]:
-    """Return each condition's sign: of all beginnings and ends of its parts the one that fewest conditions have.
+    """Return each condition's sign: of the beginnings and ends of its parts, the one that the fewest conditions have.
 
-    Of equally rare ones the longest. If more than `_CROWD` parts share even that, the middles of parts are used too.
+    Of equally rare ones it is the longest. If more than `_MAX_SHARING` conditions share it, the sign may be in the
+    middle of a part.
     """
-    signs, shared = _rarest([_ends_of(parts) for parts in conditions])
-    crowded = [index for index, sign in enumerate(signs) if shared[sign] > _CROWD]
-    insides, _ = _rarest([_ends_of(conditions[index]) | _insides_of(conditions[index]) for index in crowded])
+    signs, shared = _rarest_signs([_ends_of(parts) for parts in conditions])
+    crowded = [index for index, sign in enumerate(signs) if shared[sign] > _MAX_SHARING]
+    insides, _ = _rarest_signs([_ends_of(conditions[index]) | _insides_of(conditions[index]) for index in crowded])
     for index, sign in zip(crowded, insides, strict=True):
         signs[index] = sign
     return signs
 
 
-def _rarest(choices: Sequence[set[bytes]]) -> tuple[list[bytes], Counter[bytes]]:
+def _rarest_signs(choices: Sequence[set[bytes]]) -> tuple[list[bytes], Counter[bytes]]:
     shared = Counter(sign for signs in choices for sign in signs)
     return [min(signs, key=lambda sign: (shared[sign], -len(sign), sign)) for signs in choices], shared
 
@@ -173,7 +176,7 @@ def _insides_of(parts: tuple[bytes, ...]) -> set[bytes]:
     return {
         part[first : first + SIGN_BYTES]
         for part in parts
-        for first in range(min(len(part) - SIGN_BYTES, _LONGEST_SCANNED) + 1)
+        for first in range(min(len(part) - SIGN_BYTES, _MAX_SCANNED_BYTES) + 1)
         if part
     }
 
@@ -181,7 +184,7 @@ def _insides_of(parts: tuple[bytes, ...]) -> set[bytes]:
 def byte_classes(signs: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], int]:
     """Return which column of the automaton each byte has, and the logarithm (base 2) of the number of columns.
 
-    Every byte that occurs has a column, all others share column 0.
+    Every byte that occurs in a sign has its own column; all others share column 0.
     """
     occurring = sorted({byte for sign in signs for byte in sign})
     if len(occurring) == 256:
@@ -197,9 +200,10 @@ def build_automata(
 ) -> tuple[Any, Any, Any, Any]:
     """Return (root per path, moves, sign per state, link per state) for signs sorted by path.
 
-    Roots and moves name a state by the position of its first move; one at which a sign ends is inverted (~).
+    Roots and moves identify a state by the position of its first move. A move to a state at which a sign ends is
+    inverted (~).
 
-    Sign number i is `text[starts[i]:starts[i] + lengths[i]]` and there are `states` states at most.
+    Sign number i is `text[starts[i]:starts[i] + lengths[i]]`, and there are at most `states` states.
     """
     class_count = 1 << class_shift
     moves = np.full(states * class_count, -1, np.int32)
@@ -252,7 +256,7 @@ def build_automata(
 
 
 def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[bytes, ...], int]]) -> None:
-    """Lay out the automata and the text conditions: (path, parts, atom) each."""
+    """Build the tables of the automata and of the text conditions, each given as (path, parts, atom)."""
     chosen = _choose_signs_by_path(texts)
     signs = sorted(set(chosen))
     number = {sign: index for index, sign in enumerate(signs)}
@@ -264,7 +268,7 @@ def put_texts(tables: t.Tables, paths: int, texts: Sequence[tuple[int, tuple[byt
     lengths = np.array([len(sign) for _, sign in signs], np.int64)
     states = int(lengths.sum()) + paths + 1
     if states << class_shift >= STATES_AND_COLUMNS:
-        raise OverflowError(f"{len(texts):,} wildcards are more than one matcher holds: split the rule set")
+        raise OverflowError(f"one matcher cannot hold {len(texts):,} wildcards and contains: split the rule set")
     root, moves, sign_of_state, link = build_automata(
         np.array([path for path, _ in signs], np.int64),
         np.cumsum(lengths) - lengths,
