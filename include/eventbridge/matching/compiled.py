@@ -16,7 +16,7 @@ from eventbridge.matching.pattern.expression import compile_expression
 from eventbridge.processes import check_cancelled
 
 #: The number of tests of one value between two checks for cancellation.
-_TESTS_AT_ONCE: Final = 16
+_TESTS_PER_CHECK: Final = 16
 
 ByPath: TypeAlias = dict[nodes.Path, list[Leaf]]
 
@@ -34,7 +34,7 @@ class CompiledField:
         found = by_path.get(self.path)
         if found is None:
             return self.can_be_absent
-        if len(found) * len(self.tests) > _TESTS_AT_ONCE:
+        if len(found) * len(self.tests) > _TESTS_PER_CHECK:
             return any(self._accepts(leaf) for leaf in found)
         for leaf in found:
             for test in self.tests:
@@ -53,7 +53,7 @@ class CompiledField:
     def _accepts(self, leaf: Leaf) -> bool:
         # Thousands of conditions may be tested on an array of a hundred thousand scalars, or on one long text.
         for number, test in enumerate(self.tests):
-            if not number % _TESTS_AT_ONCE:
+            if not number % _TESTS_PER_CHECK:
                 check_cancelled()
             if test(leaf.value):
                 return True
@@ -101,15 +101,15 @@ class CompiledPattern:
     unless: CompiledAnd | None
 
 
-_known: WeakKeyDictionary[nodes.Pattern, CompiledPattern] = WeakKeyDictionary()
+_compiled_patterns: WeakKeyDictionary[nodes.Pattern, CompiledPattern] = WeakKeyDictionary()
 
 
 def compile_pattern(pattern: nodes.Pattern) -> CompiledPattern:
     """Return the compiled form of a pattern, which is cached for as long as the pattern exists."""
-    compiled = _known.get(pattern)
+    compiled = _compiled_patterns.get(pattern)
     if compiled is None:
         unless = None if pattern.unless is None else compile_and(pattern.unless.pattern)
-        compiled = _known[pattern] = CompiledPattern(compile_and(pattern.where), unless)
+        compiled = _compiled_patterns[pattern] = CompiledPattern(compile_and(pattern.where), unless)
     return compiled
 
 
@@ -127,7 +127,7 @@ def compile_clause(clause: nodes.Clause) -> CompiledField | CompiledOr:
 
 
 Accept: TypeAlias = Callable[[Any], bool]
-"""The test of a scalar; its argument is a `Scalar`."""
+"""A test of one scalar, whose type is `Scalar`."""
 
 _COMPARE: Final[dict[nodes.Comparison, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -143,13 +143,13 @@ def acceptance(condition: nodes.Condition) -> Accept:
     """Return the test that a leaf must pass to meet `condition`; `Exists(False)` accepts no leaf."""
     match condition:
         case nodes.Exactly(value):
-            return _exactly(value)
+            return _exact_test(value)
         case nodes.Numeric(bounds):
-            return _numeric(bounds)
+            return _numeric_test(bounds)
         case nodes.Exists(there):
             return lambda leaf: there
         case nodes.Cidr(block):
-            return _cidr(block)
+            return _cidr_test(block)
         case nodes.AnythingBut(none_of):
             excluded = [acceptance(inner) for inner in none_of]
             return lambda leaf: not any(accept(leaf) for accept in excluded)
@@ -165,14 +165,14 @@ def _text_acceptance(
 ) -> Accept:
     match condition:
         case nodes.Prefix(text, ignore_case):
-            return _starts(text.casefold(), str.casefold) if ignore_case else _starts(text, str)
+            return _prefix_test(text.casefold(), str.casefold) if ignore_case else _prefix_test(text, str)
         case nodes.Suffix(text, ignore_case):
-            return _ends(text.casefold(), str.casefold) if ignore_case else _ends(text, str)
+            return _suffix_test(text.casefold(), str.casefold) if ignore_case else _suffix_test(text, str)
         case nodes.EqualsIgnoreCase(text):
             folded = text.casefold()
             return lambda leaf: isinstance(leaf, str) and leaf.casefold() == folded
         case nodes.Wildcard():
-            return _wildcard(condition.parts)
+            return _wildcard_test(condition.parts)
         case nodes.Contains(text):
             return lambda leaf: isinstance(leaf, str) and text in leaf
         case nodes.Regex(expression):
@@ -180,27 +180,27 @@ def _text_acceptance(
             return lambda leaf: isinstance(leaf, str) and fullmatch(leaf)
 
 
-def _exactly(value: nodes.Scalar) -> Accept:
+def _exact_test(value: nodes.Scalar) -> Accept:
     if value is None or isinstance(value, bool):
         return lambda leaf: leaf is value
     kind = str if isinstance(value, str) else Number
     return lambda leaf: isinstance(leaf, kind) and leaf == value
 
 
-def _starts(text: str, fold: Callable[[str], str]) -> Accept:
+def _prefix_test(text: str, fold: Callable[[str], str]) -> Accept:
     return lambda leaf: isinstance(leaf, str) and fold(leaf).startswith(text)
 
 
-def _ends(text: str, fold: Callable[[str], str]) -> Accept:
+def _suffix_test(text: str, fold: Callable[[str], str]) -> Accept:
     return lambda leaf: isinstance(leaf, str) and fold(leaf).endswith(text)
 
 
-def _numeric(bounds: tuple[tuple[nodes.Comparison, Number], ...]) -> Accept:
+def _numeric_test(bounds: tuple[tuple[nodes.Comparison, Number], ...]) -> Accept:
     tests = [(_COMPARE[comparison], number) for comparison, number in bounds]
     return lambda leaf: isinstance(leaf, Number) and all(compare(leaf, number) for compare, number in tests)
 
 
-def _cidr(text: str) -> Accept:
+def _cidr_test(text: str) -> Accept:
     block = parse_block(text)
     assert block is not None, "the parser has checked it"
 
@@ -211,7 +211,7 @@ def _cidr(text: str) -> Accept:
     return accept
 
 
-def _wildcard(parts: tuple[str, ...]) -> Accept:
+def _wildcard_test(parts: tuple[str, ...]) -> Accept:
     """Return the test of a wildcard: after a fixed start, take the first occurrence of each part, then check the end.
 
     The first occurrence leaves the most text for the parts that follow.

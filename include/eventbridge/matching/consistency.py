@@ -167,7 +167,7 @@ def can_leaves_be_met(demand: Demand) -> bool:
 
 def _wants_can_be_met(parts: list[Demand]) -> bool:
     array = min(_arrays(parts[0]))
-    by_element, _ = _split(every(parts), array)
+    by_element, _ = _split_by_element(every(parts), array)
     return any(map(can_leaves_be_met, by_element.values()))
 
 
@@ -181,7 +181,7 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
         isinstance(part, LeafRequired) and all(_lies_in(position, array) for position in part.positions)
         for part in parts
     ):
-        by_element, _ = _split(every(parts), array)
+        by_element, _ = _split_by_element(every(parts), array)
         return any(map(can_be_met, by_element.values()))
     return any(
         can_be_met(every([*parts[:number], chosen, *parts[number + 1 :]]))
@@ -203,14 +203,14 @@ def _wants_from(demand: Demand, array: int) -> bool:
     return isinstance(demand, LeafRequired) and any(_lies_in(position, array) for position in demand.positions)
 
 
-def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
+def _split_by_element(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
     """Return the remaining demand by chosen element of the array, and the one for any element that has no leaf in it.
 
     One pass serves all elements, because an array may have a hundred thousand.
     """
     if isinstance(demand, (AllOf, AnyOf)):
         combine = every if isinstance(demand, AllOf) else some
-        splits = [_split(part, array) for part in demand.parts]
+        splits = [_split_by_element(part, array) for part in demand.parts]
         elements = dict.fromkeys(element for by_element, _ in splits for element in by_element)
         return (
             {element: combine(by_element.get(element, other) for by_element, other in splits) for element in elements},

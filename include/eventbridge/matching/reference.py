@@ -96,7 +96,7 @@ def explain(pattern: Pattern, document: Document) -> list[UnmetCondition]:
     The time is linear in the size of the pattern if the event has no arrays of objects.
     """
     event = _Event(flatten(document))
-    where = _judged_and(pattern.where, event)
+    where = _judge_and(pattern.where, event)
     findings = [] if can_be_met(where.demand) else _explain_and(where, event)
     if pattern.unless is not None and _is_excluded(pattern.unless.pattern, event.leaves):
         condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
@@ -119,7 +119,7 @@ def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
     time is linear in the size of the pattern if the event has no arrays of objects.
     """
     event = _Event(flatten(document))
-    where = _judged_and(pattern.where, event)
+    where = _judge_and(pattern.where, event)
     found = _check_and(where, event)
     if all(each.met for each in found) and not can_be_met(where.demand):
         found.append(CheckedCondition(False, _explain_conflict(where)))
@@ -181,13 +181,13 @@ class _JudgedAnd:
         return join_clauses(((each.clause, each.written) for each in self.clauses), below)
 
 
-def _judged_and(where: And, event: _Event) -> _JudgedAnd:
-    clauses = tuple(_judged(clause, event) for clause in where.clauses)
+def _judge_and(where: And, event: _Event) -> _JudgedAnd:
+    clauses = tuple(_judge_clause(clause, event) for clause in where.clauses)
     wants = every(each.wants for each in clauses)
     return _JudgedAnd(clauses, every(each.demand for each in clauses), wants, can_leaves_be_met(wants))
 
 
-def _judged(clause: Clause, event: _Event) -> _JudgedClause:
+def _judge_clause(clause: Clause, event: _Event) -> _JudgedClause:
     check_cancelled()
     if isinstance(clause, Field):
         demand = compile_clause(clause).demand(event.leaves.by_path)
@@ -195,7 +195,7 @@ def _judged(clause: Clause, event: _Event) -> _JudgedClause:
         return _JudgedClause(
             clause, demand, wants, can_leaves_be_met(wants), [write_condition(each) for each in clause.conditions]
         )
-    inner = tuple(_judged_and(alternative, event) for alternative in clause.alternatives)
+    inner = tuple(_judge_and(alternative, event) for alternative in clause.alternatives)
     wants = some_wanted(each.wants for each in inner)
     demand = some(each.demand for each in inner)
     return _JudgedClause(
@@ -209,7 +209,7 @@ def _check_and(where: _JudgedAnd, event: _Event) -> list[CheckedCondition]:
         if not judged.possible:
             found += [CheckedCondition(False, each) for each in _explain_clause(judged, event)]
         elif isinstance(judged.clause, Field):
-            found.append(CheckedCondition(True, _field_met(judged, event)))
+            found.append(CheckedCondition(True, _finding_of_met_field(judged, event)))
         else:
             for inner in judged.alternatives:
                 if inner.possible:
@@ -217,7 +217,7 @@ def _check_and(where: _JudgedAnd, event: _Event) -> list[CheckedCondition]:
     return found
 
 
-def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
+def _finding_of_met_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     path, condition = judged.clause.path, write_document(judged.written)
     values = event.values(path)
     if values:

@@ -54,13 +54,13 @@ def test_an_event_without_containers_in_arrays_is_flat() -> None:
 def test_a_pattern_is_compiled_once_and_forgotten_with_it() -> None:
     """Equal patterns share the compiled form; nothing stays when they are deleted."""
     gc.collect()
-    before = len(compiled._known)
+    before = len(compiled._compiled_patterns)
     one, other = parse_pattern({"once": ["upon"]}), parse_pattern({"once": ["upon"]})
     leaves = flatten({"once": "upon"})
 
     assert matches_leaves(one, leaves)
     assert matches_leaves(other, leaves)
-    assert len(compiled._known) == before + 1
+    assert len(compiled._compiled_patterns) == before + 1
     del one, other
     gc.collect()
-    assert len(compiled._known) == before
+    assert len(compiled._compiled_patterns) == before

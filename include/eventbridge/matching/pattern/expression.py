@@ -12,18 +12,18 @@ NOT_IN_RE2: Final = ("(?=", "(?!", "(?<", "(?>", "\\1", "\\2", "\\3", "*+", "++"
 
 #: The maximum memory, in bytes, to compile one expression. `\pL{100}`, which has only eight characters, needs all of
 #: it: its program has 120,000 instructions and takes 40 ms to compile. A larger expression is rejected within 10 ms.
-_MEMORY_BYTES: Final = 2 << 20
+_MAX_MEMORY_BYTES: Final = 2 << 20
 #: The number of instructions that a rejected expression counts for; rejecting one takes a fifth of the time to compile
 #: that many.
-_TOO_LARGE: Final = 120_000
+_REJECTED_INSTRUCTIONS: Final = 120_000
 #: The maximum number of RE2 instructions in all expressions of one pattern; it takes 0.2 s to compile that many.
-_OF_PATTERN: Final = 500_000
+_MAX_PATTERN_INSTRUCTIONS: Final = 500_000
 #: The maximum number of RE2 instructions in all distinct expressions of a folder's rule files: 2 s to compile, and
 #: 64 MB in each process that matches.
-_OF_ALL: Final = 4_000_000
+_MAX_TOTAL_INSTRUCTIONS: Final = 4_000_000
 #: The number of instructions above which RE2's cache is cleared: the package caches 128 programs, which could otherwise
 #: take a gigabyte.
-_LARGE: Final = 10_000
+_MAX_CACHED_INSTRUCTIONS: Final = 10_000
 
 
 def compile_expression(expression: str) -> Callable[[str], bool]:
@@ -46,7 +46,7 @@ class ExpressionSizes:
     @property
     def are_too_large(self) -> bool:
         """Whether the expressions are too large together, so that no more are read."""
-        return self._total > _OF_ALL
+        return self._total > _MAX_TOTAL_INSTRUCTIONS
 
     def add(self, sizes: Mapping[str, int]) -> None:
         """Add sizes by expression; an expression that was added before is not counted again."""
@@ -65,8 +65,8 @@ class Expressions:
 
     def __init__(self, all_sizes: ExpressionSizes | None = None) -> None:
         self.all = ExpressionSizes() if all_sizes is None else all_sizes
-        self._memory_bytes = None if all_sizes is None else _MEMORY_BYTES
-        self._of_pattern = 0
+        self._memory_bytes = None if all_sizes is None else _MAX_MEMORY_BYTES
+        self._pattern_size = 0
 
     def add(self, expression: str) -> None:
         """Compile an expression and count it.
@@ -74,27 +74,27 @@ class Expressions:
         Raises ExpressionTooLarge, whose text completes a sentence that begins with `the regular expression ...`, and
         ValueError with RE2's message if the expression is invalid.
         """
-        if self._of_pattern > _OF_PATTERN:  # saves the time to compile one more
-            raise ExpressionTooLarge(_TOGETHER)
+        if self._pattern_size > _MAX_PATTERN_INSTRUCTIONS:  # saves the time to compile one more
+            raise ExpressionTooLarge(_PATTERN_TOO_LARGE)
         size = self.all.of_each.get(expression)
         if size is None:
             try:
                 size = int(_compile(expression, self._memory_bytes).programsize)
             except ExpressionTooLarge:
-                self._count(expression, _TOO_LARGE)
+                self._count(expression, _REJECTED_INSTRUCTIONS)
                 raise
         self._count(expression, size)
-        if self._of_pattern > _OF_PATTERN:
-            raise ExpressionTooLarge(_TOGETHER)
+        if self._pattern_size > _MAX_PATTERN_INSTRUCTIONS:
+            raise ExpressionTooLarge(_PATTERN_TOO_LARGE)
         if self.all.are_too_large:
             raise ExpressionTooLarge("and those of the rules before it are too large together")
 
     def _count(self, expression: str, size: int) -> None:
         self.all.add({expression: size})
-        self._of_pattern += size
+        self._pattern_size += size
 
 
-_TOGETHER: Final = "and the other expressions of this pattern are too large together"
+_PATTERN_TOO_LARGE: Final = "and the other expressions of this pattern are too large together"
 
 
 def _compile(expression: str, memory_bytes: int | None = None) -> Any:
@@ -113,7 +113,7 @@ def _compile(expression: str, memory_bytes: int | None = None) -> Any:
         if text.startswith("pattern too large"):
             raise ExpressionTooLarge("is too large") from None
         raise ValueError(text) from None
-    if compiled.programsize > _LARGE:
+    if compiled.programsize > _MAX_CACHED_INSTRUCTIONS:
         re2.purge()
     return compiled
 

@@ -88,7 +88,7 @@ def read_text(value: Any, here: Location, example: str) -> str | None:
     return None
 
 
-_MEANT = {
+_OPERATOR_BY_SYNONYM = {
     "eq": "exactly",
     "equal": "exactly",
     "equals": "exactly",
@@ -145,6 +145,6 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     spelled = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in word).strip("-")
     spelled = spelled.replace("_", "-").replace(" ", "-")
     for candidate in (word.lower(), spelled):
-        if _MEANT.get(candidate, candidate) in names:
-            return _MEANT.get(candidate, candidate)
+        if _OPERATOR_BY_SYNONYM.get(candidate, candidate) in names:
+            return _OPERATOR_BY_SYNONYM.get(candidate, candidate)
     return next(iter(similar(spelled, names)), None)

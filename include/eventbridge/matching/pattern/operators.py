@@ -57,7 +57,7 @@ def read_wildcard(value: Any, here: Location) -> nodes.Wildcard | None:
             here.wrong(
                 f"a backslash before {format_value(text[position + 1 :][:1] or 'the end')} in the wildcard",
                 value,
-                _ESCAPES,
+                _ESCAPE_REMEDY,
             )
             good = False
         elif character == "\\":
@@ -70,10 +70,10 @@ def read_wildcard(value: Any, here: Location) -> nodes.Wildcard | None:
     return nodes.Wildcard(text) if good else None
 
 
-_ESCAPES = r"A backslash escapes only * and itself: \* is a star, \\ a backslash (in JSON each is doubled again)."
+_ESCAPE_REMEDY = r"A backslash escapes only * and itself: \* is a star, \\ a backslash (in JSON each is doubled again)."
 
 
-_SIMPLER = "Write smaller counts, such as {1,20}, or narrower classes, such as [A-Z] in place of \\pL."
+_SIZE_REMEDY = "Write smaller counts, such as {1,20}, or narrower classes, such as [A-Z] in place of \\pL."
 
 
 def read_regex(value: Any, here: Location) -> nodes.Regex | None:
@@ -86,7 +86,7 @@ def read_regex(value: Any, here: Location) -> nodes.Regex | None:
     try:
         here.expressions.add(text)
     except ExpressionTooLarge as error:
-        here.wrong(f"the regular expression {format_value(text)} {error}", value, _SIMPLER)
+        here.wrong(f"the regular expression {format_value(text)} {error}", value, _SIZE_REMEDY)
         return None
     except ValueError as error:
         remedy = "Correct the expression; its syntax is RE2's (https://github.com/google/re2/wiki/Syntax)."
@@ -204,7 +204,7 @@ def _read_operator(name: Any, value: Any, here: Location) -> nodes.Condition | N
     if reader is not None:
         return reader(value, here / name)
     if name in ("$or", "$not"):
-        here.wrong(f'"{name}" inside a leaf list', {name: value}, _ELSEWHERE[name])
+        here.wrong(f'"{name}" inside a leaf list', {name: value}, _MISPLACED_REMEDIES[name])
         return None
     meant = nearest(str(name), READERS)
     remedy = f'Did you mean "{meant}"?' if meant else f"The operators are {', '.join(READERS)}."
@@ -212,7 +212,7 @@ def _read_operator(name: Any, value: Any, here: Location) -> nodes.Condition | N
     return None
 
 
-_ELSEWHERE = {
+_MISPLACED_REMEDIES = {
     "$or": "The values of a leaf list are ORed already; $or is a key of an object and contains sub-patterns.",
     "$not": "Use anything-but here; $not is allowed only at the top of the pattern.",
 }
@@ -304,12 +304,16 @@ def _read_excluded(name: str, value: Any, here: Location) -> nodes.Condition | N
         here.wrong("a string is expected, not an object", value, remedy)
         return None
     if value == "" and name in _NOT_EMPTY:
-        here.wrong(f"every string has the empty {_PART[name]}", value, f"Write the {_PART[name]} that must not occur.")
+        here.wrong(
+            f"every string has the empty {_PART_NAMES[name]}",
+            value,
+            f"Write the {_PART_NAMES[name]} that must not occur.",
+        )
         return None
     return READERS[name](value, here)
 
 
-_PART: Final = {"prefix": "prefix", "suffix": "suffix", "contains": "part"}
+_PART_NAMES: Final = {"prefix": "prefix", "suffix": "suffix", "contains": "part"}
 
 READERS: Final[dict[str, Reader]] = {
     "exactly": _read_exactly,

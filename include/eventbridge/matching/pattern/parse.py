@@ -38,23 +38,23 @@ def find_errors(
     return _read(source, ExpressionSizes() if expressions is None else expressions)[2]
 
 
-class _Repeating(dict[str, Any]):
+class _RepeatingObject(dict[str, Any]):
     """An object in JSON text that repeats keys; `repeated` lists them."""
 
     repeated: list[str]
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    repeating = _Repeating(found)
+    repeating = _RepeatingObject(found)
     times = Counter(key for key, _ in pairs)
     repeating.repeated = sorted(key for key, count in times.items() if count > 1)
     return repeating
 
 
-_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, object_pairs_hook=_object)
+_DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, object_pairs_hook=_object_of_pairs)
 
 
 def _read(
@@ -92,7 +92,7 @@ def _read_object(value: Mapping[Any, Any], path: Path, here: Location) -> tuple[
 
 
 def _refuse_repeated(value: Mapping[Any, Any], here: Location) -> None:
-    for key in value.repeated if isinstance(value, _Repeating) else []:
+    for key in value.repeated if isinstance(value, _RepeatingObject) else []:
         remedy = "Only the last would count; put the values into one list, or the conditions into all."
         (here / key).wrong(f"the key {format_value(key)} appears twice", value[key], remedy)
 

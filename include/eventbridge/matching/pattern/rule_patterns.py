@@ -29,7 +29,7 @@ ATTRIBUTES: Final = (
 """The attributes of CloudEvents 1.0, and `data`; any other name of lower-case letters and digits is an extension."""
 
 _EXTENSION = re.compile("[a-z0-9]+")
-_OF_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType": "type", "eventType": "type"}
+_NAMES_ON_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType": "type", "eventType": "type"}
 
 
 def rule_pattern_errors(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
@@ -40,18 +40,18 @@ def rule_pattern_errors(pattern: Mapping[Any, Any], expressions: ExpressionSizes
     errors = find_errors(pattern, expressions)
     if isinstance(pattern, Mapping):
         top = Location(errors=errors)
-        _check(pattern, top)
+        _check_keys(pattern, top)
     return errors
 
 
-def _check(pattern: Mapping[Any, Any], here: Location) -> None:
+def _check_keys(pattern: Mapping[Any, Any], here: Location) -> None:
     for key, value in pattern.items():
         if key == "$not" and isinstance(value, Mapping):
-            _check(value, here / key)
+            _check_keys(value, here / key)
         elif key == "$or" and isinstance(value, (list, tuple)):
             for index, alternative in enumerate(value):
                 if isinstance(alternative, Mapping):
-                    _check(alternative, here / key / index)
+                    _check_keys(alternative, here / key / index)
         elif isinstance(key, str) and key not in ("$or", "$not"):
             _check_attribute(key, value, here / key)
 
@@ -61,7 +61,7 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
         remedy = "Match an attribute such as type, source or subject instead."
         here.wrong("binary data cannot be matched", value, remedy)
     elif not _EXTENSION.fullmatch(key):
-        meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key.lower(), ATTRIBUTES)), None)
+        meant = _NAMES_ON_OTHER_BUSES.get(key) or next(iter(similar(key.lower(), ATTRIBUTES)), None)
         remedy = (
             f'Did you mean "{meant}"?'
             if meant
@@ -69,14 +69,14 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
         )
         here.wrong(f"{format_value(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
     elif isinstance(value, Mapping) and value and key != "data":
-        meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key, ["data"])), None)
+        meant = _NAMES_ON_OTHER_BUSES.get(key) or next(iter(similar(key, ["data"])), None)
         remedy = f'Did you mean "{meant}"?' if meant else f'Write a list of values, or "data": {{"{key}": ...}}.'
         here.wrong(f"the attribute {format_value(key)} cannot contain fields: only data is an object", value, remedy)
 
 
 _REQUIRED: Final = ("id", "source", "specversion", "type")
 #: Fields of the envelope of Amazon EventBridge's events, which here are extensions, each with what to match instead.
-_OF_AMAZON: Final = {
+_AMAZON_FIELDS: Final = {
     "account": "$.source or the data identifies the account",
     "region": "$.source or the data identifies the region",
     "resources": "an attribute is never a list; match $.subject or the data",
@@ -101,22 +101,22 @@ def _clause_warnings(where: And) -> Iterator[str]:
 
 def _field_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterator[str]:
     for condition in conditions:
-        if why := _impossible(name, condition):
+        if why := _why_impossible(name, condition):
             shown = write_document(write_condition(condition))
             yield f"$.pattern.{name}: {shown} matches no event: {why}"
-    if name in _OF_AMAZON:
+    if name in _AMAZON_FIELDS:
         yield (
             f"$.pattern.{name}: {name} is a field of Amazon EventBridge's events, not an attribute of CloudEvents. It "
-            f"matches only events whose publisher adds an extension {name}; {_OF_AMAZON[name]}"
+            f"matches only events whose publisher adds an extension {name}; {_AMAZON_FIELDS[name]}"
         )
     elif name not in ATTRIBUTES:
         yield from _extension_warnings(name, conditions)
 
 
-def _impossible(name: str, condition: Condition) -> str:
+def _why_impossible(name: str, condition: Condition) -> str:
     """Return why no event has an attribute that meets a condition; empty if an event may have one."""
     if isinstance(condition, All):
-        return next(filter(None, (_impossible(name, each) for each in condition.conditions)), "")
+        return next(filter(None, (_why_impossible(name, each) for each in condition.conditions)), "")
     if name not in ATTRIBUTES:
         return ""
     if isinstance(condition, Numeric):
@@ -128,7 +128,7 @@ def _impossible(name: str, condition: Condition) -> str:
     if condition.value is None:
         return f"every event has {name}" if name in _REQUIRED else ""
     if not isinstance(condition.value, str):
-        return f"{name} is text. Write it in quotes: {write_document(_text(condition.value))}"
+        return f"{name} is text. Write it in quotes: {write_document(_text_form(condition.value))}"
     if not condition.value:
         absent = "" if name in _REQUIRED else '. An event without it meets {"exists": false}'
         return f"{name} is never empty{absent}"
@@ -146,7 +146,7 @@ def _extension_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterato
                 "Publish such events in structured mode, or put the number into the data"
             )
         elif isinstance(condition, Exactly) and isinstance(condition.value, (Number, bool)):
-            value, text = write_document(condition.value), _text(condition.value)
+            value, text = write_document(condition.value), _text_form(condition.value)
             if text not in texts:
                 yield (
                     f"$.pattern.{name}: {value} matches no event that arrives in binary mode: its extensions are "
@@ -154,5 +154,5 @@ def _extension_warnings(name: str, conditions: tuple[Condition, ...]) -> Iterato
                 )
 
 
-def _text(value: Number | bool) -> str:
+def _text_form(value: Number | bool) -> str:
     return value.text if isinstance(value, Number) else write_document(value)
