@@ -162,7 +162,7 @@ def test_a_hard_link_is_not_written_through(allowed: Path, tmp_path: Path) -> No
 
     response = delivered(path, allowed)
 
-    said = "is a hard link to a file with 2 names, and another may lie in another folder. Replace it by a copy"
+    said = "is one of 2 hard links to a file, and another may be in another folder. Replace it with a copy"
     assert (response.accepted, response.error_class) == (False, "FileError")
     assert said in str(response.error)
     assert said in str(checked(path, allowed))

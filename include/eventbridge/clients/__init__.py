@@ -1,1 +1,1 @@
-"""Clients of servers that sources, targets and stores share."""
+"""Clients of external servers, shared by sources, targets, stores and the ledger."""

@@ -1,11 +1,12 @@
-"""Recognises errors of a PostgreSQL server that is down, starting or stopping; for the ledger and its buses."""
+"""Recognises errors of a PostgreSQL server that is down, starting or stopping; for the ledger and embedded buses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
 
-#: Options of every connection: they detect a server whose host died without closing the connection.
+#: Options of every connection, which detect a server whose host died without closing the connection: times in seconds,
+#: but `tcp_user_timeout` in milliseconds.
 NOTICES_DEATH: Final[Mapping[str, int]] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -13,7 +14,7 @@ NOTICES_DEATH: Final[Mapping[str, int]] = {
     "tcp_user_timeout": 60_000,
 }
 
-#: Texts in messages of libpq and the server.
+#: Parts of messages from libpq and the server that report a state that may soon end.
 _COMES_BACK = (
     "Connection refused",
     "Connection reset",
@@ -28,5 +29,5 @@ _COMES_BACK = (
 
 
 def may_come_back(message: str) -> bool:
-    """Return whether a server with this error may soon accept connections again, so that a client should wait."""
+    """Return whether the server that caused this error may soon accept connections, so that a client should wait."""
     return any(words in message for words in _COMES_BACK)

@@ -14,18 +14,20 @@ import pyarrow.compute as pc
 
 #: Validates a value without building it.
 _PASSED_OVER = msgspec.json.Decoder(msgspec.Raw)
-#: Up to this number, converting payloads one by one is as fast as Arrow's calls for all of them.
+#: Below this number of payloads, converting them one by one is as fast as Arrow's calls for all of them.
 _FEW = 16
 
 
 def json_lines(payloads: pa.Array) -> bytes | memoryview:
-    """Return the concatenated `json_line` of every payload of an Arrow array of binaries; nulls are skipped.
+    """Return the concatenated `json_line` of every payload of an Arrow array of binaries; a null is an empty payload.
 
-    Payloads that need no change, nearly all of them, are checked and joined in Arrow; a few are faster one by one.
+    Arrow joins the payloads if none of them needs a change, as is usual. Only a few are faster one by one.
     """
     if len(payloads) < _FEW or not _are_lines(payloads):
         return b"".join(json_line(payload or b"") for payload in payloads.to_pylist())
-    return _bytes_of(pc.binary_join_element_wise(payloads, b"", b"\n")).data  # the payload and nothing, joined
+    return _bytes_of(
+        pc.binary_join_element_wise(payloads, b"", b"\n")
+    ).data  # joins each payload and an empty text with a line end
 
 
 def _are_lines(payloads: pa.Array) -> bool:
@@ -33,7 +35,7 @@ def _are_lines(payloads: pa.Array) -> bool:
     if payloads.null_count or _bytes_of(payloads).min(initial=0xFF) < ord(" "):
         return False
     try:
-        payloads.cast(pa.string())  # is it UTF-8?
+        payloads.cast(pa.string())  # raises if a payload is not UTF-8
         for payload in payloads.to_pylist():
             _PASSED_OVER.decode(payload)
     except (pa.ArrowInvalid, msgspec.DecodeError, RecursionError):
@@ -42,7 +44,7 @@ def _are_lines(payloads: pa.Array) -> bool:
 
 
 def _bytes_of(payloads: pa.Array) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all payloads, as they are adjacent in memory."""
+    """Return the bytes of all payloads, which are adjacent in memory."""
     _, ends, data = payloads.buffers()
     if data is None:
         return np.zeros(0, np.uint8)
@@ -81,12 +83,12 @@ def holds_json(payload: bytes) -> bool:
 
 
 def _is_surely_json(payload: bytes) -> bool:
-    """Return whether a validating decoder accepts it; a rejected text may still be JSON.
+    """Return whether a fast, validating decoder accepts a payload as JSON.
 
-    It rejects half of a surrogate pair.
+    A payload that it rejects may still be JSON: it does not accept half of a surrogate pair.
     """
     try:
-        _PASSED_OVER.decode(payload.decode())  # it does not check that bytes are UTF-8
+        _PASSED_OVER.decode(payload.decode())  # decoded here, because the decoder does not check for UTF-8
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
     return True
@@ -105,5 +107,5 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
-# int() would refuse more than 4,300 digits
+# `parse_int=len`: int() would reject more than 4,300 digits
 _DECODER = json.JSONDecoder(parse_int=len, parse_constant=_no_number)

@@ -1,4 +1,4 @@
-"""Opens a rule's target by the opener of its type; called by push for each target of a chunk."""
+"""Opens a rule's target with the opener for its type."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ AnyTarget = TypeVar("AnyTarget", bound=rules.Target, covariant=True)
 class TargetSetup(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
-    `connections` returns the current connection of a name. A target that opens connections itself connects only to
-    public addresses and to addresses in `allow_addresses` (`ssrf_guard`). A target that writes files or objects writes
-    only where `locations` allows it. `clock` returns aware times.
+    `connections` returns the current connection with a given id. An http target connects only to public addresses and
+    to addresses in `allow_addresses` (`ssrf_guard`). A target that writes files or objects writes only where
+    `locations` allows it. `clock` returns aware times.
     """
 
     rule: str
@@ -50,8 +50,8 @@ def open_target(
 ) -> Target:
     """Return a target ready to deliver; `TargetSetup` describes the arguments.
 
-    Raises UserError for a target that the rule file makes unusable (ConnectionUnusable for its connection); whether the
-    target is reachable, only delivering shows.
+    Raises UserError for a target that the rule file makes unusable, ConnectionUnusable for an unusable connection.
+    Whether the target is reachable is not checked.
     """
     return _opener(target.type)(TargetSetup(rule, target, connections, clock, allow_addresses, locations))
 

@@ -1,4 +1,4 @@
-"""The protocols of targets: deliver requests, yielding a response for each as it arrives, and flush buffers."""
+"""The protocols of targets, which deliver requests, yield each response as it arrives, and flush buffers."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Target(Protocol):
     A target belongs to one push task and one thread; a process may have several.
     """
 
-    #: How many responses may wait for one `flush`: 1 if a response is durable by itself.
+    #: The maximum number of responses before a `flush`: 1 if an accepted delivery is already durable.
     flush_every: int
-    #: For how many more requests the last response also holds: they are yielded next, at once; a caller that closes the
-    #: generator before that loses them. 0 if each request has its own response.
+    #: The number of further requests to which the last response also applies. `deliver` yields them next, without
+    #: waiting; a caller that closes the generator first loses them. 0 if each request has its own response.
     more_of_response: int
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
@@ -47,10 +47,10 @@ class Target(Protocol):
         of one request. Closing the generator abandons requests in flight.
 
         A target that sends several requests together (a batch request) may leave some of them without a response
-        although it sent them: unjudged deliveries, because the target rejected others of their batch request. They are
-        passed to a later `deliver`, like requests never started. Each `deliver` yields a response for at least one of
-        them, or sends them in smaller batch requests the next time, so that this ends. It looks ahead by index, and
-        consumes by iterating only what it sends.
+        although it sent them: unjudged deliveries, because the target rejected others of their batch request. Callers
+        pass them to a later `deliver`, like requests that were never started. So that this ends, each `deliver`
+        yields a response for at least one of them, or the next one sends them in smaller batch requests. To look ahead,
+        such a target reads requests by index; it iterates only over those that it sends.
         """
 
     def flush(self) -> None:
@@ -70,16 +70,16 @@ class BlockTarget(Target, Protocol):
     def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, response).
 
-        The response applies to each payload before the index that had none yet. As in `deliver`, nothing is started
-        after `until`: payloads at or after the last index were not sent. A null is an empty payload.
+        The response applies to every payload before the index that had none yet. As in `deliver`, nothing is started
+        after `until`: payloads at or after the last yielded index were not sent. A null is an empty payload.
         """
 
 
 class DeliverySpan(NamedTuple):
     """Deliveries that are sent as a whole and get one response, under a name that always means the same deliveries.
 
-    `delivery_ids` has 16 bytes for each, `payloads` its bytes; both are Arrow arrays. `at`, an aware time, is when
-    their batch was planned.
+    `delivery_ids` (16 bytes each) and `payloads` are Arrow arrays of binaries, in the same order. `at` is the aware
+    time at which their batch was planned.
     """
 
     name: str
@@ -93,19 +93,19 @@ class SpanTarget(Target, Protocol):
     """A target that stores a span as one object under its name, replacing an earlier one."""
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
-        """Send a span and return the one response to all of it, None if `until` has passed and nothing was sent."""
+        """Send a span and return the one response to it; None if `until` had passed and nothing was sent."""
 
 
 class SharingTarget(Target, Protocol):
-    """A target whose `flush` waits for a disk, and can be combined with the flushes of other targets on that disk."""
+    """A target whose `flush` waits for a disk and can be combined with the flushes of other targets on that disk."""
 
     @property
     def disk(self) -> Hashable | None:
-        """The disk that `flush` would wait for, or None; all targets with one `disk` have one type."""
+        """The disk that `flush` would wait for, or None; all targets with the same `disk` are of the same type."""
 
     @staticmethod
     def flush_together(targets: Sequence[Any]) -> list[str | None]:
-        """Flush targets with one `disk`; return what each of them lost, None if nothing."""
+        """Flush targets with the same `disk`; return for each the error if its deliveries may be lost, else None."""
 
 
 @runtime_checkable
@@ -113,7 +113,7 @@ class Checkable(Protocol):
     """A target that can be checked without a delivery."""
 
     def check(self) -> str | None:
-        """Return why deliveries would fail, None if they would not; sends none, and takes no longer than an attempt."""
+        """Return why deliveries would fail, or None; sends nothing, and takes no longer than an attempt."""
 
 
 def takes_blocks(target: Target) -> TypeGuard[BlockTarget]:

@@ -1,7 +1,7 @@
 """SSRF protection: an HTTP target may only connect to public addresses, unless the installation allows others.
 
 A host name in a rule file may resolve to a private address, now or only at the moment of the delivery. Therefore the
-guard checks the address before a connection is made, and never the name.
+guard checks the resolved address just before a connection is made, never the name.
 """
 
 from __future__ import annotations
@@ -14,22 +14,21 @@ Network = IPv4Network | IPv6Network
 
 SETTING = "EVENTBRIDGE_ALLOW_ADDRESSES"
 
-#: Publicly numbered addresses that are internal to a cloud: Azure's wire server.
+#: Addresses of cloud metadata services. The first one, Azure's wire server, is in a public block.
 _METADATA: tuple[Network, ...] = (ip_network("168.63.129.16/32"), ip_network("169.254.169.254/32"))
 
-#: Special-purpose blocks (RFC 6890, 7526, 9637), independent of this Python's list.
+#: Special-purpose blocks (RFC 6890, 7526, 9637) that not every version of Python classifies as private.
 _SPECIAL: tuple[Network, ...] = tuple(map(ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
 
 #: Prefixes of IPv6 addresses with an IPv4 address in the last 32 bits: IPv4-mapped, IPv4-compatible, IPv4-translated
 #: (RFC 2765), NAT64 (RFC 6052). NAT64 with a custom prefix cannot be recognised.
 _LAST_32_BITS = tuple(map(IPv6Network, ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 _SIX_TO_FOUR = IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
-#: `::` and `::1` are in the IPv4-compatible block, but contain no IPv4 address. Python 3.13's is_loopback looks inside
-#: others.
+#: `::` and `::1` are in the IPv4-compatible block, but contain no IPv4 address.
 _OF_IPV6_ITSELF = frozenset(map(IPv6Address, ("::", "::1")))
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
-#: Descriptions of non-public addresses; the first that fits is used.
+#: Properties of non-public addresses, with their descriptions; the first that applies is used.
 _KINDS = (
     ("is_unspecified", "the unspecified address"),
     ("is_loopback", "a loopback address"),
@@ -52,9 +51,10 @@ class SsrfGuard:
         return hash(self._allowed)
 
     def refusal(self, text: str) -> str | None:
-        """Return why an address must not be connected to, e.g. `10.0.0.7 is a private address`; None if it may.
+        """Return why an address is refused, e.g. `10.0.0.7 is a private address`; None if it is allowed.
 
-        An IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64) is checked as the IPv4 address too.
+        For an IPv6 address that carries an IPv4 address (mapped, 6to4, NAT64), the IPv4 address decides; `allowed` may
+        list either.
         """
         address = ip_address(text.partition("%")[0])
         inner = _embedded_ipv4(address)
@@ -81,7 +81,7 @@ def _kind(address: Address) -> str | None:
     if any(address in block for block in _METADATA if block.version == address.version):
         return "a cloud's metadata address"
     if any(address in block for block in _SPECIAL if block.version == address.version):
-        return "no public address"  # first, since versions of Python differ in which of them are private
+        return "no public address"  # checked first, because versions of Python differ in which of them are private
     for name, kind in _KINDS:
         if getattr(address, name):
             return kind

@@ -13,7 +13,7 @@ from eventbridge.targets.protocol import Request, Target
 
 
 class BlockingCall:
-    """A call that may block: the driver of a delivery runs it in any thread before it continues."""
+    """A call that may block: the caller of `steps` runs it, in any thread, before it takes the next step."""
 
     __slots__ = ("_call", "_error", "_result")
 
@@ -36,20 +36,20 @@ class BlockingCall:
         return self._result
 
 
-#: A response and the index of its request; None if there is nothing to do until the transfer slot has news or the time
-#: is up.
+#: The index of a request and its response, or a call to run; None if there is nothing to do until the transfer slot has
+#: news or `until` has passed.
 Step = tuple[int, Response] | BlockingCall | None
 
 
 class MultiplexedTarget(Target, Protocol):
-    """A target that delivers without a separate thread: many of them share one event loop."""
+    """A target that needs no thread of its own for deliveries: many such targets share one event loop."""
 
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
-        """Deliver like `deliver`, and also yield the events to wait for.
+        """Deliver like `deliver`, and also yield the blocking calls and waits that the caller must handle (`Step`).
 
-        A request of None means that the next one is not ready: the driver must act first.
+        A request of None means that the next one is not ready, and the caller must act first.
         A target with batch requests looks ahead, and requires a sequence.
         """
 

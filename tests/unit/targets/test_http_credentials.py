@@ -229,7 +229,7 @@ def test_a_connection_that_went_away_changes_nothing(receiver: Receiver) -> None
         (connection({"token_url": "https://x.example/hush"}), "client id"),
         (connection({"token_url": "https://x.example/hush"}, login="a"), "client secret"),
         (connection({"token_url": "hush"}, login="a", password="b"), "not https://host/path"),
-        (connection({"token_url": "https://a:hush@x.example/"}, login="a", password="b"), "holds a login"),
+        (connection({"token_url": "https://a:hush@x.example/"}, login="a", password="b"), "contains a login"),
         (connection({"token_url": "https://x.example:hush/"}, login="a", password="b"), "not https://host/path"),
         (
             connection({"token_url": "https://x.example/", "client_secret_in": "hush"}, login="a", password="b"),

@@ -147,11 +147,11 @@ def test_other_requests_have_their_response_before_a_token_is_got_again(receiver
         ),
         ("/status/500", "HTTP 500."),
         ("/redirect/x", "HTTP 302."),
-        ("/healthy", "responded with no JSON"),
+        ("/healthy", "did not respond with JSON"),
         ("/hang", "Timeout: "),
         ("/drip", "Timeout: "),
         ("/cut", "NetworkError: "),
-        ("/huge", "responded with no JSON"),
+        ("/huge", "did not respond with JSON"),
     ],
 )
 def test_a_token_endpoint_that_gives_none(receiver: Receiver, path: str, said: str) -> None:
@@ -341,13 +341,13 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
 @pytest.mark.parametrize(
     ("response", "said"),
     [
-        ("hush", "no JSON"),
-        ('["hush"]', "without an access_token"),
-        ('{"token": "hush"}', "without an access_token"),
-        ('{"access_token": ""}', "without an access_token"),
-        ('{"access_token": "hush hush"}', "that can be sent"),
-        ('{"access_token": "hush\\r\\nevil: 1"}', "that can be sent"),
-        ('{"access_token": "hush", "token_type": "mac"}', "another type than bearer"),
+        ("hush", "not respond with JSON"),
+        ('["hush"]', "no usable access_token"),
+        ('{"token": "hush"}', "no usable access_token"),
+        ('{"access_token": ""}', "no usable access_token"),
+        ('{"access_token": "hush hush"}', "no usable access_token"),
+        ('{"access_token": "hush\\r\\nevil: 1"}', "no usable access_token"),
+        ('{"access_token": "hush", "token_type": "mac"}', "not a bearer token"),
         (json.dumps({"access_token": "hush" * 2_049}), "8,196 characters; the limit is 8,192"),
     ],
 )

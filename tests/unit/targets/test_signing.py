@@ -82,9 +82,9 @@ def test_no_secret_no_keys() -> None:
     [
         ("c2VjcmV0c2VjcmV0", "does not begin with whsec_"),
         ("whsec_c2VjcmV0 c2VjcmV0", "secret 2"),
-        ("whsec_", "no base64"),
-        ("whsec_c2Vj*cmV0", "no base64"),
-        ("whsec_c2VjcmV", "no base64"),
+        ("whsec_", "no valid base64"),
+        ("whsec_c2Vj*cmV0", "no valid base64"),
+        ("whsec_c2VjcmV", "no valid base64"),
         ("whsk_c2VjcmV0", "has 6 bytes"),
         (f"whsk_{base64.b64encode(b'k' * 64).decode()}", "public half"),
         (f"whpk_{base64.b64encode(b'k' * 32).decode()}", "is a public key"),

@@ -205,8 +205,8 @@ def test_a_connections_host_that_cannot_be_read(host: str) -> None:
 @pytest.mark.parametrize(
     ("connection", "fields", "said"),
     [
-        (holding(SECRET), {"url": "https://x.example/"}, "has a url, and its connection 'hooks' an extra"),
-        (Connection("hooks", "http"), {}, "has no url, and its connection 'hooks' no extra `secret_url`"),
+        (holding(SECRET), {"url": "https://x.example/"}, "has a url, and its connection 'hooks' has an extra"),
+        (Connection("hooks", "http"), {}, "has no url, and its connection 'hooks' has no extra `secret_url`"),
         (holding(5), {}, "its extra `secret_url` is not text"),
         (holding("http://hooks.example/hunter2"), {}, "has an http:// url"),
         (holding("hunter2"), {}, "is not https://host/path, in the extra `secret_url` of its connection 'hooks'"),

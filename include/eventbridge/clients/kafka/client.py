@@ -1,4 +1,4 @@
-"""The settings of a Kafka client, from a connection, and requests to the cluster with their errors."""
+"""The settings of a Kafka client, from a connection, and requests to the brokers with their errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.errors import BusError, ConnectionUnusable
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
-#: The extras of a connection, named as in librdkafka, with the description for the page on Kafka.
+#: The extras of a connection, named as in librdkafka, with the descriptions for the page on Kafka in the docs.
 EXTRAS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "the brokers, instead of host and port",
     "security.protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; default: derived from the other settings",
@@ -50,8 +50,8 @@ def client_settings(connection: Connection) -> dict[str, str]:
 
     `host` holds one or several brokers, separated by commas; those without a port get the connection's, or 9092.
     `extra` holds settings of librdkafka, as for Airflow's Kafka provider (`EXTRAS`). A login means SASL PLAIN over TLS
-    unless the extra sets something else. Raises ConnectionUnusable, whose message has no secrets, also if the type of
-    the connection is not `kafka`.
+    unless the extra sets something else. Raises ConnectionUnusable, whose message has no secrets, for an unusable
+    connection or one whose type is not `kafka`.
     """
     require_type(connection, ("kafka",), "Kafka")
     extra = {name: _text(value) for name, value in connection.extra.items() if name not in _IGNORED}
@@ -70,7 +70,7 @@ def _servers(connection: Connection) -> str:
 
 
 def _login(connection: Connection, extra: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that follow from login, mechanism and TLS files, where the extra does not set them."""
+    """Return the settings that follow from login, mechanism and TLS files; those in the extra take precedence."""
     given = extra.get("sasl.mechanism") or extra.get("sasl.mechanisms")
     mechanism = given or ("PLAIN" if connection.login else "")
     if not mechanism:
@@ -104,13 +104,13 @@ def _unusable(connection: Connection, problem: str, remedy: str) -> ConnectionUn
 
 Key = TypeVar("Key")
 
-#: The timeout of one request.
+#: The maximum time for a query, including its repetitions.
 RESPONSE_SECONDS: Final = 15.0
 
-#: How often a waiting client is polled for errors.
+#: The time between two polls of a waiting client for errors.
 _POLL_SECONDS: Final = 0.05
 
-#: Fatal errors: waiting for the response would only hide them.
+#: Errors that end a query immediately: after a longer wait, only a timeout would be reported.
 _FATAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -142,7 +142,7 @@ _TRANSIENT: Final = frozenset(
 #: Errors of a broker for an unknown partition.
 _UNKNOWN_PARTITION: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
 
-#: Errors that report a missing response, but not its cause.
+#: Errors that report a missing response, but not why it is missing.
 _VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT)
 
 #: Settings of every client: no log on stderr, and no message about idle connections.
@@ -189,7 +189,7 @@ class ClientErrors:
 
 
 def bus_error(servers: str, doing: str, error: KafkaError) -> BusError:
-    """Return the BusError for a client's error, with a remedy; `doing` is what failed: `cannot read offsets`."""
+    """Return the BusError for a client's error, with a remedy; `doing` names what failed (`cannot read offsets`)."""
     remedy = _REMEDIES.get(error.code())
     text = error.str().strip().rstrip(".")
     return BusError(f"Kafka at {servers}: {doing}: {text} ({error.name()})." + (f" {remedy}." if remedy else ""))
@@ -224,7 +224,7 @@ class BrokerQueries:
                 _raise_for_transient(found.values(), transient)
                 return found
             except KafkaException as error:
-                # pause before the next try; errors are collected before the result is used
+                # the pause before the next try; it also collects errors that explain this one
                 self.client.poll(_POLL_SECONDS)
                 failed = error.args[0]
                 if failed.code() not in transient or self.errors.fatal is not None or time.monotonic() > end:
@@ -253,8 +253,8 @@ class BrokerQueries:
 def _raise_for_transient(responses: Iterable[Any], transient: Collection[int]) -> None:
     """Raise KafkaException for a transient failure of a part of a response.
 
-    A group that is being loaded, and a broker whose response was truncated, are transient too: librdkafka then returns
-    an invalid offset without an error.
+    While a group is being loaded, or after a truncated response, librdkafka returns an invalid offset without an error,
+    which is a transient failure too.
     """
     for response in responses:
         if getattr(response, "offset", None) == OFFSET_INVALID:

@@ -17,11 +17,11 @@ _ALLOWED: Final = ("ca_certificate", "certificate", "key", "check_name", "name_s
 
 
 def client_settings(connection: Connection) -> ClientSettings:
-    """Return the settings of a client by a connection: the name servers and the credentials.
+    """Return the settings of a client from a connection: the name servers and the credentials.
 
     `host` holds one or several name servers, separated by commas or semicolons; those without a port get the
-    connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, without
-    secrets, also for a connection of another type than `rocketmq`.
+    connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, whose
+    message has no secrets, for an unusable connection or one whose type is not `rocketmq`.
     """
     require_type(connection, ("rocketmq",), "RocketMQ")
     extra = connection.extra

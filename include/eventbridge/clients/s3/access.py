@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from eventbridge.config.connection import Connection, require_type
 from eventbridge.errors import ConnectionUnusable
 
-#: Attempts of a request before its error is raised, with random waits of up to 1, 2, 4, 8 and 16 s between them.
+#: The maximum number of attempts of a request, with random waits of up to 1, 2, 4, 8 and 16 s between them.
 ATTEMPTS = 6
 
 _TYPES = ("aws", "eventbridge_store")
@@ -21,7 +21,7 @@ _REGION = "us-east-1"
 
 @dataclass(frozen=True)
 class S3Access:
-    """Endpoint and credentials; empty fields are filled by AWS's default chain (environment, profile, role).
+    """Endpoint, credentials and encryption; AWS's default chain (environment, profile, role) fills empty fields.
 
     Its repr never shows credentials.
     """
@@ -62,7 +62,7 @@ class S3Access:
             raise unusable("kms_key_id needs encryption=aws:kms.")
         endpoint = texts.get("endpoint_url", "").rstrip("/")
         if endpoint and not _is_endpoint(endpoint):
-            raise unusable("its endpoint_url is not a URL such as https://host:port, without a path and credentials.")
+            raise unusable("its endpoint_url is not a URL such as https://host:port, without a path or credentials.")
         return cls(
             region=texts.get("region_name", ""),
             endpoint=endpoint,
@@ -81,9 +81,9 @@ class S3Access:
 
 
 class S3Clients:
-    """boto3's client and pyarrow's file system with the same credentials; created on first use.
+    """boto3's client and, created on first use, pyarrow's file system with the same credentials.
 
-    boto3 renews expiring credentials, and the file system is then recreated.
+    boto3 renews credentials that expire; `files` then creates the file system again.
     """
 
     def __init__(self, access: S3Access, attempts: int = ATTEMPTS, read_seconds: float = 60) -> None:
@@ -110,7 +110,7 @@ class S3Clients:
                 read_timeout=read_seconds,
                 max_pool_connections=32,
                 s3={"addressing_style": "path" if own else "auto"},
-                # Not every S3 server supports these checksums.
+                # not every S3 server supports these checksums
                 request_checksum_calculation="when_required" if own else "when_supported",
                 response_checksum_validation="when_required" if own else "when_supported",
             ),
@@ -144,7 +144,7 @@ class S3Clients:
                 region=self.boto.meta.region_name,
                 scheme=url.scheme,
                 endpoint_override=url.netloc if elsewhere else None,
-                allow_delayed_open=True,  # a small file is one put
+                allow_delayed_open=True,  # so that a small file is written by one put
                 connect_timeout=5,
                 request_timeout=60,
                 retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=1),  # the store retries

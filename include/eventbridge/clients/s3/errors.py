@@ -11,13 +11,13 @@ from eventbridge.errors import StoreError
 #: pyarrow's prefix of S3's message, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
-#: The error code in pyarrow's text, if pyarrow has no class for it.
+#: The error code in pyarrow's text, for codes that pyarrow reports as UNKNOWN.
 _NAMED = re.compile(r"ExceptionName: (\w+)")
 
-#: The error raised for a response with a truncated head, which pyarrow takes for an empty file.
+#: The error to raise for a response with a truncated head, which pyarrow mistakes for an empty file.
 CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the response was cut short"
 
-#: Transient errors, as pyarrow spells them. INTERNAL_FAILURE also stands for every text that it cannot parse.
+#: Transient errors, as pyarrow spells them. It also reports INTERNAL_FAILURE for a response that it cannot parse.
 _PASSING = {
     "INTERNAL_FAILURE",
     "NETWORK_CONNECTION",
@@ -35,7 +35,7 @@ _DOWN = "Start it, or correct endpoint_url in the extra of the store's connectio
 
 #: Cause and remedy by code, in lower case without underscores, because boto3 and pyarrow spell codes differently.
 _KNOWN = {
-    "nosuchbucket": ("the bucket does not exist", "Create it, or name another by EVENTBRIDGE_STORE_URI."),
+    "nosuchbucket": ("the bucket does not exist", "Create it, or name another in EVENTBRIDGE_STORE_URI."),
     "invalidaccesskeyid": ("the access key is unknown there", _CREDENTIALS),
     "xadminusernotfound": ("the access key is unknown there", _CREDENTIALS),  # versitygw's own code
     "signaturedoesnotmatch": ("the secret key does not match the access key", _CREDENTIALS),
@@ -47,7 +47,7 @@ _KNOWN = {
     "authorizationheadermalformed": ("the bucket is in another region", _REGION),
     "permanentredirect": ("the bucket is in another region", _REGION),
     "301": ("the bucket is in another region", _REGION),
-    "requesttimetooskewed": ("the clock of this machine is wrong", "Set it right."),
+    "requesttimetooskewed": ("the clock of this machine is wrong", "Correct it."),
     "slowdown": ("too many requests (SlowDown)", _LATER),
     "internalerror": ("an internal error of the server", _LATER),
     "internalfailure": ("an internal error of the server", _LATER),
@@ -104,7 +104,7 @@ def arrow_error(error: OSError) -> tuple[str, str]:
 
 
 def what_it_is(code: str, message: str) -> str:
-    """Return the cause of an error of S3, by its code and message."""
+    """Return the cause of an S3 error with this code and message."""
     known = _KNOWN.get(code.lower())
     return known[0] if known is not None else message.strip().rstrip(".")
 

@@ -1,4 +1,4 @@
-"""Uploads a file to a bucket: a small one by one request, a larger one in parts."""
+"""Uploads an object to a bucket: a small one with one request, a larger one in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from eventbridge.clients.s3.access import S3Clients
 from eventbridge.fault_points import reach
 
-#: Larger files are uploaded in parts of 16 MiB: a failure repeats one part, and a single put holds at most 5 GB.
+#: Larger objects are uploaded in parts of this size: a failure repeats only one part, and a put is limited to 5 GB.
 PART_BYTES: Final = 16 << 20
 _NO_CONDITION: Final[Mapping[str, str]] = {}
 
@@ -26,7 +26,7 @@ def upload(
 ) -> None:
     """Write an object atomically; raises boto3's errors.
 
-    `about` holds further parameters of boto3; `condition` is sent with the request that creates the object.
+    `about` are further parameters for boto3; `condition` is sent with the request that creates the object.
     """
     view = memoryview(data)
     where = {"Bucket": bucket, "Key": key}

@@ -1,4 +1,4 @@
-"""The location of a file target: a regular file below an allowed folder, reached through no link, not a dot file."""
+"""The location of a file target: a regular file below an allowed folder, not hidden, and reached without links."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from eventbridge.config.target_locations import TargetLocations
 
 SETTING: Final = "EVENTBRIDGE_FILE_TARGET_FOLDERS"
 
-#: Folders and files are readable for the group, never for others.
+#: Folders and files are readable by the group, never by others.
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
-#: Also for reading, since the tail is checked. A named pipe, a device or a terminal is opened without waiting for it
-#: and without an effect, and refused then.
+#: With read access, because the end of the file is checked. Opening a named pipe, a device or a terminal does not block
+#: and has no effect; it is refused afterwards.
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class PathRefused(OSError):
-    """A path that a file target must not write to: the reason and the remedy."""
+    """Raised for a path that a file target must not write to, with the reason (`what`) and the remedy."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(0, f"{problem}. {remedy}")
@@ -33,7 +33,7 @@ class PathRefused(OSError):
 
 @dataclass(frozen=True)
 class FileLocation:
-    """A file below an allowed folder: the folder, which may be reached through links, and the names below it."""
+    """A file below an allowed folder: the folder, whose own path may contain links, and the names below it."""
 
     root: str
     names: tuple[str, ...]
@@ -41,13 +41,13 @@ class FileLocation:
     @property
     def path(self) -> str:
         """The path for the operating system."""
-        return os.path.join(self.root, *self.names)  # noqa: PTH118  # a Path takes as long as an open file
+        return os.path.join(self.root, *self.names)  # noqa: PTH118  # creating a Path takes as long as opening the file
 
     def open(self) -> tuple[int, list[str]]:
-        """Return the descriptor of the file, which is created if missing, and the folders that were created for it.
+        """Open the file, creating it if missing, and return its descriptor and the folders that were created for it.
 
-        Each name is opened relative to its folder, so that no link is followed, even if it was created during the call.
-        Raises OSError: PathRefused for a file that is not regular or has a second name.
+        Each name is opened relative to its folder, so that no link is followed, not even one that is created during the
+        call. Raises OSError: PathRefused for a link, and for a file that is not regular or has a second hard link.
         """
         made = [str(each) for each in _make_root(Path(self.root))]
         folder = os.open(self.root, _FOLDER)
@@ -63,7 +63,7 @@ class FileLocation:
             os.close(folder)
 
     def check(self) -> None:
-        """Raise PathRefused if a part of the path, below the allowed folder, is a link of either kind."""
+        """Raise PathRefused if a name below the allowed folder is a symbolic link, or the file has two hard links."""
         for number in range(1, len(self.names) + 1):
             if _is_link(path := self._path_to(number)):
                 raise _link_refused(path)
@@ -71,7 +71,7 @@ class FileLocation:
             found = os.lstat(self.path)
         except OSError:  # `open` creates it
             return
-        if stat.S_ISREG(found.st_mode):  # `path_obstacle` reports the rest
+        if stat.S_ISREG(found.st_mode):  # `path_obstacle` reports other kinds of files
             _refuse_shared(self.path, found)
 
     def _open_file(self, folder: int) -> int:
@@ -105,7 +105,7 @@ class FileLocation:
             raise self._describe_error(error, number) from None
 
     def _describe_error(self, error: OSError, number: int) -> OSError:
-        """Return a clearer error if a link was refused."""
+        """Return PathRefused if the error is due to a link, else the error itself."""
         if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(self._path_to(number)):
             return _link_refused(self._path_to(number))
         return error
@@ -115,7 +115,7 @@ def location_of(path: str, locations: TargetLocations) -> FileLocation:
     """Return the location of a path in a rule file; a relative one is below the first folder. Raises PathRefused."""
     written, folders = PurePosixPath(path), locations.file_folders
     if not folders:
-        raise PathRefused("no folder is allowed for file targets", f"List them in {SETTING}")
+        raise PathRefused("no folder is allowed for file targets", f"List the allowed folders in {SETTING}")
     root, names = folders[0], written.parts
     if written.is_absolute():
         around = next((each for each in folders if written.is_relative_to(each)), None)
@@ -131,7 +131,7 @@ def location_of(path: str, locations: TargetLocations) -> FileLocation:
         raise PathRefused(f"{path!r} contains '..'", "Write the path without it")
     hidden = next((name for name in names if name.startswith(".")), None)
     if hidden is not None:
-        raise PathRefused(f"{path!r} contains {hidden!r}, but file targets write no hidden files", "Name another")
+        raise PathRefused(f"{path!r} contains {hidden!r}, but file targets write no hidden files", "Name another file")
     if locations.owns_file(str(root), names):
         raise PathRefused(f"{path!r} is where EventBridge keeps its own data or rule files", "Name another folder")
     return FileLocation(str(root), names)
@@ -142,12 +142,12 @@ def _link_refused(path: str) -> PathRefused:
 
 
 def _refuse_shared(path: str, status: os.stat_result) -> None:
-    """Refuse a file that is not regular, or that a second name makes part of another place."""
+    """Raise PathRefused for a file that is not regular, or that a second hard link may expose elsewhere."""
     if not stat.S_ISREG(status.st_mode):
         raise PathRefused(f"{path!r} is not a regular file", "Name another file, or remove it")
     if status.st_nlink > 1:
-        what = f"{path!r} is a hard link to a file with {status.st_nlink} names, and another may lie in another folder"
-        raise PathRefused(what, "Replace it by a copy, or remove the other names")
+        what = f"{path!r} is one of {status.st_nlink} hard links to a file, and another may be in another folder"
+        raise PathRefused(what, "Replace it with a copy, or remove the other links")
 
 
 def _make_root(root: Path) -> list[Path]:

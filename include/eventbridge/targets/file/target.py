@@ -25,26 +25,26 @@ from eventbridge.targets.lines import is_json, json_line, json_lines
 from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
 
-#: The maximum written while holding the lock: requests, and payloads of a block.
+#: The maximum number of lines written while the lock is held: of single requests, and of a block.
 _BLOCK_REQUESTS = 256
 _BLOCK_PAYLOADS = 2_000
-#: How long a block waits for the lock, which another process holds only for one write.
+#: How long a write waits for the lock, which another process holds only for one write.
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
-#: A write of at least this size is sent to the disk at once; for a smaller one, that costs more than it saves in
-#: `flush`.
+#: The kernel is asked to start writing out a write of at least this many bytes immediately; for a smaller one, that
+#: costs more than it saves in `flush`.
 _WRITTEN_AT_ONCE = 256 * 1024
 
 
 class FileTarget:
-    """Appends each payload as one line (see `lines.json_line`); it creates the folder of the file. No link is followed.
+    """Appends each payload as one line (see `lines.json_line`); creates the file and its folders, and follows no link.
 
-    An incomplete line from a crash is truncated before the next is written: its delivery never got a response and is
-    sent again. Lines may be duplicated, but are never torn or mixed. Writers lock the file itself. A file that was
-    renamed or removed is created again.
+    An incomplete line from a crash is removed before the next is written: its delivery never got a response and is sent
+    again. Lines may be duplicated, but are never torn or mixed. Writers lock the file itself. A file that was renamed
+    or removed is created again.
     """
 
-    #: A sync and its record take as long as writing some thousand lines.
+    #: A sync, and recording the responses it makes final, takes as long as writing some thousand lines.
     flush_every = 20_000
     more_of_response = 0
 
@@ -58,7 +58,7 @@ class FileTarget:
         self._lost: str | None = None
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Append every request, see `protocol.Target`; lines count once `flush` has returned."""
+        """Append every request, see `protocol.Target`; a line is durable once `flush` has returned."""
         waiting = iter(requests)
         while self._clock() < until:
             block = list(itertools.islice(waiting, _BLOCK_REQUESTS))
@@ -69,7 +69,7 @@ class FileTarget:
                 yield request.index, response
 
     def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Append every payload, see `protocol.BlockTarget`; lines count once `flush` has returned."""
+        """Append every payload, see `protocol.BlockTarget`; a line is durable once `flush` has returned."""
         for start in range(0, len(payloads), _BLOCK_PAYLOADS):
             if self._clock() >= until:
                 return
@@ -84,14 +84,14 @@ class FileTarget:
 
     @property
     def disk(self) -> Hashable | None:
-        """The file system of the open file."""
+        """The file system of the open file; None if no file is open."""
         return ("file", self._identity[0]) if self._file is not None else None
 
     @staticmethod
     def flush_together(targets: Sequence[FileTarget]) -> list[str | None]:
-        """Flush all targets, and return for each why its lines were lost, or None.
+        """Flush all targets, and return for each why its lines may be lost, or None.
 
-        Writeback of all files starts before the first fsync: the file system then commits their metadata at once.
+        Writeback of all files starts before the first fsync: the file system then commits their metadata together.
         """
         waiting = [each for each in targets if each._lost is None and each._file is not None]
         if len(waiting) > 1:
@@ -106,7 +106,7 @@ class FileTarget:
         return lost
 
     def check(self) -> str | None:
-        """Return why this process cannot write the file; creates neither the file nor its folder."""
+        """Return why this process cannot write the file, None if it can; creates neither the file nor its folder."""
         if (found := path_obstacle(self._path)) is not None:
             return f"{found[0]}. {found[1]}"
         try:
@@ -133,7 +133,7 @@ class FileTarget:
         return Response(error is None, started_at, duration_ms, error_class=kind, error=error)
 
     def _append(self, lines: bytes | memoryview, patience_seconds: float) -> str | None:
-        """Append whole lines or nothing; return the error, if any."""
+        """Append all of the lines or none of them; return the error, if any."""
         try:
             descriptor, size = self._lock(patience_seconds)
             try:
@@ -149,15 +149,15 @@ class FileTarget:
         try:
             write_all(descriptor, lines)
         except OSError:
-            with suppress(OSError):  # otherwise the next writer repairs it
+            with suppress(OSError):  # if this fails, the next writer repairs the file
                 os.ftruncate(descriptor, size)
             raise
         if len(lines) >= _WRITTEN_AT_ONCE:
-            with suppress(OSError):  # the disk begins to write, so that `flush` waits for less
+            with suppress(OSError):  # the disk begins to write, so that `flush` waits less
                 os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
 
     def _lock(self, patience_seconds: float) -> tuple[int, int]:
-        """Lock the file that has the name now, and return its descriptor and size; the caller unlocks it."""
+        """Lock the file that the path names now, and return its descriptor and size; the caller unlocks it."""
         end = time.monotonic() + patience_seconds
         while True:
             descriptor = self._file if self._file is not None else self._open()
@@ -170,11 +170,11 @@ class FileTarget:
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
             if size is not None:
                 return descriptor, size
-            self._sync()  # lines in the renamed file got a response
+            self._sync()  # lines in the renamed or removed file already have responses
             self._close_file()
 
     def _size_by_name(self) -> int | None:
-        """Return the size of the open file, None if it no longer has the name."""
+        """Return the size of the open file, None if the path no longer names it."""
         try:
             found = os.stat(self._path)  # noqa: PTH116
         except FileNotFoundError:
@@ -220,7 +220,7 @@ class FileTarget:
 
 
 def _sync_folders(targets: Sequence[FileTarget]) -> None:
-    """Sync the folders of new files of targets, each once."""
+    """Sync the folders in which the targets created files or folders, each once."""
     asked: dict[str, list[FileTarget]] = {}
     for target in targets:
         for folder in target._folders_to_sync:
@@ -250,7 +250,7 @@ _FIRST_OF_JSON = frozenset('{["-0123456789tfn')
 
 
 def repaired(descriptor: int, size: int) -> int:
-    """Complete or truncate a last line without line end, and return the new size of the file, which was `size`."""
+    """Complete or remove a last line that has no line end, and return the file's new size; `size` is the old one."""
     if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
         return size
     start = _line_start(descriptor, size)
@@ -280,7 +280,7 @@ def _line_start(descriptor: int, size: int) -> int:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Return whether an unfinished line is the beginning of one of ours; another only gets its line end."""
+    """Return whether a line without a line end is only a part of a line; a complete one just gets its line end."""
     if b"\0" in line:  # a power loss left a hole
         return True
     try:
@@ -296,12 +296,12 @@ class _Folder:
     turn: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
     synced: int = 0
-    #: Ranges of requests whose sync failed: the kernel reports that once, so each requester must get the error.
+    #: Ranges of requests whose sync failed: the kernel reports that once, so all of them must get the error.
     failed: list[tuple[int, int, OSError]] = field(default_factory=list)
 
 
 class FolderSyncs:
-    """Folders to be synced by threads of this process: a push to ten thousand new files requests ten thousand syncs."""
+    """Combines the syncs of a folder that threads request: a push to ten thousand new files requests ten thousand."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -1,4 +1,4 @@
-"""The credentials of a target's requests: read from its connection, with an access token if needed, and renewed."""
+"""The credentials of a target's requests, read from its connection, with an access token if needed, and renewed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOKENS = AccessTokens()
 
 
 class Access:
-    """Provides a target's credentials; `read` reads its connection, `token_endpoint` opens an endpoint."""
+    """Provides a target's credentials; `read` reads its connection, `token_endpoint` returns its token endpoint."""
 
     def __init__(
         self,
@@ -46,9 +46,9 @@ class Access:
         return self._configured.client is not None
 
     def ready(self, until: datetime) -> Credentials:
-        """Return the credentials, the same object while unchanged; may request a token until `until`.
+        """Return the current credentials, the same object while they are unchanged; may request a token, until `until`.
 
-        Raises TokenUnavailable.
+        Raises TokenUnavailable if no token was obtained.
         """
         return self._with_token(until, refused="")
 
@@ -74,7 +74,7 @@ class Access:
         return self._current
 
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
-        """Request a token from its endpoint, under the same rules as targets; raises TokenUnavailable."""
+        """Request a token, with the TLS settings and SSRF protection of the target; raises TokenUnavailable."""
         exchange = Exchange(self._token_endpoint(client, seconds))
         exchange.started_at = self._clock()
         exchange.prepare(*client.request())
@@ -92,7 +92,9 @@ class Access:
             return read_token(client, body)
         where = f"{client.origin} (token_url of connection {client.connection!r})"
         if response.code is None:
-            raise TokenUnavailable(f"{where} gave no token: {response.error_class}: {response.error}")
+            raise TokenUnavailable(f"{where} returned no token: {response.error_class}: {response.error}")
         reason = why_refused(response.response_head, exchange.veiled)
         remedy = " Check the connection's login and password." if response.code in (400, 401, 403) else ""
-        raise TokenUnavailable(f"{where} gave no token: HTTP {response.code}{f', {reason}' if reason else ''}.{remedy}")
+        raise TokenUnavailable(
+            f"{where} returned no token: HTTP {response.code}{f', {reason}' if reason else ''}.{remedy}"
+        )

@@ -13,30 +13,31 @@ from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, form
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
-#: Characters that Python's parser, which compares URLs, and libcurl's, which sends to them, read alike.
+#: Only characters that two parsers read alike: Python's, used to compare URLs, and libcurl's, used to send requests.
 _NETLOC = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?", re.ASCII)
 
 
-#: EventBridge's own account at Airflow's API (`airflow.airflow_api`): of type http, but not for rule files.
+#: The connection with EventBridge's own login for Airflow's API (`airflow.airflow_api`), of type http: rule files must
+#: not use it.
 _AIRFLOW: Final = "eventbridge_airflow"
 
 
 def address_of(rule: str, target: HttpFields, connection: Connection | None) -> str:
     """Return the URL of a target's requests: the rule's, else the extra `secret_url` of its connection.
 
-    Raises UserError (ConnectionUnusable for the connection) if there is no URL, or two, or an invalid one, if the
-    connection has a type that is not for http targets, and if it is for another scheme, host or port. Messages show
-    only the host of a connection's URL.
+    Raises UserError if there is no URL, or two, or an invalid one. Raises ConnectionUnusable if the connection has a
+    type that is not for http targets, or is for another scheme, host or port. Messages show no more of a connection's
+    URL than scheme, host and port.
     """
     if connection is not None:
         _check_connection(rule, target, connection)
     secret = _secret_url(connection)
     if connection is not None and secret and target.url:
-        what = f"has a url, and its connection {connection.id!r} an extra `secret_url`"
+        what = f"has a url, and its connection {connection.id!r} has an extra `secret_url`"
         raise _error(rule, target, what, "Keep one of the two")
     if connection is not None and not secret and not target.url:
-        what = f"has no url, and its connection {connection.id!r} no extra `secret_url`"
-        raise _error(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
+        what = f"has no url, and its connection {connection.id!r} has no extra `secret_url`"
+        raise _error(rule, target, what, "Put the whole URL into one of them: into the connection if it is a secret")
     url = secret or target.url
     parts = _check_url(rule, target, connection if secret else None, url)
     if connection is not None:
@@ -47,7 +48,7 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
 def secrets_in(url: str) -> tuple[SecretForm, ...]:
     """Return the secret parts of a secret URL: its path with the query, path segments, query values.
 
-    A segment or value of fewer than six characters, such as `v1`, is a secret only if the URL has no longer one.
+    A segment or value of fewer than six characters, such as `v1`, is a secret only if the URL has no longer part.
     """
     parts = urlsplit(url)
     values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]
@@ -102,8 +103,8 @@ def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -
         what = "has a url that cannot be read (its host or port is malformed)"
         raise _error(rule, target, what, "Write https://host/path", holder) from None
     if _NOT_IN_A_URL.search(url) or not url.isascii():
-        what = "has a url with a space, control or non-ASCII character"
-        raise _error(rule, target, what, "Escape it (%20), a host as xn--", holder)
+        what = "has a url with a space, a control character or a non-ASCII character"
+        raise _error(rule, target, what, "Escape it, a space as %20, a host name as xn--...", holder)
     return parts
 
 
@@ -127,14 +128,14 @@ def _check_host(rule: str, target: HttpFields, connection: Connection, url: Spli
 def origin_of(
     connection: Connection, example: str = "https://crm.example", use: str = ""
 ) -> tuple[str, str, int | None] | None:
-    """Return the scheme, host and port that a connection is for; the port is None if it is the default port.
+    """Return the scheme, host and port that a connection is for; the port is None if the connection names none.
 
     The result is None for a connection that is only for its own URL, and for one with the extra `any_host`, which is
-    for every host in rule files. If the connection names no host, the message suggests `example`, after the text `use`.
-    Raises ConnectionUnusable.
+    for every host in rule files. Raises ConnectionUnusable; if the connection names no host, the message contains `use`
+    and suggests the host `example`.
 
-    The scheme comes from a host `https://...`, else from the field schema, as in Airflow's HTTP connections, else it is
-    https, so that no rule file sends credentials in clear text unless the connection says http.
+    As in Airflow's HTTP connections, the scheme is that of the host (`https://...`), else the field schema. The default
+    is https, so that no rule file can send credentials in clear text unless the connection says http.
     """
     any_host, holds_url = _is_for_any_host(connection), bool(_secret_url(connection))
     if any_host and (connection.host or holds_url):
@@ -164,13 +165,13 @@ def origin_of(
     if not host:
         raise ConnectionUnusable(
             f"Connection {connection.id!r}: its host cannot be read. Write one such as crm.example or "
-            "https://crm.example, and the port as port."
+            "https://crm.example, and put the port into the field port."
         )
     return scheme.lower(), host, port
 
 
 def _is_for_any_host(connection: Connection) -> bool:
-    value = str(connection.extra.get("any_host", False)).lower()  # a URI has text
+    value = str(connection.extra.get("any_host", False)).lower()  # in a connection URI it is text
     if value not in ("true", "false"):
         raise ConnectionUnusable(
             f"Connection {connection.id!r} has an extra `any_host` that is neither true nor false. Write one of them."

@@ -27,11 +27,11 @@ _ERROR_CHARACTERS = 1_000
 
 @dataclass(slots=True)
 class _BatchRequest(Request):
-    """A request of one or more deliveries; `joined` is False for a single delivery that does not fit into an array."""
+    """A request with one or more deliveries; `joined` is False if a single delivery cannot be an item of an array."""
 
     items: tuple[Request, ...] = ()
     joined: bool = True
-    content: ResponseContent = field(default=ResponseContent(b""))  # of a response that is accepted
+    content: ResponseContent = field(default=ResponseContent(b""))  # the content of its response
     veil: Callable[[bytes], bytes] = bytes
 
 
@@ -40,8 +40,8 @@ class BatchingHttpTarget(HttpTarget):
 
     A batch request's `webhook-id` is `batch_request.batch_request_id`; `webhook-ids` lists the delivery ids in the
     order of the items. A delivery that is not JSON in UTF-8, or has its own headers, is sent as by `HttpTarget`. A
-    batch request is sent at once, even if it is not full. `batch_request.read_response` interprets a response. An
-    unjudged delivery has no response in that `deliver`: its caller sends it again, in other batch requests.
+    batch request does not wait until it is full. `batch_request.read_response` interprets a response. An unjudged
+    delivery (see `protocol.Target`) gets no response in that `deliver`: the caller sends it again.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class BatchingHttpTarget(HttpTarget):
     ) -> None:
         super().__init__(endpoint, max_in_flight=max_in_flight, access=access, clock=clock)
         self._limits = limits
-        # by delivery id: the maximum size of its next batch request, after one was refused
+        # by delivery id: the maximum number of deliveries in its next batch request, after one was refused
         self._most: dict[str, int] = {}
         self._sent: dict[int, _BatchRequest] = {}
 
@@ -63,7 +63,7 @@ class BatchingHttpTarget(HttpTarget):
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
         """Send every request, in batch requests."""
-        assert isinstance(requests, Sequence), "the next request is inspected before it is taken"
+        assert isinstance(requests, Sequence), "requests are inspected by index before they are taken"
         if not requests:
             return
         self._sent.clear()
@@ -93,14 +93,14 @@ class BatchingHttpTarget(HttpTarget):
                 yield made
             if held_back:
                 yield None
-            elif len(items) < count:  # no more of them may be sent
+            elif len(items) < count:  # the iterator ended: no further request may be sent
                 return
             for index in range(first, first + len(items)):
                 del seen[index]
             first += len(items)
 
     def _candidates(self, requests: Sequence[Request], first: int, seen: dict[int, Kind | None]) -> Iterator[Candidate]:
-        """Yield the next requests; `seen` holds the kinds that are already known."""
+        """Yield the requests from index `first` on as candidates; `seen` caches their kinds by index."""
         for index in range(first, len(requests)):
             request = requests[index]
             if index not in seen:
@@ -128,7 +128,7 @@ class BatchingHttpTarget(HttpTarget):
     def _read_response(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Response:
         assert isinstance(request, _BatchRequest), "nothing else is sent"
         request.content, request.veil = exchange.content(), exchange.veiled
-        return super()._read(exchange, request, error_number, message)
+        return super()._read_response(exchange, request, error_number, message)
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
         lines = super()._lines_of(request, now)
@@ -165,14 +165,14 @@ def _batch_request(number: int, items: tuple[Request, ...], kind: Kind | None) -
         batch_request.batch_request_id([each.delivery_id for each in items]),
         batch_request.join_payloads([each.payload for each in items]),
         batch_request.MEDIA_TYPES[kind],
-        # all deliveries of one replay: otherwise the replay header is omitted
+        # the replay header is omitted unless all deliveries are of one replay
         items[0].headers if all(each.headers == items[0].headers for each in items) else {},
         items=items,
     )
 
 
 def _veiled(response: Response, veil: Callable[[bytes], bytes]) -> Response:
-    """Return a response made from a body without secrets, truncated to the stored length."""
+    """Return a response without secrets, truncated to the stored length."""
     error = None if response.error is None else veil(response.error.encode(errors="backslashreplace")).decode()
     shown = None if error is None else error[:_ERROR_CHARACTERS]
     return response._replace(error=shown, response_head=veil(response.response_head)[:KEPT_BYTES])

@@ -22,7 +22,7 @@ from eventbridge.targets.http.headers import (
 from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.targets.http.tokens import TokenClient
 
-# RFC 6750, 2.1; other issuers put any visible character into tokens
+# more than RFC 6750, 2.1, allows: some issuers put any visible character into tokens
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_API_KEY_HEADER = "x-api-key"
 
@@ -50,10 +50,10 @@ EXTRAS = frozenset(
 
 @dataclass(frozen=True)
 class Credentials:
-    """Header lines and a query (`name=value`) to send, and signing keys; never shown.
+    """The header lines and the query (`name=value`) to send, and the signing keys; its repr shows none of them.
 
-    `client` requests an access token, which `with_token` adds. `secrets` are the values to remove from responses before
-    these are stored.
+    `client` is the OAuth2 client for an access token, which `with_token` adds. `secrets` are the values to remove from
+    responses before they are stored.
     """
 
     lines: tuple[str | bytes, ...] = field(default=(), repr=False)
@@ -64,7 +64,7 @@ class Credentials:
 
     @cached_property
     def signer(self) -> Signer | None:
-        """The signer with these keys, shared by all targets with these credentials, None without keys."""
+        """The signer with these keys, None without keys; all targets with these credentials share it."""
         return Signer(self.signing_keys) if self.signing_keys else None
 
     def with_token(self, token: str) -> Credentials:
@@ -81,9 +81,9 @@ NO_CREDENTIALS = Credentials()
 def credentials_of(connection: Connection) -> Credentials:
     """Return the credentials of a connection.
 
-    One of: login and password (basic), extra `token` (bearer), extra `api_key` (header or query), extra `token_url`
-    with login and password (OAuth2 client credentials). With any of them, or alone, extra `signing_secret`.
-    Raises ConnectionUnusable, whose message never shows a value.
+    A connection may have one of these: login and password (basic), extra `token` (bearer), extra `api_key` (header or
+    query), extra `token_url` with login and password (OAuth2 client credentials). Any connection may also have an extra
+    `signing_secret`. Raises ConnectionUnusable, whose message never shows a value.
     """
     signing = _text(connection, "signing_secret")
     keys = parse_secrets(connection.id, signing)
@@ -102,7 +102,7 @@ def credentials_of(connection: Connection) -> Credentials:
         found = _client_credentials(connection)
     else:
         found = _login_credentials(connection)
-    # A receiver that shows its settings shows its copy of a key, with or without the prefix
+    # a response that shows the receiver's settings contains its copy of a key, with or without the prefix
     texts = [each.partition("_")[2].rstrip("=") for each in signing.split()]
     return replace(found, signing_keys=keys, secrets=(*found.secrets, *forms_of(texts)))
 
@@ -120,7 +120,9 @@ def _refuse_strays(connection: Connection, way: str) -> None:
     for owner, names in belongs.items():
         for name in names:
             if _text(connection, name) and way != owner:
-                raise _unusable(connection, f"has an extra `{name}` and no `{owner}`. Add that, or remove it")
+                raise _unusable(
+                    connection, f"has an extra `{name}` but no `{owner}`. Add `{owner}`, or remove `{name}`"
+                )
 
 
 def _token_credentials(connection: Connection) -> Credentials:
@@ -148,14 +150,14 @@ def _api_key_credentials(connection: Connection) -> Credentials:
             "has an `api_key_header` that is not a header name, or an `api_key` with a line break or control character"
         )
         raise _unusable(connection, f"{what}. Copy them again") from None
-    return Credentials((line,), secrets=forms_of([key, key.rpartition(" ")[2]]))  # `ApiKey 123`: also 123 alone
+    return Credentials((line,), secrets=forms_of([key, key.rpartition(" ")[2]]))  # of `ApiKey 123`, also 123
 
 
 def _client_credentials(connection: Connection) -> Credentials:
     url, secret_in = _text(connection, "token_url"), _text(connection, "client_secret_in") or "header"
     if not connection.login or not connection.password:
-        what = "has an extra `token_url`, and no login (the client id) or no password (the client secret)"
-        raise _unusable(connection, f"{what}. Add them")
+        what = "has an extra `token_url`, but no login (the client id) or no password (the client secret)"
+        raise _unusable(connection, f"{what}. Add what is missing")
     if secret_in not in ("header", "body"):
         raise _unusable(
             connection, "has an extra `client_secret_in` that is neither header nor body. Write one of them"
@@ -171,8 +173,8 @@ def _client_credentials(connection: Connection) -> Credentials:
         or not _VISIBLE.fullmatch(url)
         or "@" in parts.netloc
     ):
-        what = "has an extra `token_url` that is not https://host/path, or holds a login"
-        raise _unusable(connection, f"{what}. Write the whole URL, without one")
+        what = "has an extra `token_url` that is not https://host/path, or contains a login"
+        raise _unusable(connection, f"{what}. Write the whole URL, without a login")
     client = TokenClient(
         connection=connection.id,
         url=url,
@@ -188,7 +190,7 @@ def _client_credentials(connection: Connection) -> Credentials:
 def _login_credentials(connection: Connection) -> Credentials:
     if not connection.login:
         if connection.password:
-            raise _unusable(connection, "has a password and no login. Put a bearer token into extra `token`")
+            raise _unusable(connection, "has a password but no login. Put a bearer token into the extra `token`")
         return Credentials()
     if ":" in connection.login:
         raise _unusable(connection, "has a login with a colon, which cannot be sent (RFC 7617). Use another login")

@@ -15,13 +15,13 @@ from eventbridge.targets.http.tls import Tls
 from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
 from eventbridge.version import __version__
 
-#: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, a pending DNS lookup is not waited for.
-#: A libcurl older than 7.87 does not have it, and waits.
+#: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, libcurl does not wait for a pending DNS lookup.
+#: A libcurl before 7.87 does not have the option, and waits.
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
 #: The maximum age of a connection, in seconds: a streaming task keeps its connections, and DNS may change.
 _LIFETIME_SECONDS = 60
-#: The maximum idle time of a connection. Many servers close one after 5 s, and a request that crosses with the close
-#: fails without a response.
+#: The maximum idle time of a connection, in seconds. Many servers close one after 5 s, and a request that is sent at
+#: that moment fails without a response.
 _IDLE_SECONDS = 4
 
 
@@ -33,8 +33,8 @@ class Endpoint:
     """Settings that all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
 
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
-    the URL to remove from responses before these are stored. If `whole_responses`, the whole body of a response as far
-    as it was read, and not only its stored part, is kept until the next request.
+    the URL to remove from responses before they are stored. With `whole_responses`, all that was read of a response's
+    body, not only the stored part, is kept until the next request.
     """
 
     url: str = field(repr=False)
@@ -48,13 +48,13 @@ class Endpoint:
 
     @property
     def kind(self) -> object:
-        """The settings of a handle that never change: for another endpoint of this kind only the URL is replaced."""
+        """The settings of a handle that never change: a handle for one endpoint of a kind serves the others too."""
         secure = self.url.lower().startswith("https:")
         return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
 
 
 class _DetachedSocket(socket.socket):
-    """A socket that pycurl duplicates and drops: it is closed then, without a ResourceWarning."""
+    """A socket that pycurl duplicates and drops; dropping it closes it without a ResourceWarning."""
 
     def __del__(self) -> None:
         self.close()
@@ -68,7 +68,7 @@ class _SocketCount:
 
 
 def sockets_opened() -> int:
-    """Return a number that changes whenever this process opens a socket for a connection."""
+    """Return a number that changes whenever this process opens a socket for an http target."""
     return _SocketCount.last
 
 
@@ -83,7 +83,7 @@ class SocketGuard:
         self.opened = False
 
     def open(self, _purpose: int, address: pycurl.CurlSockAddr) -> socket.socket | int:
-        """Return a socket for the address that libcurl is about to connect to, as just resolved."""
+        """Return a socket for the resolved address that libcurl is about to connect to, or SOCKET_BAD."""
         refusal = self._guard.refusal(address.addr[0])
         if refusal is not None:
             self.refusals.append(refusal)
@@ -101,7 +101,7 @@ class SocketGuard:
         self.opened = False
 
     def describe_refusal(self) -> str:
-        """Return the refused address and the remedy."""
+        """Return the refused addresses and the remedy."""
         shown = "; ".join(dict.fromkeys(self.refusals))
         return f"{shown}: nothing is delivered there unless {SETTING} names its block"
 
@@ -114,10 +114,10 @@ def easy_handle(
     take_header: Callable[[bytes], object],
     take_body: Callable[[bytes], int | None],
 ) -> pycurl.Curl:
-    """Return a handle that POSTs to an endpoint: at least TLS 1.2, no redirect, no proxy, no private address.
+    """Return a handle that POSTs to an endpoint, with TLS 1.2 or later, and follows no redirect and uses no proxy.
 
-    `before_request` is called before each request, including repetitions by libcurl. `take_debug` is called with each
-    line of libcurl's debug output over TLS, which HTTP/2 needs.
+    `before_request` is called before each request, including repetitions by libcurl. For an https URL,
+    `take_debug` is called with each line of libcurl's debug output: only HTTP/2, which needs TLS, has refused streams.
     """
     curl = pycurl.Curl()
     tls = endpoint.tls
@@ -156,7 +156,7 @@ def easy_handle(
     for option, value in options.items():
         curl.setopt(option, value)
     send_to(curl, endpoint.url)
-    if tls.ca_certificates is not None:  # and no others: libcurl was built with certificates of its own
+    if tls.ca_certificates is not None:  # otherwise libcurl would also trust the CA certificates that it was built with
         curl.unsetopt(pycurl.CAINFO)
         curl.unsetopt(pycurl.CAPATH)
     return curl

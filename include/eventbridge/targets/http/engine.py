@@ -13,10 +13,10 @@ from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.exchange import Exchange
 from eventbridge.targets.http.multi import HasFileno, Multi
 
-#: The maximum of concurrent transfers in one process; up to twice as many open files may be needed.
+#: The maximum number of concurrent transfers in one process; they may need up to twice as many open files.
 _MAX_IN_FLIGHT = 2048
-#: From this share on a target with a transfer in flight gets no further one, so that hanging targets leave room for
-#: others.
+#: The share of concurrent transfers from which on only a target without a transfer in flight gets one, so that hanging
+#: targets leave room for others.
 _SHARED_FREELY = 0.75
 
 
@@ -24,7 +24,7 @@ class HttpEngine:
     """Runs up to `max_in_flight` transfers concurrently; used by one thread, except for `wake`.
 
     If `freely` is not None, only a target with no transfer in flight may start one beyond that many transfers.
-    Connections and handles are kept for the next use, as both cost more than a request.
+    Connections and handles are kept for reuse, because creating either costs more than a request.
     """
 
     def __init__(self, max_in_flight: int, freely: int | None = None) -> None:
@@ -33,14 +33,14 @@ class HttpEngine:
         self._multi = Multi(max_in_flight)
         self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
-        # slots with nothing in flight that wait for room
+        # slots that wait for room: those with nothing in flight, and those with transfers in flight
         self._want_one: OrderedDict[TransferSlot, None] = OrderedDict()
         self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
     def wait(self, seconds: float) -> list[TransferSlot]:
-        """Run all transfers, wait at most this long for news, and return the slots that have news.
+        """Run all transfers, wait at most `seconds` for news, and return the slots that have some.
 
-        News are ended transfers, or room for the next one.
+        News is an ended transfer, or room for another one.
         """
         news = self._with_room()
         for curl, error_number, message in self._multi.wait_for_ended(0.0 if news else seconds):
@@ -53,7 +53,7 @@ class HttpEngine:
         return list(news)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `wait` return once when another descriptor becomes readable; `fd_ready` is true then."""
+        """Let `wait` return once when another descriptor becomes readable; `fd_ready` is then true."""
         self._multi.watch_fd(other)
 
     @property
@@ -62,7 +62,7 @@ class HttpEngine:
         return self._multi.fd_ready
 
     def wake(self) -> None:
-        """Let `wait` return at once; may be called by any thread."""
+        """Let `wait` return immediately; may be called by any thread."""
         self._multi.wake()
 
     def close(self) -> None:
@@ -86,7 +86,7 @@ class HttpEngine:
         idle = self._idle[endpoint.kind]
         if not idle:
             exchange = Exchange(endpoint, self._multi.closed_ports)
-            exchange.curl.setopt(pycurl.TIMEOUT_MS, 0)  # multi.py keeps a reference
+            exchange.curl.setopt(pycurl.TIMEOUT_MS, 0)  # `Multi` applies the timeout
             return exchange
         exchange = idle.pop()
         exchange.turn_to(endpoint)
@@ -104,7 +104,7 @@ class HttpEngine:
         self._slots[exchange.curl] = slot
 
     def _connect_again(self, exchange: Exchange) -> None:
-        """Restart an unsent transfer, whose connection the target had closed before."""
+        """Restart an unsent transfer on a new connection, because the target had closed the idle one."""
         self._multi.remove(exchange.curl)
         exchange.connect_again()
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
@@ -132,9 +132,9 @@ class HttpEngine:
 
 
 class TransferSlot:
-    """One target's share of an engine: its transfers in flight, by handle, and those that ended.
+    """One target's share of an engine: its transfers in flight, by handle, and its ended transfers.
 
-    `holder` identifies it for the engine's owner.
+    `holder` lets the engine's owner recognise the slot.
     """
 
     __slots__ = ("_engine", "_idle", "ended", "flying", "holder")
@@ -184,7 +184,7 @@ class TransferSlot:
 
 
 def engine_of_push() -> HttpEngine:
-    """Return an engine for all http targets of a push, sized by the process's limit of open files."""
+    """Return an engine for all http targets of a push, sized by the process's limit on open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(1, min(_MAX_IN_FLIGHT, files // 2))
     return HttpEngine(most, freely=math.ceil(most * _SHARED_FREELY))

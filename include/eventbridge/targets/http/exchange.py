@@ -1,4 +1,4 @@
-"""One request and its response on a libcurl easy handle, which is reused for the next."""
+"""One request and its response on a libcurl easy handle, which is then reused for the next request."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eventbridge.targets.http.endpoint import Endpoint, SocketGuard, easy_handle
 from eventbridge.targets.http.redaction import SecretForm, mask, veiled
 from eventbridge.targets.protocol import Request
 
-#: The stored part of a response's body, and the size at which reading stops: a target must not exhaust memory or a
-#: budget.
+#: The maximum size of the stored part of a response's body, and the size at which reading stops, so that no target
+#: exhausts memory or a time budget.
 KEPT_BYTES = 20 * 1024
 READ_BYTES = 1024 * 1024
 
@@ -39,21 +39,21 @@ _TLS = frozenset(
         pycurl.E_USE_SSL_FAILED,
     }
 )
-#: The error of a transfer whose request was sent and whose connection closed without a response. On a reused connection
-#: libcurl would repeat the request, which we refuse.
+#: The errors that mean, once a request was sent, that its connection closed without a response: libcurl connects again
+#: to repeat the request, and either that fails or `_before_request` refuses it.
 _CLOSED = _HOST_UNKNOWN | _TLS | {pycurl.E_ABORTED_BY_CALLBACK, pycurl.E_COULDNT_CONNECT, pycurl.E_GOT_NOTHING}
 _CLOSED_TEXT = "the target closed the connection before a response came"
 #: libcurl's debug output for a stream that was reset as refused, or excluded by a GOAWAY.
 _REFUSED = b"refused by server"
 
-#: libcurl's limit for a response's headers; its error has no number of its own.
+#: libcurl's limit for a response's headers. Exceeding it has no error number of its own.
 _HEAD_BYTES = 300 * 1024
 
 
 class Exchange:
     """An easy handle for one endpoint, with its current request and response.
 
-    `closed_ports` has the local ports of connections that must not be reused.
+    `closed_ports` contains the local ports of connections that must not be reused.
     """
 
     __slots__ = (
@@ -80,14 +80,14 @@ class Exchange:
         self.request: Request | None = None
         self.credentials = NO_CREDENTIALS
         self.started_at = datetime.min.replace(tzinfo=UTC)
-        self.stalled_before = 0.0  # the engine's stall time when this began
+        self.stalled_before = 0.0  # the engine's stall time when the request began
         self.endpoint = endpoint
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
         self.sent = False  # the request was sent, or part of it
         self._refused = False  # the server reported that it did not process the request
-        self._alone = False  # it gets a connection of its own
+        self._alone = False  # the request gets a new connection
         self._hide(())
         self._socket_guard = SocketGuard(endpoint.guard)
         self.curl = easy_handle(
@@ -111,14 +111,14 @@ class Exchange:
         self._hide(credentials.secrets)
 
     def prepare(self, lines: Sequence[str | bytes], payload: bytes) -> None:
-        """Set the handle up for one request with these header lines."""
+        """Prepare the handle for one request with these header lines."""
         self._read_bytes = 0
         self.sent = self._refused = False
         self.curl.setopt(pycurl.HTTPHEADER, lines)
         self.curl.setopt(pycurl.POSTFIELDS, payload)
 
     def connect_again(self) -> None:
-        """Use a new connection for the request, which is unsent."""
+        """Use a new connection for the request, which has not been sent."""
         self._alone = True
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
@@ -143,7 +143,7 @@ class Exchange:
         return b"".join(self._parts)
 
     def content(self) -> ResponseContent:
-        """Return the body of the ended transfer's response, secrets included."""
+        """Return the body and headers of the ended transfer's response for `batch_request`, secrets included."""
         fields = self._header_fields()
         return ResponseContent(self.body, fields.get("content-type", ""), fields.get("retry-after"))
 
@@ -175,7 +175,7 @@ class Exchange:
         return self._no_response("Interrupted", "the push ended before the response came", passed_ms)
 
     def _is_cut_off(self, error_number: int) -> bool:
-        """Return whether we ended the transfer because the response is too large: its status still counts."""
+        """Return whether the transfer was ended because its response is too large; the status still counts."""
         if error_number == pycurl.E_WRITE_ERROR:
             return self._read_bytes > READ_BYTES
         if error_number != pycurl.E_RECV_ERROR or self.curl.getinfo(pycurl.RESPONSE_CODE) < 200:
@@ -187,7 +187,7 @@ class Exchange:
             return self._no_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
             return self._no_response("AddressRefused", self._socket_guard.describe_refusal(), self._duration_ms())
-        # A truncated body makes the response incomplete (RFC 9112, 8), and it must be recorded as such
+        # a truncated body makes the response incomplete (RFC 9112, 8): its status does not count
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
         return self._no_response(self._error_class(error_number), detail, self._duration_ms())
@@ -198,7 +198,7 @@ class Exchange:
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
-            # libcurl's text or ours: it contains a short secret only by chance
+            # the text is libcurl's or ours: it contains a short secret only by chance
             error=mask(error.encode(errors="backslashreplace"), self._secrets).decode(),
             response_head=self._response_head(),
         )
@@ -223,7 +223,7 @@ class Exchange:
 
     def _hide(self, secrets: tuple[SecretForm, ...]) -> None:
         self._secrets = (*self.endpoint.secrets, *secrets)
-        # read beyond the limit by the length of a secret: half of one would not be found
+        # keep more than the limit, by the longest form of a secret: a truncated secret would not be found
         kept = READ_BYTES if self.endpoint.whole_responses else KEPT_BYTES
         self._room_bytes = kept + max((form.longest for form in self._secrets), default=0)
 
@@ -237,7 +237,7 @@ class Exchange:
         return fields
 
     def _allow_request(self, _their_address: str, _our_address: str, _their_port: int, our_port: int) -> int:
-        """Allow one request on an open connection.
+        """Allow libcurl to send the request once, on a connection that the server has not closed.
 
         libcurl repeats a request whose connection closes without a response. Only a request that an HTTP/2 server
         refused is repeated: the server thereby states that it did not process it (RFC 9113, 8.7).
@@ -253,7 +253,7 @@ class Exchange:
         return int(pycurl.PREREQFUNC_OK)
 
     def _take_debug(self, kind: int, line: bytes) -> None:
-        """Note that a server refused the request: libcurl reports it only here."""
+        """Note that a server refused the request, which libcurl reports only in its debug output."""
         if kind == pycurl.INFOTYPE_TEXT and _REFUSED in line:
             self._refused = True
 

@@ -15,9 +15,9 @@ from eventbridge.transform.template import parse_template
 
 
 class HttpFields(Target):
-    """The URL that deliveries are sent to; without `url`, the URL of the connection.
+    """An HTTP endpoint that deliveries are sent to; without `url`, the connection contains the URL.
 
-    `connect_seconds` limits connecting within an attempt.
+    `connect_seconds` is the part of an attempt's timeout that connecting may take.
     """
 
     type: Literal["http"] = "http"
@@ -25,7 +25,7 @@ class HttpFields(Target):
     connection: str | None = None
     connect_seconds: float = 5.0
     allow_http: bool = False
-    batch: BatchLimits | None = None  # None for one request per delivery
+    batch: BatchLimits | None = None  # None: one request per delivery
 
 
 def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def _timeouts(fields: Fields) -> dict[str, Any]:
     total = both.duration("total", 10.0, 1.0, 30.0)
     connect = both.duration("connect", 5.0, 0.1, 30.0)
     if both.has("connect") and connect > total:
-        message = f"connecting is part of the attempt: {write_duration(connect)} is more than the total"
+        message = f"connecting is part of the attempt: {write_duration(connect)} is longer than the total"
         both.add_to("connect", message, f"Write connect: {write_duration(total)} or less")
     return {"timeout_seconds": total, "connect_seconds": connect}
 
@@ -85,7 +85,8 @@ HTTP = TargetType(
 )
 
 
-#: 200 delivery ids are a header of 7.4 KB: what most servers still take as one line, 8 KB.
+#: The maximum number of deliveries in a batch request: the ids of 200 make a header of 7.4 KB, and most servers accept
+#: header lines of 8 KB.
 _MOST = 200
 _SMALLEST_BYTES, _LARGEST_BYTES = 1 << 10, 1 << 20
 _EXAMPLE = "batch: {count: 100, bytes: 256KiB}"

@@ -1,4 +1,4 @@
-"""The header lines of a delivery: those of the event, signatures by Standard Webhooks, and the W3C trace context."""
+"""The header lines of a delivery: the event's own, Standard Webhooks signatures, and the W3C trace context."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # RFC 9110, 5.5: with a line break or NUL in a value, an event could add headers or a whole request
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-#: Set by the target itself or by HTTP clients and proxies: framing, credentials, hop-by-hop headers.
+#: Headers that an event cannot set, because the target, HTTP clients or proxies do: framing, credentials, hop-by-hop.
 _OWN = frozenset(
     {
         "authorization",
@@ -48,7 +48,7 @@ class HeaderRefused(Exception):
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether only the target itself may set a header, in any case."""
+    """Return whether an event cannot set a header; its name may be in any case."""
     lower = name.lower()
     return lower in _OWN or lower.startswith(_OWN_PREFIXES)
 
@@ -83,7 +83,6 @@ def event_lines(headers: Mapping[str, str]) -> list[str | bytes]:
 
 
 _HMAC, _ED25519, _PUBLIC = "whsec_", "whsk_", "whpk_"
-# W3C Trace Context level 1: version 00, no all-zero ids
 
 
 @dataclass(frozen=True)
@@ -95,10 +94,10 @@ class SigningKey:
 
 
 class Signer:
-    """Signs deliveries by Standard Webhooks, over `id.timestamp.payload`, in base64.
+    """Signs deliveries as in Standard Webhooks: `id.timestamp.payload`, with the signature in base64.
 
-    `v1` is HMAC-SHA256 (2 us with 1 KiB), `v1a` ed25519 (some 40 us).
-    Every key adds a signature, so that a receiver finds a signature of its secret while a secret is rotated.
+    `v1` is HMAC-SHA256 (2 us for 1 KiB), `v1a` is ed25519 (about 40 us).
+    Each key adds a signature, so that a receiver finds one made with its secret while secrets are rotated.
     """
 
     def __init__(self, keys: Sequence[SigningKey]) -> None:
@@ -120,7 +119,7 @@ class Signer:
 class _KeyedHash:
     """HMAC-SHA256 with one key (RFC 2104): its two initial hash states are copied for each message.
 
-    That takes half as long as hashing the key again, and two thirds of copying an object of the module `hmac`.
+    That takes half as long as hashing the key again, and two thirds as long as copying an object of the module `hmac`.
     """
 
     __slots__ = ("_inner", "_outer")
@@ -149,20 +148,20 @@ def parse_secrets(connection_id: str, text: str) -> tuple[SigningKey, ...]:
         where = f"Connection {connection_id!r}: secret {number} of its extra `signing_secret`"
         if secret.startswith(_PUBLIC):
             raise ConnectionUnusable(
-                f"{where} is a public key, which the receiver has. Sign with the private one, whsk_."
+                f"{where} is a public key, which is for the receiver. Use the private key, which begins with whsk_."
             )
         prefix = next((each for each in (_HMAC, _ED25519) if secret.startswith(each)), None)
         if prefix is None:
             raise ConnectionUnusable(
                 f"{where} does not begin with {_HMAC} or {_ED25519}. Write {_HMAC}<base64>; "
-                "in a connection's URI escape + as %2B, / as %2F and = as %3D."
+                "in a connection URI, escape + as %2B, / as %2F and = as %3D."
             )
         try:
             key = binascii.a2b_base64(secret.removeprefix(prefix), strict_mode=True)
         except ValueError:
             key = b""
         if not key:
-            raise ConnectionUnusable(f"{where} has no base64 after {prefix}. Copy the whole secret.")
+            raise ConnectionUnusable(f"{where} has no valid base64 after {prefix}. Copy the whole secret.")
         keys.append(SigningKey("v1", key) if prefix == _HMAC else SigningKey("v1a", _seed(where, key)))
     return tuple(keys)
 
@@ -180,8 +179,8 @@ def _seed(where: str, key: bytes) -> bytes:
 def traceparent(delivery_id: str, headers: Mapping[str, str]) -> str:
     """Return the W3C `traceparent` of a delivery: its event's, else one derived from its id.
 
-    Derived from the id, it is the same at every attempt, so that attempts share one trace; it is marked as sampled, or
-    a receiver with parent-based sampling would stop recording.
+    Derived from the id, it is the same at every attempt, so that attempts share one trace; it is marked as sampled,
+    because a receiver with parent-based sampling would otherwise not record it.
     """
     brought = headers.get(TRACEPARENT)
     if brought is not None and is_traceparent(brought):

@@ -18,12 +18,12 @@ from eventbridge.targets.http.endpoint import sockets_opened
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
-#: The value for a descriptor that may belong to another socket by now.
+#: The watch of a descriptor that may meanwhile belong to another socket.
 _UNSURE = (-1, -1)
-#: How often the sockets are read again before an overdue transfer is aborted: a response of 1 MiB, or thousands of
-#: them, arrive in parts.
+#: The maximum number of times that the sockets are read again before an overdue transfer is aborted: a response of
+#: 1 MiB arrives in parts, and so do thousands of small responses.
 _LAST_ROUNDS = 16
-#: The normal time between two polls of the sockets; after a longer one, this process was stalled.
+#: The maximum normal time between two polls of the sockets, in seconds; after a longer one, this process was stalled.
 _STALL_SECONDS = 0.1
 
 
@@ -71,7 +71,7 @@ class Multi:
     def start(self, curl: pycurl.Curl, seconds: float) -> None:
         """Start a transfer with a timeout; it is sent by the next call of `wait_for_ended`.
 
-        The handle itself has only a connect timeout.
+        The caller has disabled the handle's own timeout, except for connecting.
         """
         self._note_stall()
         self._multi.add_handle(curl)
@@ -92,7 +92,7 @@ class Multi:
         return self._collect_ended() + self._overdue()
 
     def _drive(self, wait: float) -> bool:
-        """Serve sockets and timers, wait at most this many seconds, and return whether any was ready."""
+        """Serve sockets and timers, waiting at most `wait` seconds, and return whether libcurl had something to do."""
         drove = False
         self._note_stall()
         found = self._epoll.poll(wait)
@@ -116,7 +116,7 @@ class Multi:
         return drove
 
     def _start_timeouts(self) -> None:
-        """Start the timeouts of new transfers: libcurl sends them with its next action."""
+        """Start the timeouts of new transfers, which libcurl began to send with the action just taken."""
         now = self._active_time()
         for curl, seconds in self._fresh.items():
             self._timeouts_of[curl] = among = self._running.setdefault(seconds, {})
@@ -141,7 +141,7 @@ class Multi:
         return found
 
     def _note_stall(self, expected: float = 0.0) -> None:
-        """Add the time since the last poll to the stall time, if it is much longer than planned."""
+        """Add the time since the last poll, beyond the expected seconds, to the stall time if it is too long."""
         now = time.monotonic()
         if (stall := now - self._polled_at - expected) > _STALL_SECONDS:
             self.stalled_seconds += stall
@@ -152,13 +152,13 @@ class Multi:
         return time.monotonic() - self.stalled_seconds
 
     def wake(self) -> None:
-        """Let `wait_for_ended` return at once; may be called by any thread."""
+        """Let `wait_for_ended` return immediately; may be called by any thread."""
         with self._closing:
             if not self._epoll.closed:
                 os.eventfd_write(self._wakeup, 1)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `wait_for_ended` return once when another descriptor becomes readable; `fd_ready` is set then."""
+        """Let `wait_for_ended` return once when another descriptor becomes readable; `fd_ready` is then set."""
         self.fd_ready = False
         if other is self._other_fd:
             self._epoll.modify(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)
@@ -209,7 +209,7 @@ class Multi:
     def _on_socket(self, events: int, descriptor: int, _multi: object, _data: object) -> None:
         if events == pycurl.POLL_REMOVE:
             # Still watched: the next request usually uses the same connection, and unwatching costs a system call. An
-            # event that arrives meanwhile removes the watch.
+            # event that arrives meanwhile goes to `_check_idle`.
             self._resting.add(descriptor)
             return
         self._resting.discard(descriptor)

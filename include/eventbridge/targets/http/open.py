@@ -1,4 +1,4 @@
-"""Opens an http target: with its connection's credentials, tokens and certificates."""
+"""Opens an http target with its connection's credentials, tokens and certificates."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from eventbridge.targets.ssrf_guard import SsrfGuard
 
 
 def open_http(opening: TargetSetup[HttpFields]) -> Target:
-    """Return an http target; raises UserError for an unusable one (ConnectionUnusable for its connection).
+    """Return an http target; raises UserError if it is unusable, ConnectionUnusable if its connection is.
 
-    Its connection is read now, and again after 401 or 407.
+    The connection is read now, and again after a response 401 or 407.
     """
     rule, target, connections, clock = opening.rule, opening.target, opening.connections, opening.clock
     guard = SsrfGuard(opening.allow_addresses)
@@ -41,14 +41,16 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         whole_responses=target.batch is not None,
         connect_seconds=target.connect_seconds,
     )
-    unread = [first]  # the first read is the one just made
+    unread = [first]  # the first `read` returns the connection that was just read
 
     def read() -> Credentials:
         if target.connection is None:
             return Credentials()
         fresh = unread.pop() if unread else connections(target.connection)
         if fresh is None or (fresh is not first and address_of(rule, target, fresh) != url):
-            raise ConnectionUnusable(f"Connection {target.connection!r} has another URL now: the next push takes it.")
+            raise ConnectionUnusable(
+                f"Connection {target.connection!r} now has another URL, which the next push will use."
+            )
         return _credentials(rule, target, fresh)
 
     def token_endpoint(client: TokenClient, seconds: float) -> Endpoint:
@@ -72,7 +74,7 @@ class _ConnectionSecrets:
     credentials: Credentials
 
 
-#: By `id` of live connections: a push reads each connection once for all its targets.
+#: By `id()` of a live connection: a push reads each connection once for all its targets.
 _proofs: dict[int, _ConnectionSecrets] = {}
 
 

@@ -1,4 +1,4 @@
-"""Removes secrets from everything that is recorded about an exchange."""
+"""Removes secrets from everything that is recorded about a request and its response."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 #: The `&` of an entity, as JSON inside or outside of HTML writes it.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
-#: The maximum number of bytes that `_escaped_forms` allows for one byte: backslashes, an ampersand, `#x`, zeros,
+#: The maximum number of bytes that `_escaped_forms` matches for one byte: backslashes, an ampersand, `#x`, zeros,
 #: digits and `;`.
 _LONGEST_FORM: Final = 22
-#: The maximum characters of a secret per expression: 1,000 that are all escaped take 1 MB.
+#: The maximum number of characters of a secret in one expression: 1,000 that are all escaped take 1 MB.
 LONGEST_PIECE: Final = 1_000
-#: With fewer characters, no base64 character of a secret is determined if it begins anywhere.
+#: A secret of fewer bytes determines at most two characters of base64, which unrelated text would contain too.
 _SHORTEST_IN_BASE64: Final = 3
 
 
@@ -48,7 +48,7 @@ class SecretForm:
 
     @cached_property
     def longest(self) -> int:
-        """Return the maximum length of a form, in bytes."""
+        """The maximum length of a form, in bytes."""
         return max(sum(_longest(character) for character in text) for text in self._texts)
 
     @cached_property
@@ -61,23 +61,23 @@ class SecretForm:
         options.encoding = re2.Options.Encoding.LATIN1
         options.log_errors = False
         options.never_capture = True
-        options.max_mem = 64 << 20  # a piece of characters outside the BMP takes a quarter
+        options.max_mem = 64 << 20  # a piece with only characters outside the BMP takes a quarter of it
         value, *others = self._texts
         forms = ["".join(map(_any_form, value)), *("".join(map(_any_form_in_base64, text)) for text in others)]
         return re2.compile("|".join(forms).encode("latin-1"), options)
 
     def prepare(self) -> None:
-        """Compile the expression now: 10 ms for 2,000 characters, half a second for 8,000 that are all escaped."""
+        """Compile the expression now: a secret of 2,000 characters takes 10 ms, one of 8,000 escaped ones 0.5 s."""
         _ = self._pattern
 
     def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Yield its positions in a text: begin and end."""
+        """Yield the start and the end of each form found in a text."""
         for found in self._pattern.finditer(text):
             yield found.span()
 
 
 def forms_of(values: Iterable[str]) -> tuple[SecretForm, ...]:
-    """Return the forms of secret values; an empty value has none, and a long one is split into pieces."""
+    """Return the forms of secret values; an empty value has none, and a long one has one for each piece."""
     return tuple(SecretForm(piece) for value in sorted({*values}) for piece in _pieces(value))
 
 
@@ -95,7 +95,7 @@ def mask(text: bytes, forms: Iterable[SecretForm]) -> bytes:
 
 
 def veiled(text: bytes, forms: Iterable[SecretForm]) -> bytes:
-    """Return a text as `mask` does, or WITHHELD if it repeats a shorter secret."""
+    """Return a text as `mask` does, or WITHHELD if it repeats a secret that is too short to be masked."""
     listed = list(forms)
     shown = mask(text, listed)
     return WITHHELD if any(not form.is_masked and any(form.spans(shown)) for form in listed) else shown
@@ -118,7 +118,7 @@ def _any_form(character: str) -> str:
 
 
 def _any_form_in_base64(character: str) -> str:
-    """Return the same for a character of base64, which has two alphabets."""
+    """Return the expression for one character of a base64 text in all its forms; base64 has two alphabets."""
     other = {"+": "-", "/": "_"}.get(character)
     return _any_form(character) if other is None else f"(?:{_escaped_forms(character)}|{other})"
 
@@ -143,9 +143,9 @@ def _longest(character: str) -> int:
 
 
 def _base64_forms(value: str) -> tuple[str, ...]:
-    """Return the determined characters in the base64 of a text that holds a value, for each possible alignment.
+    """Return the characters that a value determines in the base64 of a text around it, for each possible alignment.
 
-    Those at the edges hold bits of the surrounding text, and at most four bits of the value each.
+    A character at an edge also depends on the surrounding text, holds at most four bits of the value, and is left out.
     """
     encoded = value.encode(errors="surrogatepass")
     if len(encoded) < _SHORTEST_IN_BASE64:

@@ -23,9 +23,9 @@ from eventbridge.targets.http.tokens import TokenUnavailable
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import BlockingCall, Step
 
-#: The longest sleep before the clock is checked.
+#: The maximum time to wait before the clock is checked.
 _WAIT_SECONDS = 1.0
-#: The minimum time between two reads of credentials: a streaming task makes many rounds of deliveries.
+#: The minimum time between two renewals of credentials in one `deliver`, which may last as long as a push.
 _RENEWED = timedelta(seconds=5)
 _NO_MORE = object()
 
@@ -34,8 +34,8 @@ class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After 401 or 407 no more are started until the requests in flight have their responses; then
-    `access` is renewed, at most every few seconds, and if the credentials changed, refused requests are sent once more.
+    and `traceparent`. After 401 or 407, none is started until all requests in flight have ended. Then the
+    credentials are renewed, at most every few seconds; if they changed, refused requests are sent once more.
     """
 
     flush_every = 1
@@ -48,14 +48,14 @@ class HttpTarget:
         self._access = access
         self._take_up(NO_CREDENTIALS)
         self._delivering = False
-        self._renewed_at: datetime | None = None  # by the current `deliver`
-        self._sent_again: set[int] = set()  # in flight, after other credentials were refused
+        self._renewed_at: datetime | None = None  # in the current `deliver`
+        self._sent_again: set[int] = set()  # in flight again, after their previous credentials were refused
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
         self._engine: HttpEngine | None = None  # the engine of `deliver`
         self._slot: TransferSlot | None = None
-        self._held_back = False  # more requests exist, which must wait or do not fit
-        self._refused: list[tuple[Request, Response]] = []  # because the credentials did not change
+        self._held_back = False  # there are more requests, which must wait
+        self._refused: list[tuple[Request, Response]] = []  # with 401 or 407, until the credentials are renewed
         self._content_type: tuple[str, str | bytes] = ("", "content-type:")
 
     def deliver(
@@ -63,7 +63,7 @@ class HttpTarget:
     ) -> Generator[tuple[int, Response], None, None]:
         """Send every request, see `protocol.Target`; a response is an HTTP status or an error.
 
-        Consume the responses promptly: timeouts continue while the caller processes one.
+        Consume the responses promptly: nothing is sent or received while the caller processes one.
         """
         if self._engine is None:
             self._engine = HttpEngine(self._max_in_flight)
@@ -84,7 +84,7 @@ class HttpTarget:
     ) -> Generator[Step, None, None]:
         """Deliver like `deliver`, see `steps.MultiplexedTarget`."""
         if self._delivering:
-            raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
+            raise RuntimeError("an HTTP target runs one `deliver` at a time: close the previous one first")
         self._delivering, self._renewed_at = True, None
         waiting = iter(requests)
         try:
@@ -122,10 +122,10 @@ class HttpTarget:
                 yield done
 
     def flush(self) -> None:
-        """Return at once: an HTTP response is already final."""
+        """Return immediately: an HTTP response is already final."""
 
     def check(self) -> str | None:
-        """Return why no connection can be made, including TLS and token; sends no request to the target."""
+        """Return why a connection, with TLS, or a token cannot be had, or None; sends no request to the target."""
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
         except TokenUnavailable as error:
@@ -163,7 +163,7 @@ class HttpTarget:
         return None
 
     def _unsent(self, waiting: Iterator[Request | None], failure: str, until: datetime) -> Iterator[Step]:
-        """Yield a failure for each request that lacks a token; asking again for each would flood the endpoint."""
+        """Yield a failure for each request, as there is no token; asking again for each would flood the endpoint."""
         for request in waiting:
             now = self._clock()
             if now >= until:
@@ -213,7 +213,7 @@ class HttpTarget:
         exchange = slot.take_out(curl)
         request = exchange.request
         assert request is not None
-        response = self._read(exchange, request, error_number, message)
+        response = self._read_response(exchange, request, error_number, message)
         if stalled_ms := slot.stalled_ms(exchange):
             response = response._replace(stalled_ms=stalled_ms)
         slot.free(exchange)
@@ -224,7 +224,7 @@ class HttpTarget:
             return None
         return request.index, response
 
-    def _read(self, exchange: Exchange, _request: Request, error_number: int, message: str) -> Response:
+    def _read_response(self, exchange: Exchange, _request: Request, error_number: int, message: str) -> Response:
         """Return the response of an ended transfer."""
         return exchange.response(error_number, message)
 
@@ -275,7 +275,7 @@ class HttpTarget:
     def _take_up(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._signer = credentials.signer
-        # libcurl would wait for "100 Continue" before large bodies
+        # without an empty "Expect:", libcurl would wait for "100 Continue" before large bodies
         self._own_lines: list[str | bytes] = ["Expect:", *credentials.lines]
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
@@ -296,7 +296,7 @@ class HttpTarget:
     def _content_type_line(self, content_type: str) -> str | bytes:
         known, line = self._content_type
         if content_type != known:
-            # libcurl would send one of its own, which "content-type:" takes away
+            # an empty "content-type:" removes the one that libcurl would send
             line = header_line("content-type", content_type) if content_type else "content-type:"
             self._content_type = (content_type, line)
         return line

@@ -38,10 +38,10 @@ class Tls:
 
 
 def tls_of(connection: Connection | None) -> Tls:
-    """Return the TLS settings of the extras `ca_certificate`, `client_certificate`, `private_key`,
-    `private_key_password`.
+    """Return the TLS settings of a connection, from its extras.
 
-    Each is PEM, or the path of a PEM file. Raises ConnectionUnusable, whose message shows no part of a key.
+    `ca_certificate`, `client_certificate` and `private_key` are PEM, or the path of a PEM file.
+    Raises ConnectionUnusable, whose message shows no part of a key.
     """
     system_file = _system_file(os.environ.get("SSL_CERT_FILE"))
     if connection is None:
@@ -52,7 +52,7 @@ def tls_of(connection: Connection | None) -> Tls:
     certificate, key = _pem(connection, "client_certificate"), _pem(connection, "private_key")
     if (certificate is None) != (key is None):
         missing = "private_key" if key is None else "client_certificate"
-        raise _unusable(connection, f"has no extra `{missing}`, and a client certificate needs both. Add it.")
+        raise _unusable(connection, f"has no extra `{missing}`: a client certificate needs its private key. Add it.")
     if certificate is None or key is None:
         if connection.extra.get("private_key_password"):
             raise _unusable(connection, "has an extra `private_key_password` and no `private_key`. Remove it.")
@@ -62,8 +62,9 @@ def tls_of(connection: Connection | None) -> Tls:
 
 @lru_cache(maxsize=1)
 def _system_file(_named: str | None) -> Path | None:
-    """Return the file of the system's CA certificates, which SSL_CERT_FILE may name: looked up once, not by each
-    target.
+    """Return the file of the system's CA certificates, looked up once.
+
+    `_named` is the value of SSL_CERT_FILE, which may name the file: the cache key.
     """
     found = ssl.get_default_verify_paths().cafile
     return Path(found) if found else None
@@ -79,14 +80,16 @@ def _pem(connection: Connection, name: str) -> bytes | None:
     if text.startswith(_PEM):
         return text.encode() + b"\n"
     if "\n" in text or len(text) > 4096:  # a key without its first line must not be shown as a path
-        raise _unusable(connection, f"has an extra `{name}`, neither PEM nor a path. Copy it from -----BEGIN on.")
+        raise _unusable(
+            connection, f"has an extra `{name}` that is neither PEM nor a path. Copy it from -----BEGIN on."
+        )
     try:
         return Path(text).read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not a path"
         raise _unusable(
             connection,
-            f"has an extra `{name}` whose file cannot be read: {why}. Name one that workers have, or put PEM there.",
+            f"has an extra `{name}` whose file cannot be read: {why}. Name a file on the workers, or put PEM there.",
         ) from None
 
 
@@ -109,11 +112,19 @@ def _unlocked(connection: Connection, certificate: bytes, pem: bytes) -> bytes:
     try:
         key = load_pem_private_key(pem, password.encode() if password else None)
     except TypeError:
-        what = "is locked: add its extra `private_key_password`" if password is None else "has no password: remove that"
+        what = (
+            "is locked: add `private_key_password`"
+            if password is None
+            else "has no password: remove `private_key_password`"
+        )
         raise _unusable(connection, f"has an extra `private_key` that {what}.") from None
     except ValueError:  # its message does not help
-        what = "cannot be unlocked by `private_key_password`" if password else "is not a PEM private key"
-        raise _unusable(connection, f"has an extra `private_key` that {what}. Copy both again.") from None
+        what = (
+            "cannot be unlocked with `private_key_password`. Copy both"
+            if password
+            else "is not a PEM private key. Copy it"
+        )
+        raise _unusable(connection, f"has an extra `private_key` that {what} again.") from None
     form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     if own.public_key().public_bytes(*form) != key.public_key().public_bytes(*form):
         raise _unusable(

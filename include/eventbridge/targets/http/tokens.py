@@ -15,14 +15,15 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from eventbridge.errors import EventBridgeError
 from eventbridge.targets.http.redaction import SecretForm, forms_of
 
-#: A token is not used in the last part of its lifetime, so that it outlasts the requests sent with it.
+#: A token is not used in its last 60 s, or the last fifth of its lifetime if that is shorter, so that it outlasts the
+#: requests sent with it.
 _MARGIN = timedelta(seconds=60)
 _MARGIN_SHARE = 0.2
-#: The assumed lifetime of a token without expires_in, which RFC 6749, 5.1, makes optional.
+#: The assumed lifetime of a token without expires_in, which RFC 6749, 5.1, makes optional, and the maximum lifetime.
 _DEFAULT_SECONDS = 300.0
 _LONGEST_SECONDS = 86_400.0
 
-#: The usual maximum length of a header line.
+#: The maximum length of a token: servers usually accept no longer header lines.
 LONGEST_TOKEN = 8_192
 
 
@@ -44,18 +45,18 @@ class TokenClient:
 
     @property
     def origin(self) -> str:
-        """Return the endpoint without secret parts."""
+        """The scheme, host and port of the endpoint."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     @property
     def secrets(self) -> tuple[SecretForm, ...]:
-        """Return the values to remove from responses."""
+        """The values to remove from responses."""
         return forms_of([self.client_secret, quote_plus(self.client_secret), self._pair, self.basic])
 
     @property
     def basic(self) -> str:
-        """Return id and secret for HTTP basic authentication, form-encoded (RFC 6749, 2.3.1)."""
+        """The id and secret for HTTP basic authentication, form-encoded (RFC 6749, 2.3.1) and in base64."""
         return base64.b64encode(self._pair.encode()).decode("ascii")
 
     @property
@@ -94,7 +95,7 @@ class _CachedToken:
 class AccessTokens:
     """The access tokens of one process, one for each client; threads that need the same one request it once.
 
-    `clock` gives seconds that only grow.
+    `clock` returns monotonic seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -112,8 +113,9 @@ class AccessTokens:
     ) -> str:
         """Return a token that is valid for a while, but not `refused`; `ask(seconds)` requests one within that time.
 
-        Raises TokenUnavailable if none is available before `until`. A failure counts for all threads that waited, and
-        for as long as it took: if hundreds of targets share an endpoint that hangs, they would block others.
+        Raises TokenUnavailable if none is available before `until`. A failure applies to all threads that waited for it
+        and for as long again as the request took: otherwise hundreds of targets that share a hanging endpoint would
+        wait one after the other, and block other targets.
         """
         with self._lock:
             cached = self._cached.setdefault(client, _CachedToken())
@@ -150,24 +152,24 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
     try:
         response = json.loads(body)
     except (ValueError, RecursionError):
-        raise TokenUnavailable(f"{where} responded with no JSON. Is it the token endpoint?") from None
+        raise TokenUnavailable(f"{where} did not respond with JSON. Is it the token endpoint?") from None
     text = response.get("access_token") if isinstance(response, dict) else None
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
         raise TokenUnavailable(
-            f"{where} responded with JSON without an access_token that can be sent. Is it the token endpoint?"
+            f"{where} responded with JSON that has no usable access_token. Is it the token endpoint?"
         )
     if len(text) > LONGEST_TOKEN:
         what = f"responded with an access_token of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}"
         raise TokenUnavailable(f"{where} {what}. Request fewer scopes or claims.")
     if str(response.get("token_type", "bearer")).lower() != "bearer":
-        raise TokenUnavailable(f"{where} returned a token of another type than bearer, which cannot be sent.")
+        raise TokenUnavailable(f"{where} returned a token that is not a bearer token, and cannot be sent.")
     return AccessToken(text, _seconds(response.get("expires_in")))
 
 
 def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
     """Return the error of a response (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if it has none.
 
-    `veil` removes secrets before the text is truncated: the beginning of a secret would not be found.
+    `veil` removes secrets before the text is truncated: a truncated secret would not be found.
     """
     try:
         response = json.loads(body)
@@ -181,6 +183,6 @@ def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
 def _seconds(value: object) -> float:
     try:
         seconds = float(value) if isinstance(value, int | float | str) else _DEFAULT_SECONDS
-    except (ValueError, OverflowError):  # a whole number may have more digits than a float takes
+    except (ValueError, OverflowError):  # an integer may be too large for a float
         seconds = _DEFAULT_SECONDS
     return min(seconds, _LONGEST_SECONDS) if seconds > 0 else _DEFAULT_SECONDS

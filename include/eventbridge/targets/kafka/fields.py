@@ -30,7 +30,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
 
 
 def _chunk_size(_: KafkaFields) -> ChunkSize:
-    return BATCHED_CHUNK  # a push publishes tens of thousands a second, and keeps each as an object
+    return BATCHED_CHUNK  # a push publishes tens of thousands a second, and keeps each in memory as an object
 
 
 KAFKA = TargetType(

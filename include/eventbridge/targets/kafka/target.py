@@ -25,12 +25,12 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "linger.ms": 2,
     "message.max.bytes": 16 << 20,
     "partitioner": "consistent_random",
-    "topic.metadata.propagation.max.ms": 500,  # topics are not created here: an unknown one does not exist
+    "topic.metadata.propagation.max.ms": 500,  # this client creates no topics: an unknown topic does not exist
 }
-#: The header with the delivery id, which is the same at every attempt.
+#: The header with the delivery id, which is the same for every attempt.
 DELIVERY_ID: Final = "eventbridge-delivery-id"
 
-#: Errors that Kafka returns for all messages of a batch although one message, or their total size, is the cause.
+#: Errors that Kafka returns for all messages of a batch even if a single message, or their total size, is the cause.
 _PERHAPS_ITS_BATCH: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -40,13 +40,13 @@ _PERHAPS_ITS_BATCH: Final = frozenset(
     }
 )
 
-#: How long one call waits for results, while the sending thread can do nothing else.
+#: The maximum time that one call waits for results; it blocks the sending thread.
 _WAIT_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True)
 class _MessageInFlight:
-    """A message in flight; `alone` if it is in a separate batch."""
+    """A message in flight; `alone` if no other message can be the cause of its error."""
 
     started_at: datetime
     request: Request
@@ -56,8 +56,8 @@ class _MessageInFlight:
 class KafkaTarget:
     """Publishes to one topic, at most `max_in_flight` messages at a time.
 
-    A message's key is its delivery's order key, so that ordered deliveries are in one partition; without one any
-    partition is used. `settings` are the settings of a client, with the timeout of a delivery.
+    A message's key is its delivery's order key, so that ordered deliveries are in one partition; without one, any
+    partition is used. `settings` are librdkafka's, including the timeout of a delivery.
     """
 
     flush_every = 1
@@ -73,7 +73,9 @@ class KafkaTarget:
         self._client_errors = ClientErrors()
         self._producer: Producer | None = None
         self._flying: dict[int, _MessageInFlight] = {}
-        self._again: deque[Request] = deque()  # too large, perhaps only together with others: it is sent alone
+        self._again: deque[Request] = (
+            deque()
+        )  # refused, perhaps because of others in their batch: each is sent again alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
@@ -96,10 +98,10 @@ class KafkaTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return at once: an acknowledgement means that all in-sync replicas have the message."""
+        """Return immediately: an acknowledgement means that all in-sync replicas have the message."""
 
     def check(self) -> str | None:
-        """Return why the topic cannot be looked up: brokers, login, topic."""
+        """Return why the topic cannot be looked up (brokers, login or topic), None if it can."""
         settings = {name: value for name, value in self._settings.items() if name != "message.timeout.ms"}
         asking = BrokerQueries(settings)
         named = TopicCollection([self._topic])
@@ -137,7 +139,7 @@ class KafkaTarget:
                 headers=_headers(request),
             )
         except KafkaException as error:
-            sent.alone = True  # it failed only in a batch with others
+            sent.alone = True  # it failed before it joined a batch: sent again alone, it would fail too
             ended.append((index, error.args[0]))
 
     def _open(self) -> Producer:
@@ -147,7 +149,7 @@ class KafkaTarget:
         return self._producer
 
     def _wait(self) -> None:
-        """Wait for the result of a message; a fatal error ends all of them."""
+        """Wait for the result of a message; a fatal error ends all messages in flight."""
         if self._producer is None or not self._flying:
             return
         if not self._ended:
@@ -196,7 +198,7 @@ class KafkaTarget:
             )
 
     def _drop(self) -> None:
-        """Drop the messages in flight; the producer may still send them, without a report."""
+        """Drop the messages in flight; Kafka may still get them, but no result is reported."""
         self._flying.clear()
         self._again.clear()
         self._ended = deque()
@@ -206,12 +208,12 @@ class KafkaTarget:
 
 
 def _is_fatal(error: KafkaError) -> bool:
-    """Return whether an error is fatal for the producer; one created from its code alone has no such flag."""
+    """Return whether an error is fatal for the producer; an error created from its code alone lacks the flag."""
     return bool(error.fatal()) or error.code() == KafkaError._FATAL
 
 
 def _headers(request: Request) -> list[tuple[str, bytes]]:
-    """Return a message's headers: those of CloudEvents by the Kafka protocol binding, others unchanged."""
+    """Return a message's headers, with CloudEvents attributes as in the Kafka protocol binding and others unchanged."""
     headers = [(DELIVERY_ID, request.delivery_id.encode())]
     if request.content_type:
         headers.append(("content-type", request.content_type.encode()))
@@ -252,7 +254,7 @@ def error_class(error: KafkaError) -> str:
 
 
 def open_kafka(opening: TargetSetup[KafkaFields]) -> KafkaTarget:
-    """Return a Kafka target; raises ConnectionUnusable for its connection, which is read now."""
+    """Return a Kafka target; reads its connection now, and raises ConnectionUnusable if it cannot be used."""
     target = opening.target
     settings = client_settings(opening.connections(target.connection))
     settings["message.timeout.ms"] = str(round(target.timeout_seconds * 1_000))

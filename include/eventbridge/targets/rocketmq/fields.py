@@ -32,7 +32,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
 
 
 def _chunk_size(_: RocketmqFields) -> ChunkSize:
-    return BATCHED_CHUNK  # a push sends thousands a second, and keeps each as an object
+    return BATCHED_CHUNK  # a push sends thousands a second, and keeps each in memory as an object
 
 
 ROCKETMQ = TargetType(

@@ -35,15 +35,15 @@ from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.rocketmq.fields import RocketmqFields
 
-#: How long one call waits for results, while the sending thread can do nothing else.
+#: The maximum time that one call waits for results; it blocks the sending thread.
 _WAIT_SECONDS: Final = 0.05
 
 
 class RocketmqTarget:
     """Sends to one topic, with one tag or none, at most `max_in_flight` messages at a time.
 
-    A message's key is its delivery id. An ordered delivery is sent to the queue of its order key; the caller has one
-    message per order key in flight. `settings` contain the timeout of a delivery.
+    A message's key is its delivery id. An ordered delivery is sent to the queue of its order key; the caller must
+    have at most one message per order key in flight. `settings` include the timeout of a delivery.
     """
 
     flush_every = 1
@@ -82,10 +82,10 @@ class RocketmqTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return at once: an acknowledged message is stored with the durability of the broker's settings."""
+        """Return immediately: an acknowledged message is as durable as the broker's settings make it."""
 
     def check(self) -> str | None:
-        """Return why the topic cannot be written to: name servers, brokers, login, topic."""
+        """Return why the topic cannot be written to (name servers, brokers, login or topic), None if it can."""
         try:
             with as_bus_errors(self._servers, f"cannot look up the topic {self._topic!r}"):
                 self._lines.client.greet(self._topic)
@@ -148,11 +148,12 @@ class RocketmqTarget:
         self._lines.drop()
 
 
-#: How long a topic's route, or the failure to look it up, is cached.
+#: How long a topic's route, and a failure to look it up, are cached.
 _HOLD_SECONDS: Final = 5.0
 _FAILURE_HOLDS_SECONDS: Final = 0.5
 
-#: Brokers accept frames of 16 MiB, and close the connection on longer ones.
+#: The maximum size of a message's body: brokers accept frames of 16 MiB, headers included, and close the connection on
+#: a longer one.
 _MAX_BODY: Final = (16 << 20) - (64 << 10)
 
 
@@ -163,7 +164,7 @@ class _Sent(NamedTuple):
 
 
 class SendConnections:
-    """Sends messages and reports the result of each, by the caller's index."""
+    """Connections to the brokers of a topic, which send messages and report each result under the caller's index."""
 
     def __init__(self, settings: ClientSettings, topic: str) -> None:
         self.client = Client(settings)
@@ -177,9 +178,11 @@ class SendConnections:
         self._known_until = 0.0
 
     def send(self, index: int, message: OutgoingMessage, key: str | None) -> None:
-        """Send a message, by its key or round-robin; raises RemotingError if that is not possible."""
+        """Send a message to the queue of its key, without one to the next queue; raises RemotingError on failure."""
         if len(message.body) > _MAX_BODY:
-            raise Refused(self._topic, 13, f"a body of {len(message.body)} bytes, and a broker accepts {_MAX_BODY}")
+            raise Refused(
+                self._topic, 13, f"the body has {len(message.body)} bytes, but brokers accept at most {_MAX_BODY}"
+            )
         queues = self._writable()
         queue = queues[next(self._turns) % len(queues)] if key is None else queue_of_key(queues, key)
         try:
@@ -187,13 +190,13 @@ class SendConnections:
                 self._connections[queue.broker] = self.client.open_to(queue)
             number = self._connections[queue.broker].send(*send_request(queue, message))
         except RemotingError:
-            if not self._is_flying(queue.broker):  # otherwise messages in flight are reported first
+            if not self._is_flying(queue.broker):  # otherwise the results of messages in flight would be lost
                 self._close(queue.broker)
             raise
         self._flying[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
 
     def results(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
-        """Yield the result of each message, None if the broker has it; wait for a result if there is none."""
+        """Yield the index of each ended message and its error, None if the broker stored it; waits if none ended."""
         found = self._received()
         if not found and self._connections:
             select.select(list(self._connections.values()), [], [], wait_seconds)
@@ -208,7 +211,7 @@ class SendConnections:
                     self._close(sent.broker)  # another connection may succeed
 
     def drop(self) -> None:
-        """Drop the messages in flight: they may arrive, without a report."""
+        """Drop the messages in flight; brokers may still store them, but no result is reported."""
         self._flying.clear()
         for connection in self._connections.values():
             connection.close()
@@ -251,7 +254,9 @@ class SendConnections:
 
 
 def message_of(request: Request, tag: str) -> OutgoingMessage:
-    """Return the message: its key is the delivery id, its properties are headers, CloudEvents named as in its SDK."""
+    """Return the message of a request: its key is the delivery id, and its properties are the request's headers.
+
+    CloudEvents attributes are named as in the CloudEvents SDK for RocketMQ."""
     properties = {"KEYS": request.delivery_id}
     if request.content_type:
         properties["CE_contenttype"] = request.content_type
@@ -294,7 +299,7 @@ def error_class(error: RemotingError) -> str:
 
 
 def open_rocketmq(opening: TargetSetup[RocketmqFields]) -> RocketmqTarget:
-    """Return a RocketMQ target; raises ConnectionUnusable for its connection, which is read now."""
+    """Return a RocketMQ target; reads its connection now, and raises ConnectionUnusable if it cannot be used."""
     target = opening.target
     settings = replace(client_settings(opening.connections(target.connection)), timeout_seconds=target.timeout_seconds)
     return RocketmqTarget(settings, (target.topic, target.tag), max_in_flight=target.max_in_flight, clock=opening.clock)

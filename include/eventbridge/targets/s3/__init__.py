@@ -1,1 +1,1 @@
-"""Targets of the type `s3`: deliveries are objects of a bucket, one for each span of them."""
+"""Targets of the type `s3`: each span of deliveries becomes one object of a bucket."""

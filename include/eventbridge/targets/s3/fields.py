@@ -32,7 +32,7 @@ class S3Fields(Target):
 def _read_fields(fields: Fields, _: Transform | None) -> dict[str, Any]:
     bucket, prefix = fields.text("bucket", required=True), fields.text("prefix")
     if bucket and not _BUCKET.fullmatch(bucket):
-        fields.add_to("bucket", f"{bucket!r} is not a valid bucket name", "Write 3 to 63 of a-z 0-9 . -")
+        fields.add_to("bucket", f"{bucket!r} is not a valid bucket name", "Write 3 to 63 characters of a-z 0-9 . -")
     if prefix and not _PREFIX.fullmatch(prefix):
         remedy = "Write parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them, such as orders/big"
         fields.add_to("prefix", f"{prefix!r} is not a valid prefix", remedy)
@@ -40,7 +40,9 @@ def _read_fields(fields: Fields, _: Transform | None) -> dict[str, Any]:
     fields.refuse(_OF_ONE_DELIVERY, what, "Remove it")
     tolerance = fields.get("errors_tolerance")
     if tolerance is not None and tolerance.value == "none":
-        fields.refuse(["errors_tolerance"], "objects of a bucket have no order, but {}: none requires one", "Remove it")
+        fields.refuse(
+            ["errors_tolerance"], "objects of a bucket have no order, but {}: none requires an order", "Remove it"
+        )
     return {
         "connection": fields.name("connection", required=True),
         "bucket": bucket,

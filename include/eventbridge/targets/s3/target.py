@@ -34,13 +34,13 @@ from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import DeliverySpan, Request
 from eventbridge.targets.s3.fields import S3Fields, obstacle_of
 
-#: The maximum number of deliveries outside a span that share an object.
+#: The maximum number of deliveries that share an object outside spans.
 _MAX_TOGETHER: Final = 100
 _CONTENT_TYPES: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
 class S3Target:
-    """Puts objects under a prefix of a bucket, with one request each, or several if an object is larger than a part.
+    """Writes objects below a prefix of a bucket, each with one request, or with several if it is larger than a part.
 
     A key is `<prefix>/date=YYYY-MM-DD/hour=HH/<name>.<format>`, in UTC. An object is written atomically.
     """
@@ -55,13 +55,13 @@ class S3Target:
         self.more_of_response = 0
 
     def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
-        """Put a span as one object, see `protocol.SpanTarget`."""
+        """Write a span as one object, see `protocol.SpanTarget`."""
         if self._clock() >= until:
             return None
         return self._put(_key(self._rule, span.at, span.name), self._body(span.delivery_ids, span.payloads))
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Put every request, up to 100 in an object named after all their ids; see `protocol.Target`."""
+        """Write every request, up to 100 in one object that is named after all their ids; see `protocol.Target`."""
         waiting = iter(requests)
         while (now := self._clock()) < until:
             group = list(itertools.islice(waiting, _MAX_TOGETHER))
@@ -75,10 +75,10 @@ class S3Target:
                 yield request.index, response
 
     def flush(self) -> None:
-        """Return at once: an acknowledged object is durable."""
+        """Return immediately: an acknowledged object is durable."""
 
     def check(self) -> str | None:
-        """Return why the prefix cannot be listed; writes nothing."""
+        """Return why the prefix cannot be listed, None if it can; writes nothing."""
         try:
             self._clients().boto.list_objects_v2(Bucket=self._rule.bucket, Prefix=_folder(self._rule), MaxKeys=1)
         except (ClientError, BotoCoreError) as error:
@@ -133,8 +133,8 @@ def _key(rule: S3Fields, at: datetime, name: str) -> str:
     return f"{_folder(rule)}date={at:%Y-%m-%d}/hour={at:%H}/{name}.{rule.format}"
 
 
-#: Transient errors with a status that looks permanent: a truncated upload, a token that will be renewed, a multipart
-#: upload that a lifecycle rule or a restart of the server removed.
+#: Transient errors with a status that looks permanent, such as a truncated upload, a token that will be renewed, or a
+#: multipart upload that a lifecycle rule or a restart of the server removed.
 _TRANSIENT: Final = frozenset(
     {
         "BadDigest",
@@ -193,7 +193,7 @@ def _class_of(error: BotoCoreError) -> str:
 
 
 def open_s3(opening: TargetSetup[S3Fields]) -> S3Target:
-    """Return an S3 target; raises UserError for a forbidden prefix, and for its connection, which is read now."""
+    """Return an S3 target; reads its connection now. Raises UserError for a forbidden prefix or unusable connection."""
     target = opening.target
     if (found := obstacle_of(target, opening.locations)) is not None:
         raise UserError(f"Target {target.name!r} of rule {opening.rule!r}: {found.message}. {found.remedy}.")

@@ -82,7 +82,7 @@ def test_a_message_with_a_wrong_batch_flag_is_one_message(body: bytes, flags: in
 
 def test_properties_that_no_broker_takes_are_refused() -> None:
     """Before they are sent."""
-    with pytest.raises(Refused, match="40003 bytes; brokers take 32767"):
+    with pytest.raises(Refused, match="40003 bytes; brokers accept at most 32767"):
         batch_body([OutgoingMessage(b"", {"a": "x" * 40_000})])
 
 

@@ -1,4 +1,4 @@
-"""The client: queues of a topic, their offsets, committed offsets of a group, reading by range, sending."""
+"""A client that reads the queues of a topic, their offsets and messages, commits a group's offsets, and sends."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Client:
         self._away_until: dict[str, float] = {}
 
     def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
-        """Return the queues of a topic that can be read (or written) now, on all brokers.
+        """Return the queues of a topic, on all brokers, that can be read (with `to_write`, written to) now.
 
         Raises Refused (17) if the topic does not exist, NoRoute if it has no such queue.
         """
@@ -69,7 +69,7 @@ class Client:
         return found
 
     def earliest(self, queue: TopicQueue) -> int:
-        """Return the first offset that is still held."""
+        """Return the offset of the first message that the broker still has."""
         return self._offset(queue, codes.MIN_OFFSET)
 
     def end(self, queue: TopicQueue) -> int:
@@ -77,9 +77,10 @@ class Client:
         return self._offset(queue, codes.MAX_OFFSET)
 
     def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        """Return the end of each queue, without the queues of unresponsive brokers while another one responds.
+        """Return the end of each queue; if any broker responds, the queues of unresponsive brokers are left out.
 
-        The brokers are queried in parallel; an unresponsive broker is not queried again while `is_away` is true.
+        The brokers are queried in parallel; one that did not respond is skipped while `is_away` is true, unless
+        all are away.
         """
         by_broker: dict[str, list[TopicQueue]] = defaultdict(list)
         for queue in queues:
@@ -104,7 +105,7 @@ class Client:
         return time.monotonic() < self._away_until.get(broker, 0.0)
 
     def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
-        """Return the offset of the first message that was stored at or after a time, since 1970; the end if none."""
+        """Return the offset of the first message stored at or after a time, in ms since 1970; the end if none was."""
         return self._offset(queue, codes.SEARCH_OFFSET, timestamp=milliseconds)
 
     def committed(self, group: str, queue: TopicQueue) -> int | None:
@@ -114,7 +115,7 @@ class Client:
         return _number(response, "offset") if response.code == codes.SUCCESS else None
 
     def commit(self, group: str, queue: TopicQueue, offset: int) -> None:
-        """Record the offset (next to read) of a group; an unknown group is created if brokers allow that."""
+        """Commit a group's next offset to read; an unknown group is created if the broker allows that."""
         fields = {**_queue_fields(queue), "consumerGroup": group, "commitOffset": offset}
         try:
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
@@ -126,9 +127,9 @@ class Client:
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
 
     def read(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[IncomingMessage]]:
-        """Yield the messages of a queue in a range of offsets, in order, some at a time.
+        """Yield the messages of a queue in a range of offsets, in order, in lists of some of them.
 
-        Offsets without a message are left out. Raises Refused (21) if the queue ends before the range does.
+        Offsets without a message are skipped. Raises Refused (21) if the queue ends before the range does.
         """
         for part in self.read_bodies(queue, start, end):
             yield [message for each in part for message in each.messages()]
@@ -146,12 +147,12 @@ class Client:
         return self._send(queue, send_request(queue, message))
 
     def send_batch(self, queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> range:
-        """Send messages as one batch, which gets consecutive offsets, and return these."""
+        """Send messages as one batch, and return their offsets, which are consecutive."""
         first = self._send(queue, batch_request(queue, messages))
         return range(first, first + len(messages))
 
     def open_to(self, queue: TopicQueue) -> Connection:
-        """Open a separate connection for the caller to the broker of a queue."""
+        """Open a new connection to the broker of a queue; the caller closes it."""
         return Connection(self._address(queue), self.settings)
 
     def greet(self, topic: str) -> None:
@@ -176,9 +177,9 @@ class Client:
         *,
         looks: bool = False,
     ) -> list[ResponseFrame]:
-        """Send several requests of one kind to a queue's broker at once; the responses are in the order of `requests`.
+        """Send several requests of one kind to a queue's broker; the responses are in the order of `requests`.
 
-        `looks`: the broker has `look_seconds` to respond.
+        If `looks`, the broker has only `look_seconds` to respond.
         """
         address = self._address(queue)
         seconds = self._look_seconds if looks else self.settings.timeout_seconds
@@ -222,7 +223,7 @@ class Client:
             line.close()
 
     def again(self, call: Callable[[], Value]) -> Value:
-        """Repeat a call once if its connection broke, with a fresh route."""
+        """Make a call, and repeat it once with a fresh route if its connection broke."""
         try:
             return call()
         except TimedOut:

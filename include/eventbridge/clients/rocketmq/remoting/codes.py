@@ -1,4 +1,4 @@
-"""Codes of the protocol: requests and responses."""
+"""The protocol's codes of requests and responses."""
 
 from __future__ import annotations
 
@@ -22,13 +22,15 @@ CHANGE_INVISIBLE_TIME: Final = 200_053
 SUCCESS: Final = 0
 BUSY: Final = 2
 MESSAGE_ILLEGAL: Final = 13
-#: Responses to a pull: nothing at this offset, or its end; the offset does not exist, continue at another.
+#: Responses to a pull without messages: none at this offset; continue at the returned offset; the offset is not in the
+#: queue.
 NOT_FOUND: Final = 19
 AGAIN: Final = 20
 MOVED: Final = 21
 NEVER_COMMITTED: Final = 22
 NO_GROUP: Final = 26
-#: Of a pop: nothing to deliver.
+#: The response to a receipt whose message the broker no longer has.
 NO_MESSAGE: Final = 208
+#: Responses to a pop without messages.
 POLLING_FULL: Final = 209
 POLLING_TIMEOUT: Final = 210

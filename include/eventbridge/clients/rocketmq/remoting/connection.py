@@ -35,7 +35,7 @@ class Connection:
         self._socket = self._open()
 
     def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> ResponseFrame:
-        """Send one request and return its response; raises Unreachable (TimedOut)."""
+        """Send one request and return its response; raises Unreachable, of which TimedOut is a subclass."""
         number = self.send(code, fields, body)
         end = time.monotonic() + self._settings.timeout_seconds
         while True:
@@ -55,7 +55,7 @@ class Connection:
             self._socket.settimeout(self._settings.timeout_seconds)
             self._socket.sendall(request(code, number, texts, body))
         except OSError as error:
-            self.close()  # a part of the request may be sent: the connection is unusable
+            self.close()  # a part of the request may have been sent: the connection is unusable
             raise self._broken(error) from None
         return number
 
@@ -83,7 +83,7 @@ class Connection:
         return self._responses.popleft()
 
     def is_usable(self) -> bool:
-        """Return whether an idle connection is still open: on an idle one a server sends nothing but its close."""
+        """Return whether an idle connection is still open: if it is readable, the server has closed it."""
         try:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):
@@ -94,7 +94,7 @@ class Connection:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the connection."""
         with suppress(OSError):
             self._socket.close()
 

@@ -1,4 +1,4 @@
-"""Errors of a call: no response, a refusal, malformed bytes."""
+"""The errors of a call: no response, a refusal, malformed bytes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Refused(RemotingError):
 
 
 class NoRoute(RemotingError):
-    """No reachable broker has the queue; its topic may have changed."""
+    """No known broker has the topic or queue, or no queue allows the operation."""
 
 
 class Malformed(RemotingError):

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from eventbridge.clients.rocketmq.remoting.errors import Malformed
 
-_LENGTHS: Final = struct.Struct(">II")  # of all that follows; of the header, in the first byte its kind
+_LENGTHS: Final = struct.Struct(">II")  # of all that follows it; of the header, whose kind is in the first byte
 _JSON: Final = 0
 _IS_RESPONSE: Final = 1
 #: The version that the client reports: about RocketMQ 5.1.
 _VERSION: Final = 455
 
-#: The maximum length of a frame: brokers send 256 KiB at a time, and at least one message.
+#: The maximum length of a frame: brokers send up to 256 KiB of messages at a time, or a single larger message.
 MAX_FRAME: Final = 64 << 20
 
 
@@ -62,7 +62,7 @@ def take_frames(data: bytearray) -> list[ResponseFrame]:
     """
     found: list[ResponseFrame] = []
     position = 0
-    with memoryview(data) as view:  # slices of the bytes themselves would be copied twice
+    with memoryview(data) as view:  # slices of the bytearray itself would be copied twice
         while len(data) - position >= _LENGTHS.size:
             length, head = _LENGTHS.unpack_from(data, position)
             if not 4 <= length <= MAX_FRAME or (head & 0xFFFFFF) > length - 4:
@@ -81,7 +81,7 @@ def take_frames(data: bytearray) -> list[ResponseFrame]:
 
 def _response(kind: int, text: bytes, body: bytes) -> ResponseFrame | None:
     if kind != _JSON:
-        raise Malformed(f"a header of kind {kind}, and only JSON (0) was requested")
+        raise Malformed(f"a header of kind {kind}, but only JSON (0) was requested")
     try:
         header = json.loads(text)
         if not int(header["flag"]) & _IS_RESPONSE:

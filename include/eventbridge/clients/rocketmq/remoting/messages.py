@@ -15,7 +15,7 @@ from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused
 #: Total length, magic, checksum, queue, flag, queue offset, position in the log, system flag, born (ms since 1970),
 #: host of the producer; stored, host of the broker; times it was consumed again, position of its transaction, size.
 _FIXED: Final = struct.Struct(">IIIIIQQIQ8xQ8xIQI")
-#: The same with IPv6 addresses of hosts, by the bits of the system flag.
+#: The same with IPv6 addresses of hosts, by the IPv6 bits of the system flag.
 _FIXED_IPV6: Final = {
     0x10: struct.Struct(">IIIIIQQIQ20xQ8xIQI"),
     0x20: struct.Struct(">IIIIIQQIQ8xQ20xIQI"),
@@ -31,13 +31,13 @@ _COMPRESSED: Final = 0x1
 _IPV6: Final = 0x30
 #: NEED_UNWRAP and INNER_BATCH; a producer may set one of them, brokers set both for a batch.
 _IS_BATCH: Final = 0xC0
-#: Bits 8 to 10 of the system flag.
+#: The compression, by bits 8 to 10 of the system flag.
 _CODECS: Final = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
 
 #: Brokers read the length of properties as a signed 16-bit number.
 _MAX_PROPERTIES: Final = 32_767
 
-#: A body that would become longer than this when decompressed is left as it is.
+#: A body that would be longer than this when decompressed is left compressed.
 MAX_BODY: Final = 64 << 20
 
 _BETWEEN_NAME_AND_VALUE: Final = "\x01"
@@ -56,8 +56,8 @@ class IncomingMessage(NamedTuple):
     queue: int = 0
 
 
-#: Larger offsets overflow their signed columns, and larger times are after the year 9999, which neither Python nor SQL
-#: supports.
+#: Offsets and times from these on are rejected: the offsets overflow signed 64-bit columns, and the times are after the
+#: year 9999, which neither Python nor SQL supports.
 MAX_READ_OFFSET: Final = 1 << 63
 MAX_MILLISECONDS: Final = 253_402_300_800_000
 
@@ -70,7 +70,7 @@ class OutgoingMessage(NamedTuple):
 
 
 def decode_messages(data: bytes) -> list[IncomingMessage]:
-    """Return the messages in the body of a pull's response, those of a batch one by one.
+    """Return the messages in the body of a response to a pull or pop; a batch becomes its single messages.
 
     A body that cannot be decompressed is returned unchanged. Raises Malformed for anything but a message.
     """
@@ -87,7 +87,9 @@ def decode_messages(data: bytes) -> list[IncomingMessage]:
             if width is None:
                 raise Malformed(f"a message of the format {magic:#x}")
             if offset >= MAX_READ_OFFSET or stored_at >= MAX_MILLISECONDS:
-                raise Malformed(f"a message at offset {offset} of {stored_at} ms after 1970: no broker counts so far")
+                raise Malformed(
+                    f"a message at offset {offset} of {stored_at} ms after 1970: no broker has such a message"
+                )
             begin = position + form.size
             end = begin + length
             after = end + width + int.from_bytes(data[end : end + width], "big")
@@ -147,7 +149,7 @@ def batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
     for message in messages:
         properties = properties_text(message.properties).encode("utf-8", "replace")
         if len(properties) > _MAX_PROPERTIES:
-            raise Refused("properties", codes.MESSAGE_ILLEGAL, f"{len(properties)} bytes; brokers take 32767")
+            raise Refused("properties", codes.MESSAGE_ILLEGAL, f"{len(properties)} bytes; brokers accept at most 32767")
         length = _IN_BATCH.size + len(message.body) + 2 + len(properties)
         parts += (_IN_BATCH.pack(length, 0, 0, 0, len(message.body)), message.body)
         parts += (len(properties).to_bytes(2, "big"), properties)

@@ -1,7 +1,7 @@
 """Pop mode: a broker delivers messages of a topic, and redelivers messages that are not acknowledged in time.
 
-A redelivered message is in a retry topic of the group, whose name depends on the broker's version; its receipt has the
-name.
+A redelivered message is in a retry topic of the group, whose name depends on the broker's version; a mark in its
+receipt shows which name applies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.clients.rocketmq.remoting.messages import IncomingMessage, decode_messages
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
-#: A broker's maximum of messages per pop.
+#: The maximum number of messages that a broker returns for one pop.
 MAX_AT_ONCE: Final = 32
 _REQUESTS_AT_ONCE: Final = 256
 _NOTHING: Final = (codes.NOT_FOUND, codes.POLLING_FULL, codes.POLLING_TIMEOUT)
@@ -26,7 +26,9 @@ _ALREADY_RELEASED: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
 
 
 class PoppedMessage(NamedTuple):
-    """A message that a broker delivered, its id, which is the same at every delivery, and its receipt."""
+    """A message that a broker delivered, its receipt for this delivery, and its id.
+
+    The id is the producer's, which stays the same when the message is redelivered; without one, it is the position."""
 
     receipt: str
     message_id: str
@@ -66,7 +68,7 @@ def retry_topics(topic: str, group: str) -> Mapping[str, str]:
 
 
 class PopConsumer:
-    """Pops messages of a topic for a group; threads may share one. `from_end`: a new group starts with new messages."""
+    """Pops messages of a topic for a group; threads may share one. If `from_end`, a new group skips older messages."""
 
     def __init__(self, client: Client, topic: str, group: str, visibility_timeout: float, *, from_end: bool) -> None:
         self._client = client
@@ -115,9 +117,9 @@ class PopConsumer:
         return [_extended(receipt, responses[receipt]) for receipt in receipts]
 
     def waiting(self) -> int:
-        """Return the number of waiting messages by the group's offsets; messages in flight may be counted.
+        """Return the number of waiting messages according to the group's offsets; messages in flight may be counted.
 
-        Redelivered messages are in one queue of each broker. Name servers have this queue late, so the brokers are
+        Redelivered messages are in one queue of each broker. Name servers learn of that queue late, so the brokers are
         queried.
         """
         queues = self._client.queues(self._topic)
@@ -161,7 +163,7 @@ def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
         receipt = message.properties.get("POP_CK")
         if receipt is None:
             try:
-                # A broker's counter is not always the message's offset, which it lists separately, in order.
+                # The offset in a message is not always the one to acknowledge, which the broker lists separately.
                 at = offsets[message.queue][taken[message.queue]]
                 parts = (starts[message.queue], *(fields[name] for name in ("popTime", "invisibleTime", "reviveQid")))
             except (KeyError, IndexError):

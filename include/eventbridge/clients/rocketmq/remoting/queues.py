@@ -16,5 +16,5 @@ class TopicQueue(NamedTuple):
 
 
 def queue_of_key(queues: Sequence[TopicQueue], key: str) -> TopicQueue:
-    """Return the queue of a key; it stays the same while the number of queues does."""
+    """Return the queue of a key, which stays the same while the number of queues does."""
     return queues[zlib.crc32(key.encode("utf-8", "surrogatepass")) % len(queues)]

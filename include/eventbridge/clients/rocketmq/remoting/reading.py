@@ -17,20 +17,20 @@ from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
 #: A broker's default maximum of messages per pull.
 _SLICE: Final = 32
-#: The maximum to request from a broker with a larger limit.
+#: The maximum number of messages to request per pull from a broker with a larger limit.
 _MOST: Final = 512
 _ON_THEIR_WAY: Final = 8
-#: How long a broker may be silent or busy.
+#: How long a broker may be silent or busy before a read fails.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long a broker holds a pull that finds nothing, and how often the waiting thread checks whether to stop.
+#: How long a broker holds a pull that finds nothing, and how long the waiting thread waits between checks of `is_over`.
 _HOLD_MS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
 
 #: The pause before a pull is repeated that was refused by a busy broker, or that made no progress.
 _BUSY_SECONDS: Final = 0.02
-#: How often a broker must report a gap at an offset before it is accepted.
+#: How many times a broker must report a gap at an offset before the gap is accepted.
 _GAP_REPORTS: Final = 5
 
 
@@ -42,7 +42,7 @@ class PullResult(NamedTuple):
     end: int
 
     def messages(self) -> list[IncomingMessage]:
-        """Return these messages; raises Malformed."""
+        """Return the requested messages; raises Malformed."""
         return [each for each in decode_messages(self.body) if self.start <= each.offset < self.end]
 
 
@@ -60,7 +60,7 @@ class _Slice:
 class _ConfirmedGaps:
     """The gaps that a broker reported often enough to be accepted.
 
-    A broker that has not built its index yet reports a gap up to the end of the index file: a repeated request finds
+    A broker whose index is not yet complete reports a gap up to the end of the index file, and a repeated request finds
     the messages.
     """
 
@@ -204,7 +204,7 @@ def _take(part: _Slice, response: ResponseFrame, address: str, holes: _Confirmed
     if came_further and response.code == codes.SUCCESS:
         part.found.append(PullResult(response.body, part.next, part.end))
     if not came_further or (response.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
-        time.sleep(_BUSY_SECONDS)  # otherwise an empty response would be requested forever
+        time.sleep(_BUSY_SECONDS)  # otherwise the same request would be repeated without a pause
         return False
     part.reports = 0
     part.next = goes_on_at

@@ -12,7 +12,7 @@ from eventbridge.clients.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.clients.rocketmq.remoting.messages import OutgoingMessage, batch_body, properties_text
 from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 
-#: Brokers do not register it, but require a name.
+#: The name of the producer group, which brokers require but do not register.
 _PRODUCER: Final = "eventbridge"
 
 Request = tuple[int, Mapping[str, object], bytes]
@@ -20,7 +20,7 @@ Request = tuple[int, Mapping[str, object], bytes]
 
 def send_request(queue: TopicQueue, message: OutgoingMessage) -> Request:
     """Return code, fields and body of the request that sends a message."""
-    if not message.body:  # a broker fails on this property, except within a batch
+    if not message.body:  # a broker fails on an empty body, except within a batch
         return batch_request(queue, [message])
     return codes.SEND, _fields(queue, properties_text(message.properties), is_batch=False), message.body
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tls:
-    """The TLS of a client.
+    """The TLS settings of a client.
 
     `ca_file` is a PEM file with the CA certificates that verify servers; if it is empty, the CA certificates that this
     machine trusts apply. `certificate` and `key` are the files of the client certificate, if any. If `check_name` is
-    False, host names are not verified.
+    False, the server's host name is not verified.
     """
 
     ca_file: str = ""
@@ -34,8 +34,8 @@ class Tls:
 class ClientSettings:
     """Settings of a client; `name_servers` are `host:port`. Without `access_key` requests are not signed.
 
-    `timeout_seconds` limits each response and opening a connection; `look_seconds` limits a broker's response to the
-    frequent request for end offsets: a slower broker is not asked again for `away_seconds`. `read_group` is the
+    `timeout_seconds` limits opening a connection and each response. `look_seconds` limits a broker's response to the
+    frequent request for end offsets; a slower broker is not asked again for `away_seconds`. `read_group` is the
     consumer group for reading ranges, one that every broker has.
     """
 
