@@ -204,7 +204,7 @@ def _wants_from(demand: Demand, array: int) -> bool:
 
 
 def _split_by_element(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
-    """Return the remaining demand by chosen element of the array, and the one for any element that has no leaf in it.
+    """Return the remaining demand for each element of the array that the demand refers to, and for any other element.
 
     One pass serves all elements, because an array may have a hundred thousand.
     """

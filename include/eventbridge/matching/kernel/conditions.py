@@ -175,11 +175,11 @@ _RANGE_SHARE, _HALF_LINE_SHARE, _NON_TEXT_SHARE = 0.05, 0.4, 0.5
 
 @dataclass(eq=False, slots=True)
 class LeafListEffect:
-    """The effect of a leaf list: `atoms` and `conjunctions` set its bit, and a violated one of its `denials` clears it.
+    """The effect of a leaf list: `atoms` and `conjunctions` set its bit, and a violated denial clears it.
 
     `present`: any leaf has the bit unless a denial clears it. `uncertain`: the tables accept too many leaves, so the
-    reference matcher decides. `text` is the same for equal lists. From `certain_share` and `varied`, `branches.ordered`
-    estimates the share of events that meet the list.
+    reference matcher decides. `text` is the same for equal lists. `branches.ordered` estimates
+    the share of events that meet the list from `certain_share` and `varied`.
     """
 
     path: Path

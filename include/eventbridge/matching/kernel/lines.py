@@ -150,7 +150,8 @@ def segments(intervals: int, low: list[int], high: list[int], atom: list[int]) -
 _ACCEPTED_INTERVALS: Final = {">": (2, 0), ">=": (1, 0), "<": (0, 0), "<=": (0, 1), "=": (1, 1)}
 """The first and the last interval that a comparison accepts, counted from the one below its point.
 
-A first interval of 0 means that the comparison has no lower bound; `_Lines` ignores the last interval of `>` and `>=`.
+A first interval of 0 means that there is no lower bound. The last interval of `>` and `>=` is ignored, as they have no
+upper bound.
 """
 
 

@@ -21,7 +21,7 @@ from eventbridge.matching.scan.memory import address_of
 from eventbridge.matching.scan.words import VECTOR_WORDS
 
 CLASS_BYTES: Final = 64 << 20
-"""The maximum memory for the rows of classes, but there is room for at least as many as a rule set's fixed rows."""
+"""The maximum bytes for the rows of classes; there is room for at least as many rows as a rule set has fixed ones."""
 
 MAXIMUM_ROWS: Final = 65_536
 """The maximum number of rows of classes; `CLASS_BYTES` allows fewer if the rows are long."""

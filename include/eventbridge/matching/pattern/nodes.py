@@ -188,10 +188,8 @@ class Pattern:
         return int(known)
 
     def __reduce__(self) -> tuple[type[Pattern], tuple[And, Not | None]]:
-        return Pattern, (
-            self.where,
-            self.unless,
-        )  # without the hash, because another process hashes strings differently
+        # Another process hashes strings differently, so the hash is not pickled.
+        return Pattern, (self.where, self.unless)
 
 
 OPERATORS: Final[dict[str, type]] = {

@@ -11,7 +11,7 @@ from eventbridge.matching.scan.compiled import compiled
 from eventbridge.matching.scan.memory import byte_at
 from eventbridge.matching.scan.values import COLON
 
-#: The three attributes that name an event, in the order of the columns of `RecognisedTexts`.
+#: The attributes that are located in each event, in the order of the columns of `RecognisedTexts`.
 ID: Final = 0
 SOURCE: Final = 1
 TYPE: Final = 2

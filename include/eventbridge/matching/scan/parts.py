@@ -218,7 +218,7 @@ def _walk(
 
 @compiled
 def _position_behind(text: int, position: int, element_of: int, depth: int) -> int:
-    """Return the position of the next member, element or closing bracket after a value, and count the element."""
+    """Return the position of the next member, element or closing bracket after a value; advance the element number."""
     if depth < 0:
         return position
     position = skip_space(text, position)
