@@ -92,7 +92,7 @@ class Assignments(Aggregate):
             return Deliverers(assigned, tuple(offsets_of(connection)), found)
 
     def leave(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
-        """Record that a runner delivers for these (rule, target) pairs only up to its present offsets.
+        """Record that a runner delivers for these (rule, target) pairs only up to its current offsets.
 
         Pairs of other runners stay as they are. Returns False, and changes nothing, if `in_force` is no longer the rule
         set in force, or if the runner has an uncommitted batch: it may have these rules, and moves the runner's

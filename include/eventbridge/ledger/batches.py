@@ -194,7 +194,7 @@ OLDER = sa.tuple_(batch.c.planned_at, batch.c.batch_id) < sa.tuple_(
 
 
 def select_ids(beginning: str, limit: int) -> sa.Select[Any]:
-    """Return the query for ids of batches, those that begin with a text, newest first."""
+    """Return the query for at most `limit` ids of batches that begin with a text, newest first."""
     return (
         sa.select(batch.c.batch_id)
         .where(batch.c.batch_id.startswith(beginning, autoescape=True))
@@ -251,8 +251,8 @@ class Batches(Aggregate):
     def plan(self, batch: Batch, ranges: Sequence[Range], in_force: str | None = None) -> bool:
         """Add a batch with its ranges, and return whether it was added.
 
-        A normal batch is added only if its runner has no other uncommitted normal batch, and if its ranges begin at the
-        runner's offsets, which a batch that was committed in the meantime has moved.
+        A normal batch is not added if its runner has another uncommitted normal batch, or if its ranges do not begin at
+        the runner's offsets, because another batch was committed after the ranges were chosen.
         If `in_force` is set, the batch is added only while this rule set is in force, because a newer one may have
         moved a rule to another runner.
         """
@@ -264,7 +264,7 @@ class Batches(Aggregate):
                 if planned and ranges:
                     connection.execute(INSERT_RANGES, [range_row(batch.batch_id, r) for r in ranges])
                     if batch.kind == "normal":  # a replay takes committed events and moves no offset
-                        _refuse_old(connection, batch.runner, ranges)
+                        _refuse_old_ranges(connection, batch.runner, ranges)
                 return planned
         except _OldRangesError:
             return False
@@ -345,7 +345,7 @@ class Batches(Aggregate):
             return ranges_of(connection, batch_id)
 
     def first_offsets(self, bus: str) -> dict[Partition, dict[str, int]]:
-        """Return, by partition, each runner's lowest offset on a bus: its present one or the start of a batch.
+        """Return, by partition, each runner's lowest offset on a bus: its current one or the start of a batch.
 
         The cost grows with the number of batches of the bus.
         """
@@ -386,7 +386,7 @@ def is_in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> 
     return connection.execute(BATCH_STATE, {"of_batch": batch_id}).scalar() == state
 
 
-def _refuse_old(connection: sa.Connection, group: str, ranges: Sequence[Range]) -> None:
+def _refuse_old_ranges(connection: sa.Connection, group: str, ranges: Sequence[Range]) -> None:
     # The offsets are read after the batch was added: no other batch is planned while it exists, so they do not move.
     # A partition without an offset is no reason to refuse: the commit reports the missing offset.
     rows = connection.execute(select_offsets(group))

@@ -35,18 +35,18 @@ def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
         # throughout.
         reading = source.database.reading() if source.database.engine.spans_hosts else source.database.writing()
         with reading as there, destination.database.writing() as here:
-            _refuse_full(here, destination.database)
+            _refuse_nonempty(here, destination.database)
             here.execute(identity.delete())
             counts = {each.name: _copy(each, there, here) for each in metadata.sorted_tables}
             for each in metadata.sorted_tables:
-                _go_on_counting(each, source.database, there, destination.database, here)
+                _continue_numbering(each, source.database, there, destination.database, here)
             return counts
     finally:
         source.close()
         destination.close()
 
 
-def _refuse_full(here: sa.Connection, destination: Database) -> None:
+def _refuse_nonempty(here: sa.Connection, destination: Database) -> None:
     full = [each.name for each in metadata.sorted_tables if each is not identity and _count(each, here)]
     if full:
         shown = redact_url(destination.engine.url)
@@ -76,7 +76,7 @@ def _count(whole: sa.Table, connection: sa.Connection) -> int:
     return int(connection.execute(sa.select(sa.func.count()).select_from(whole)).scalar_one())
 
 
-def _go_on_counting(
+def _continue_numbering(
     whole: sa.Table, source: Database, there: sa.Connection, destination: Database, here: sa.Connection
 ) -> None:
     for key in whole.columns:

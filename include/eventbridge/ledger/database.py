@@ -171,7 +171,7 @@ def runs_lost_transactions_again(method: Callable[_P, _T]) -> Callable[_P, _T]:
             except TransactionLostError as error:
                 if time.monotonic() > until or commits_of_this_thread() != committed:
                     raise LedgerError(str(error)) from error
-            time.sleep(random.uniform(0.01, 0.1))  # random, so that two transactions in a deadlock do not retry at once
+            time.sleep(random.uniform(0.01, 0.1))  # random, so that two transactions do not deadlock again
 
     return call
 

@@ -175,7 +175,7 @@ def partition_condition(table: sa.Table) -> sa.ColumnElement[bool]:
 
 
 def naming(partition: Partition) -> dict[str, object]:
-    """Return the values that `partition_condition` needs."""
+    """Return the parameters of `partition_condition` for a partition."""
     return {"of_topic": partition.topic, "of_broker": partition.broker, "of_partition": partition.partition_id}
 
 

@@ -41,7 +41,7 @@ FIRST_ROWS = 100
 SMALLEST_OF = 1_000
 
 
-def _alone(status: sa.FromClause) -> sa.ColumnElement[bool]:
+def _is_undeliverable(status: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return the condition that a target gets no deliveries now: it is disabled or paused, or its breaker is open."""
     return (
         (status.c.state == "disabled")
@@ -50,12 +50,12 @@ def _alone(status: sa.FromClause) -> sa.ColumnElement[bool]:
     )
 
 
-def _condition_left_alone(rows: sa.FromClause) -> sa.ColumnElement[bool]:
+def _target_is_undeliverable(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     same_target = (target_status.c.rule == rows.c.rule, target_status.c.target == rows.c.target)
-    return sa.exists().where(*same_target, _alone(target_status))
+    return sa.exists().where(*same_target, _is_undeliverable(target_status))
 
 
-def _due_by_now(rows: sa.FromClause) -> sa.ColumnElement[bool]:
+def _is_due_unindexed(rows: sa.FromClause) -> sa.ColumnElement[bool]:
     """Return the condition that rows are due, in a form that uses no index: the index of another column finds them."""
     return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
@@ -64,7 +64,7 @@ def _due_by_now(rows: sa.FromClause) -> sa.ColumnElement[bool]:
 LEFT_ALONE = sa.select(target_status.c.rule).where(
     target_status.c.rule == sa.bindparam("of_rule"),
     target_status.c.target == sa.bindparam("of_target"),
-    _alone(target_status),
+    _is_undeliverable(target_status),
 )
 
 _first = (
@@ -74,7 +74,7 @@ _first = (
     .limit(FIRST_ROWS)
     .subquery()
 )
-_can_go = ~_condition_left_alone(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
+_can_go = ~_target_is_undeliverable(_first) | (_first.c.expires_at <= NOW) | (_first.c.hold_reason != "")
 
 #: The number of rows that have been due longest, at most FIRST_ROWS, and how many of them can be delivered or
 #: dead-lettered.
@@ -87,7 +87,7 @@ FIRST_DUE = sa.select(
 def select_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
 
-    For a target that gets no deliveries, the wait begins at the due time of the row that expired first.
+    For a target that gets no deliveries, the wait begins at the due time of its row that expired first.
     """
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
@@ -100,11 +100,12 @@ def select_targets(runner: str | None) -> sa.Select[Any]:
     of_target = [same.c.rule == pending.c.rule, same.c.target == pending.c.target, same.c.runner == pending.c.runner]
     past_age = (
         sa.select(same.c.due_at)
-        .where(*of_target, on_alias(same, SCHEDULED), same.c.expires_at <= NOW, _due_by_now(same))
+        .where(*of_target, on_alias(same, SCHEDULED), same.c.expires_at <= NOW, _is_due_unindexed(same))
         .order_by(same.c.expires_at)
     )
     due_at = sa.case(
-        (_condition_left_alone(pending) & (pending.c.hold_reason == ""), _value(past_age)), else_=_value(first)
+        (_target_is_undeliverable(pending) & (pending.c.hold_reason == ""), _first_value(past_age)),
+        else_=_first_value(first),
     )
     found = sa.select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
         pending.c.pending_id == one.c.pending_id
@@ -122,7 +123,7 @@ def select_targets(runner: str | None) -> sa.Select[Any]:
     )
 
 
-def _value(query: sa.Select[Any]) -> Any:
+def _first_value(query: sa.Select[Any]) -> Any:
     return query.limit(1).correlate(pending).scalar_subquery()
 
 
@@ -135,27 +136,29 @@ def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone
     found = sa.select(pending).where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
     if alone:
         past_age = sa.select(pending.c.pending_id).where(
-            SCHEDULED, OF_TARGET, pending.c.expires_at <= NOW, _due_by_now(pending)
+            SCHEDULED, OF_TARGET, pending.c.expires_at <= NOW, _is_due_unindexed(pending)
         )
         reasoned = sa.select(pending.c.pending_id).where(
-            SCHEDULED, OF_TARGET, pending.c.hold_reason > "", _due_by_now(pending)
+            SCHEDULED, OF_TARGET, pending.c.hold_reason > "", _is_due_unindexed(pending)
         )
         some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.hold_reason)]
-        found = sa.select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
+        found = sa.select(pending).where(pending.c.pending_id.in_(_select_ids(some, limit, runner)))
     elif smallest:
         oldest = (
             sa.select(pending.c.pending_id)
             .where(SCHEDULED, OF_TARGET, pending.c.due_at <= NOW)
             .order_by(pending.c.due_at)
         )
-        found = sa.select(pending).where(pending.c.pending_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
+        found = sa.select(pending).where(
+            pending.c.pending_id.in_(_select_ids([oldest], max(limit, SMALLEST_OF), runner))
+        )
     elif runner is not None:
         found = found.where(pending.c.runner == runner)
     order = (pending.c.count, pending.c.due_at) if smallest else (pending.c.due_at,)
     return found.order_by(*order, pending.c.pending_id).limit(limit)
 
 
-def _any_of(queries: list[sa.Select[Any]], limit: int, runner: str | None) -> sa.Select[Any]:
+def _select_ids(queries: list[sa.Select[Any]], limit: int, runner: str | None) -> sa.Select[Any]:
     """Return the query for the ids of several queries, at most `limit` of each."""
     limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
     return sa.select(
@@ -169,7 +172,9 @@ def select_rows_in_order(limit: int) -> sa.Select[Any]:
     return (
         sa.select(pending)
         .where(
-            pending.c.pending_id.in_(_any_of([due.where(SCHEDULED_TRIED), due.where(SCHEDULED_UNTRIED)], limit, None))
+            pending.c.pending_id.in_(
+                _select_ids([due.where(SCHEDULED_TRIED), due.where(SCHEDULED_UNTRIED)], limit, None)
+            )
         )
         .order_by(pending.c.attempts == 0, pending.c.due_at, pending.c.pending_id)
         .limit(limit)
@@ -177,12 +182,12 @@ def select_rows_in_order(limit: int) -> sa.Select[Any]:
 
 
 _OLDER = (OF_TARGET, pending.c.published_at <= sa.bindparam("before", type_=UtcTime))
-_NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > NOW)
+_NOT_RELEASED = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > NOW)
 
 #: Makes the waiting rows of a target that were published too long ago due now, to be dead-lettered.
 RELEASE_MISSED = (
     sa.update(pending)
-    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.hold_reason == ""))
+    .where(TIMED, *_OLDER, _NOT_RELEASED, (pending.c.state == "on_hold") | (pending.c.hold_reason == ""))
     .values(RELEASED | {"expires_at": NOW})
 )
 

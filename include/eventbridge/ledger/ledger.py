@@ -41,7 +41,7 @@ class Ledger:
     """The state of all runners.
 
     A method of an attribute is one transaction, unless its docstring mentions several. A change that depends on the
-    present state is a compare-and-set: if another process was faster, the method changes nothing and returns False.
+    current state is a compare-and-set: if another process was faster, the method changes nothing and returns False.
     Times are aware and in UTC. Every method raises LedgerError, with a remedy, if the database fails. Its transaction
     has changed nothing then, unless the commit itself failed: then the change is either complete or absent.
     """

@@ -138,7 +138,7 @@ class Order(Aggregate):
             return connection.execute(insert_or_skip(order_shard), first).rowcount == 1
 
     def release_lease(self, rule: str, target: str, shard: int, holder: str) -> bool:
-        """End the holder's lease, when none of its deliveries is in flight; return False if another holder has it."""
+        """End the holder's lease, which must have no deliveries in flight; return False if another holder has it."""
         of = {"of_rule": rule, "of_target": target, "of_shard": shard, "holder": holder, "now": self._now()}
         return self._change(END_LEASE, of) == 1
 
@@ -169,10 +169,10 @@ class Order(Aggregate):
         return self._change(RELEASE_SHARD, of | {"microseconds": microseconds(now)})
 
     def rows_on_hold(self, rule: str) -> list[PendingDeliveries]:
-        """Return the open rows of a rule's ordered targets that are on hold or marked, in order of their ids."""
+        """Return the open rows of a rule's ordered targets that have a hold reason, in order of their ids."""
         return [to_pending(row) for row in self._rows(ON_HOLD_OF_RULE, {"of_rule": rule})]
 
     def release_row(self, pending_id: int, hold_reason: str, instead: str) -> bool:
-        """Make a row on hold due, with the reason `instead` for `hold_reason`; return False if it has another one."""
+        """Make a row on hold due and set its reason to `instead`; return False if its reason is not `hold_reason`."""
         of = {"of_row": pending_id, "because": hold_reason, "instead": instead, "now": self._now()}
         return self._change(MARK_ON_HOLD, of) == 1

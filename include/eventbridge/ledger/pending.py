@@ -123,8 +123,8 @@ partial("ix_pending_taken_by", pending.c.taken_by.is_not(None), pending.c.taken_
 partial("ix_pending_closed_by", pending.c.closed_by.is_not(None), pending.c.closed_by)
 OF_TARGET = (pending.c.rule == sa.bindparam("of_rule")) & (pending.c.target == sa.bindparam("of_target"))
 
-_PAST_AGE = pending.c.expires_at <= NOW
-_FOR_A_REASON = pending.c.hold_reason != ""
+_EXPIRED = pending.c.expires_at <= NOW
+_HAS_REASON = pending.c.hold_reason != ""
 
 #: The identifying columns and the files of the rows that a batch left pending.
 PENDING_NAMES = sa.select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == sa.bindparam("of_batch"))
@@ -184,14 +184,14 @@ CLOSE_PENDING = (
     .values(state="closed", closed_by=sa.bindparam("of_batch"))
 )
 
-_ON_HOLD_AGAIN = {
+_PUT_ON_HOLD = {
     "state": "on_hold",
     "hold_reason": sa.bindparam("because", type_=pending.c.hold_reason.type),
     "on_hold_since": NOW,
 }
 
 #: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
-HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_AGAIN)
+HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_HAS_REASON).values(_PUT_ON_HOLD)
 
 #: Makes the rows of a target that are on hold for one reason due now, only to be dead-lettered: they keep the reason.
 DEAD_LETTER_PENDING = (
@@ -212,7 +212,7 @@ AGE_STOOD_STILL = {
 _DEFERRED = (
     OF_TARGET,
     SCHEDULED,
-    ~_FOR_A_REASON,
+    ~_HAS_REASON,
     pending.c.due_at.between(sa.bindparam("first"), sa.bindparam("last")),
 )
 
@@ -228,7 +228,7 @@ _OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
 )
 
 #: Makes the expired rows of disabled targets that are on hold due now: they can only be dead-lettered.
-RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(RELEASED)
+RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _EXPIRED, _OF_DISABLED).values(RELEASED)
 
 _newest = (
     sa.select(batch.c.batch_id)
@@ -305,11 +305,11 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
 def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -> sa.Update:
     """Return the statement that makes a target's rows due now that are on hold, for any reason or for one.
 
-    It also applies to rows that are scheduled to be dead-lettered for that reason. If `instead` is set, the rows are
-    put on hold for that reason, and do not become due.
+    It also applies to rows that are scheduled to be dead-lettered and therefore have a hold reason. If `instead` is
+    set, the rows do not become due but are on hold for that reason.
     """
-    changes = (_ON_HOLD_AGAIN if instead else RELEASED) | ({} if aged else AGE_STOOD_STILL)
-    statement = sa.update(pending).where(OF_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
+    changes = (_PUT_ON_HOLD if instead else RELEASED) | ({} if aged else AGE_STOOD_STILL)
+    statement = sa.update(pending).where(OF_TARGET, UNTAKEN, _HAS_REASON).values(changes)
     return statement if hold_reason is None else statement.where(pending.c.hold_reason == hold_reason)
 
 
@@ -374,14 +374,14 @@ class Pending(Aggregate):
         with self._writing() as connection:
             # Planners take turns: two at the same time could take different rows of one shard.
             connection.execute(TAKE_TURN)
-            free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
+            free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _id_groups(ids)]
             if sum(map(len, free)) != len(ids):
                 return False
-            if any(connection.execute(SHARD_TAKEN, {"ids": some}).first() for some in _slices(ids)):
+            if any(connection.execute(SHARD_TAKEN, {"ids": some}).first() for some in _id_groups(ids)):
                 return False
             connection.execute(INSERT_BATCH, vars(batch))
             insert_chunks(connection, chunks)
-            for some in _slices(ids):
+            for some in _id_groups(ids):
                 connection.execute(TAKE_PENDING, {"of_batch": batch.batch_id, "ids": some})
             return True
 
@@ -441,8 +441,7 @@ class Pending(Aggregate):
     def release(
         self, rule: str, target: str, *, aged: bool = False, hold_reason: str | None = None, instead: str = ""
     ) -> int:
-        """Make the rows of a target that are on hold due now, or only those with the reason `hold_reason`; return how
-        many.
+        """Make a target's rows on hold due now, or only those with the reason `hold_reason`; return how many.
 
         The time that they were on hold is added to `on_hold_seconds` and `expires_at`, unless it counts towards their
         age (`aged`, after a 410). If `instead` is set, they stay on hold, for that reason.
@@ -470,7 +469,7 @@ class Pending(Aggregate):
         return self._change(RELEASE_EXPIRED, {"now": now})
 
 
-def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
+def _id_groups(ids: Sequence[int]) -> Iterable[Sequence[int]]:
     return (ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE))
 
 

@@ -100,7 +100,7 @@ class Redrives(Aggregate):
     def begin(self, redrive: Redrive) -> Redrive:
         """Add a redrive and return it; if its run already has one, return that one."""
         with self._writing() as connection:
-            connection.execute(TAKE_TURN)  # see `retention.mark_kept`
+            connection.execute(TAKE_TURN)  # so that `Retention.mark_kept` does not miss the redrive
             connection.execute(BEGIN_REDRIVE, vars(redrive) | {"selection": dict(redrive.selection)})
             return _to_redrive(connection.execute(REDRIVE_OF_RUN, {"of_run": redrive.run}).one())
 

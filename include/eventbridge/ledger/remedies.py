@@ -31,7 +31,7 @@ def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
         yield
     except (SQLAlchemyError, DatabaseFailure) as error:
         kind = TransactionLostError if engine.may_run_again(error) else LedgerError
-        raise kind(_explained(error, engine)) from error
+        raise kind(_explain_error(error, engine)) from error
 
 
 @contextmanager
@@ -40,10 +40,10 @@ def commit_errors(engine: LedgerEngine) -> Iterator[None]:
     try:
         yield
     except SQLAlchemyError as error:
-        raise LedgerError(_explained(error, engine)) from error
+        raise LedgerError(_explain_error(error, engine)) from error
 
 
-def _explained(error: Exception, engine: LedgerEngine) -> str:
+def _explain_error(error: Exception, engine: LedgerEngine) -> str:
     return explain(str(getattr(error, "orig", None) or error), engine)
 
 

@@ -160,7 +160,7 @@ class Replays(Aggregate):
             "position": msgspec.to_builtins(replay.position),
         }
         with self._writing() as connection:
-            connection.execute(TAKE_TURN)  # see `retention.mark_kept`
+            connection.execute(TAKE_TURN)  # so that `Retention.mark_kept` does not miss the replay
             connection.execute(BEGIN_REPLAY, values)
             return _to_replay(connection.execute(REPLAY_OF_RUN, {"of_run": replay.run}).one())
 

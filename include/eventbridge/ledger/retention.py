@@ -202,36 +202,36 @@ FIRST_BATCH = (
 DROP_BATCH = sa.delete(batch).where(batch.c.batch_id == _OF_BATCH)
 
 
-def _some(table: Any, *where: Any) -> sa.Delete:
+def _delete_some(table: Any, *where: Any) -> sa.Delete:
     """Return the statement that deletes a bounded number of rows of a table."""
     key = sa.tuple_(*table.primary_key)
     chosen = sa.select(*table.primary_key).where(*where).limit(sa.bindparam("most"))
     return sa.delete(table).where(key.in_(chosen))
 
 
-def _files(*kinds: str) -> sa.Delete:
-    return _some(batch_file, batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind.in_(kinds))
+def _delete_files(*kinds: str) -> sa.Delete:
+    return _delete_some(batch_file, batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind.in_(kinds))
 
 
 #: The statements that delete the ledger's rows when a batch loses records: at most `most` rows each, in order.
 DROPS: dict[Kept, tuple[sa.Delete, ...]] = {
     "all": (
-        _some(pending, pending.c.batch_id == _OF_BATCH),
-        _some(deferred_match, deferred_match.c.batch_id == _OF_BATCH),
-        _some(delivery_chunk, delivery_chunk.c.batch_id == _OF_BATCH),
-        _some(route_try, route_try.c.batch_id == _OF_BATCH),
-        _files("delivery", "outcome", "settlement"),
+        _delete_some(pending, pending.c.batch_id == _OF_BATCH),
+        _delete_some(deferred_match, deferred_match.c.batch_id == _OF_BATCH),
+        _delete_some(delivery_chunk, delivery_chunk.c.batch_id == _OF_BATCH),
+        _delete_some(route_try, route_try.c.batch_id == _OF_BATCH),
+        _delete_files("delivery", "outcome", "settlement"),
     ),
-    "archive": (_files("buffer"),),
-    "dead_letters": (_some(redriven, redriven.c.file.in_(_dead_letters)), _files("dead_letter")),
+    "archive": (_delete_files("buffer"),),
+    "dead_letters": (_delete_some(redriven, redriven.c.file.in_(_dead_letters)), _delete_files("dead_letter")),
     "manifest": (
-        _some(replayed, replayed.c.batch_id == _OF_BATCH),
-        _some(batch_range, batch_range.c.batch_id == _OF_BATCH),
+        _delete_some(replayed, replayed.c.batch_id == _OF_BATCH),
+        _delete_some(batch_range, batch_range.c.batch_id == _OF_BATCH),
     ),
 }
 
 #: Deletes a bounded number of the rows of a replay.
-DROP_REPLAYED = _some(replayed, replayed.c.replay_id == sa.bindparam("of_replay"))
+DROP_REPLAYED = _delete_some(replayed, replayed.c.replay_id == sa.bindparam("of_replay"))
 
 
 @cache
@@ -357,7 +357,7 @@ class Retention(Aggregate):
             return bool(connection.execute(RULE_SET_NAMED, names).scalar())
 
     def drop_rule_changes(self, before: datetime) -> tuple[int, set[str]]:
-        """Delete superseded changes of rules before a time; return how many, and their rule sets."""
+        """Delete superseded changes of rules from before a time; return how many, and their rule sets."""
         count = 0
         rule_sets: set[str] = set()
         while True:

@@ -109,14 +109,14 @@ WAITING_DEFERRED_MATCHES = (
     .order_by(deferred_match.c.made_at, deferred_match.c.deferred_match_id)
 )
 
-_SAYS_WHERE = sa.type_coerce(deferred_match.c.order_spans, sa.Text) != "[]"
+_HAS_SPANS = sa.type_coerce(deferred_match.c.order_spans, sa.Text) != "[]"
 _NOT_TAKEN_BY = sa.or_(deferred_match.c.taken_by.is_(None), deferred_match.c.taken_by != sa.bindparam("of_batch"))
 
 #: The positions of a rule's events that wait to be routed, except those that a batch took.
-WAITING_SPANS = sa.select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _SAYS_WHERE)
+WAITING_SPANS = sa.select(deferred_match.c.order_spans).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, _HAS_SPANS)
 
 #: The waiting deferred matches of a rule that have no positions of their events, except those that a batch took.
-WITHOUT_SPANS = sa.select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
+WITHOUT_SPANS = sa.select(deferred_match).where(DEFERRED_MATCH_WAITING, _RULE, _NOT_TAKEN_BY, ~_HAS_SPANS)
 
 _taken = deferred_match.alias("taken")
 _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
@@ -209,7 +209,7 @@ class RouteTries(Aggregate):
             return int(connection.execute(sa.select(route_try.c.tries).where(_SLICE), of).scalar_one())
 
     def take_back(self, batch_id: str, slice_id: str) -> None:
-        """Subtract one counted try of a slice, because its slice did not cause a failure."""
+        """Subtract a counted try that is no evidence against its slice: it succeeded, or failed for another reason."""
         self._change(ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
 
     def counts(self, batch_id: str) -> dict[str, int]:

@@ -187,24 +187,24 @@ class Rules(Aggregate):
     def numbered_changes(self, rule: str | None, limit: int, before: int | None = None) -> list[tuple[int, RuleChange]]:
         """Return at most `limit` changes of a rule, or of all rules, with their numbers, newest first.
 
-        If `before` is set, only changes with a lower number.
+        If `before` is set, it returns only changes with a lower number.
         """
         query = select_changes(rule, limit, before)
         return [(row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at)) for row in self._rows(query)]
 
     def hold(self, rule: str, version: str, reason: str) -> None:
         """Put this version of a rule on hold: it is not routed until an operator releases it or its file changes."""
-        self._note_rule(rule, "on_hold", version, reason)
+        self._record_status(rule, "on_hold", version, reason)
 
     def release(self, rule: str) -> None:
         """Release a rule, so that it is routed again."""
-        self._note_rule(rule, "enabled", "", "")
+        self._record_status(rule, "enabled", "", "")
 
     def list_on_hold(self) -> dict[str, RuleOnHold]:
         """Return the rules that are on hold, by name."""
         return {row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since) for row in self._rows(RULES_ON_HOLD)}
 
-    def _note_rule(self, rule: str, state: str, version: str, reason: str) -> None:
+    def _record_status(self, rule: str, state: str, version: str, reason: str) -> None:
         now = self._now()
         noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": now}
         change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": now}

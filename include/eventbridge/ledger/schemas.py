@@ -108,12 +108,12 @@ class Schemas(Aggregate):
             if connection.execute(MOVE_BATCH, move).rowcount != 1:
                 return False
             for schema, events in learned:
-                if _note(connection, schema):
+                if _record_schema(connection, schema):
                     queue_events(connection, events)
             return True
 
 
-def _note(connection: sa.Connection, schema: EventSchema) -> bool:
+def _record_schema(connection: sa.Connection, schema: EventSchema) -> bool:
     fields = encode_fields(schema.fields)
     if schema.version == 0:
         row = vars(schema) | {"version": 1, "fields": fields}

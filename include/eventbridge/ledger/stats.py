@@ -108,7 +108,7 @@ def select_summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> s
 
 
 def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[str, str] | None) -> sa.Select[Any]:
-    """Return the query for the sums of a scope by slot, target and outcome; slots are numbered from the first time.
+    """Return the query for the sums of a scope by slot, target and outcome; slot 0 begins at the first time.
 
     `step` is the length of a slot in microseconds. `on` limits the query to a bus and a rule, which it looks up at each
     time, so that other rules cost nothing.
@@ -172,7 +172,7 @@ MOVED_SINCE = (
 ROWS_AT_ONCE = 500
 
 #: No batch takes this long from planning to commit.
-_LONG = timedelta(days=30)
+_MAX_BATCH_TIME = timedelta(days=30)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -237,7 +237,7 @@ class Stats(Aggregate):
     ) -> list[StatsStep]:
         """Return the stats from the first to the last given time, by step since the first time, target and outcome.
 
-        If `rule`, a bus and a rule, is set, only its stats that begin exactly at the given times.
+        If `rule` (a bus and a rule) is set, it returns only that rule's stats that begin at one of the given times.
         """
         query = select_timeline(scope, times, step // timedelta(microseconds=1), rule)
         bus, name = rule or ("", "")
@@ -255,9 +255,9 @@ class Stats(Aggregate):
     def count_moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
         """Return by how many events batches moved their offsets since a time, and the stats of buses since then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
-        until = since + _LONG
+        until = since + _MAX_BATCH_TIME
         with self._reading() as connection:
-            moved = connection.execute(MOVED_SINCE, {"planned": since - _LONG, "since": since}).scalar_one()
+            moved = connection.execute(MOVED_SINCE, {"planned": since - _MAX_BATCH_TIME, "since": since}).scalar_one()
             rows = connection.execute(select_summed("bus", by, ranged=True), {"since": since, "until": until})
             return int(moved), [StatAt(row.grain, row.at, _stat("bus", row)) for row in rows]
 

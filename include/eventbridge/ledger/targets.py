@@ -142,7 +142,7 @@ class Targets(Aggregate):
         """
         now = self._now()
         with self._writing() as connection:
-            old = _standing(connection, rule, target, now)
+            old = _locked_status(connection, rule, target, now)
             if state == "ok" and old.state != "ok":
                 new = recovered(old, reason, now)
             elif state == "disabled":
@@ -195,7 +195,7 @@ def record_attempts(connection: sa.Connection, tallies: Sequence[Tally], now: da
         if not tally.is_word_against and (tally.rule, tally.target) not in known:
             continue
         of = {"of_rule": tally.rule, "of_target": tally.target}
-        old = _standing(connection, tally.rule, tally.target, now)
+        old = _locked_status(connection, tally.rule, tally.target, now)
         sums = connection.execute(WINDOW, of | {"from_second": first}).one()
         new = next_status(old, tally, Count(*(int(each or 0) for each in sums)), now)
         _change(connection, old, new)
@@ -217,7 +217,7 @@ def _count(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
         connection.execute(ADD_ATTEMPTS, changes)
 
 
-def _standing(connection: sa.Connection, rule: str, target: str, now: datetime) -> TargetStatus:
+def _locked_status(connection: sa.Connection, rule: str, target: str, now: datetime) -> TargetStatus:
     of = {"of_rule": rule, "of_target": target}
     found = connection.execute(TARGET_STATUS, of).first()
     if found is None:

@@ -138,7 +138,7 @@ class PostgresqlEngine:
             except OperationalError as error:
                 if time.monotonic() > until or not may_come_back(str(error.orig)):
                     raise
-                time.sleep(random.uniform(0.05, 0.25))  # random, so that processes do not all return at once
+                time.sleep(random.uniform(0.05, 0.25))  # random, so that processes do not all connect at the same time
             else:
                 self._was_connected = True
                 return connection
@@ -233,7 +233,7 @@ _DURABLE = "set_config('synchronous_commit', replace(current_setting('synchronou
 
 
 def _set_up(limits: dict[str, float], read_only: str, connection: Any, _record: object) -> None:
-    """Set limits of a session in seconds, by a statement: poolers refuse them as start parameters."""
+    """Set the limits of a session, in seconds, with a statement: poolers refuse them as startup parameters."""
     wanted = {name: str(max(1, round(seconds * 1000))) for name, seconds in limits.items()}
     wanted |= {"default_transaction_read_only": read_only}
     calls = ", ".join(["set_config(%s, %s, false)"] * len(wanted))
@@ -262,7 +262,7 @@ def _compare_bytes(connection: Connection) -> None:
 #: A clock that also advances while the machine sleeps, if there is one.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
-#: The maximum age of a measurement: two clocks drift apart by some microseconds a second.
+#: The maximum age of a measurement: two clocks drift apart by a few microseconds per second.
 _KEPT_SECONDS = 60.0
 
 #: How long the last measurement is used before a server that did not respond is queried again.
@@ -302,7 +302,7 @@ class PostgresqlClock:
             return self._measured  # another thread measures it
         try:
             if self._measured is None or _elapsed() >= self._due:
-                self._measured, self._due = self._ask(self._measured is None), _elapsed() + _KEPT_SECONDS
+                self._measured, self._due = self._query_time(self._measured is None), _elapsed() + _KEPT_SECONDS
         except LedgerError:
             if self._measured is None:
                 raise
@@ -312,7 +312,7 @@ class PostgresqlClock:
         assert self._measured is not None
         return self._measured
 
-    def _ask(self, patient: bool) -> tuple[datetime, float]:
+    def _query_time(self, patient: bool) -> tuple[datetime, float]:
         """Query the server; only a `patient` caller waits for one that is down: pushes use the last measurement."""
         with ledger_errors(self._engine):
             connection = self._engine.connect() if patient else self._reader.connect()

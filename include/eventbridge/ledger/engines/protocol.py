@@ -1,6 +1,6 @@
 """The interface of a database beyond SQL: how transactions begin, the write lock, the time, the meaning of errors.
 
-The rest of the ledger is the same for every database; each must satisfy `contracts/ledger_contract.py`.
+The rest of the ledger is the same for every database. Each engine must pass `tests/contracts/ledger_contract.py`.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.engines.sqlite import SqliteEngine
 
-#: How long a transaction waits for another process's before it fails.
+#: How long a transaction waits for another process's transaction before it fails.
 BUSY_TIMEOUT_SECONDS = 30.0
 
-#: Scheme of the URL, without a driver -> factory of the engine from the URL and the seconds that a writer waits.
+#: The factory of an engine by the scheme of the URL, without a driver. Its arguments are the URL and the busy timeout.
 ENGINES: Mapping[str, Callable[[URL, float], LedgerEngine]] = {
     "sqlite": SqliteEngine,
     "postgresql": PostgresqlEngine,

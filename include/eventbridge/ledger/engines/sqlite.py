@@ -90,7 +90,7 @@ class SqliteEngine:
 
     def turn_to_write(self) -> AbstractContextManager[None]:
         """Exclude all other writers, by a lock on `<file>.lock`."""
-        return _turn_to_write(self._file, self._busy_timeout_seconds)
+        return _hold_write_lock(self._file, self._busy_timeout_seconds)
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
         """Do nothing: SQLite has one writer at a time."""
@@ -124,7 +124,7 @@ class SqliteEngine:
             raise FileNotFoundError(f"there is no ledger at {self._file}")
         # NullPool: processes that fork from this one must not share its connection
         pool = create_engine(self.url, execution_options=_COMPILED, poolclass=NullPool)
-        event.listen(pool, "connect", partial(_only_read, limit_seconds))
+        event.listen(pool, "connect", partial(_set_up_reader, limit_seconds))
         return pool
 
 
@@ -137,7 +137,7 @@ def _set_up(patience_seconds: float, connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _only_read(limit_seconds: float, connection: Any, _record: object) -> None:
+def _set_up_reader(limit_seconds: float, connection: Any, _record: object) -> None:
     connection.execute(f"PRAGMA busy_timeout = {int(limit_seconds * 1000)}")
     connection.execute("PRAGMA query_only = ON")
 
@@ -160,7 +160,7 @@ def _switch_to_wal(cursor: Any, patience_seconds: float) -> None:
 
 
 @contextmanager
-def _turn_to_write(file: Path, timeout_seconds: float) -> Iterator[None]:
+def _hold_write_lock(file: Path, timeout_seconds: float) -> Iterator[None]:
     """Exclude all other writers, of this and other processes, by a lock on `<file>.lock`; raises DatabaseFailure.
 
     SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3

@@ -146,7 +146,7 @@ class FileWriter:
         return cursor.rowcount
 
 
-#: How long a transaction waits for another process's before it fails, as in the ledger.
+#: How long a transaction waits for another process's transaction before it fails, as in the ledger.
 BUSY_SECONDS = 30.0
 
 #: "EvBu": distinguishes an event bus from any other SQLite file.

@@ -22,7 +22,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, Message
 
-#: How long a transaction waits for another process's before it fails, as with a file.
+#: How long a transaction waits for another process's transaction before it fails, as with a file.
 BUSY_SECONDS = 30.0
 
 #: Buses have a separate schema, beside the ledger's tables.
@@ -106,7 +106,7 @@ class BusServer:
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
         """Return the rows of one read-only statement; it is repeated if the connection was lost."""
-        with self._alone():
+        with self._exclusively():
             try:
                 return self._connection.execute(statement, values).fetchall()
             except OperationalError:
@@ -118,12 +118,12 @@ class BusServer:
     @contextmanager
     def snapshot(self) -> Iterator[None]:
         """Let several statements read one consistent state of the bus."""
-        with self._alone():
+        with self._exclusively():
             self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
                 yield
             finally:
-                self._undo()
+                self._roll_back()
 
     @contextmanager
     def writing(self) -> Iterator[Connection[Any]]:
@@ -132,13 +132,13 @@ class BusServer:
         Only BEGIN is repeated if the connection was lost: nothing has been done by then. If the response to a commit is
         lost, its result is unknown, and BusError reports that the events may have been published.
         """
-        with self._alone():
+        with self._exclusively():
             # each statement reads all earlier commits: rows are locked before a decision depends on them
             self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             try:
                 yield self._connection
             except BaseException:
-                self._undo()
+                self._roll_back()
                 raise
             self._in_transaction = False
             self._connection.commit()
@@ -153,13 +153,13 @@ class BusServer:
             self._connection.execute(statement)
         self._in_transaction = True
 
-    def _undo(self) -> None:
+    def _roll_back(self) -> None:
         self._in_transaction = False
         if not self._connection.closed:
             self._connection.rollback()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusively(self) -> Iterator[None]:
         if os.getpid() != self._process:
             raise BusError(f"{self.uri}: this process was forked from the one that opened the bus. Open it again")
         with self._turn, self._errors():

@@ -104,12 +104,14 @@ class IdempotentPublisher:
                 producer.poll(0.05)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and time.monotonic() < end:
-                    self._learn(producer, partition.topic)  # the partition was added since the client's last refresh
+                    self._refresh_topic(
+                        producer, partition.topic
+                    )  # the partition was added since the client's last refresh
                     continue
                 servers = str(self._settings["bootstrap.servers"])
                 raise bus_error(servers, f"cannot publish to {partition.topic!r}", error.args[0]) from None
 
-    def _learn(self, producer: Producer, topic: str) -> None:
+    def _refresh_topic(self, producer: Producer, topic: str) -> None:
         with suppress(KafkaException):
             producer.list_topics(topic, timeout=RESPONSE_SECONDS)
 

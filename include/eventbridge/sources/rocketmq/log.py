@@ -51,7 +51,7 @@ class RocketmqLog:
         self._topics = tuple(topics)
         self._client = Client(settings)
         self._publishing = MessagePublisher(self._client, self._servers)
-        self._ranges = RangeReader(self._pulled)
+        self._ranges = RangeReader(self._pull)
         self._following: PartitionFollower | None = None
         self._earliest: dict[Partition, int] = {}  # of the followed partitions
         self._partitions: frozenset[Partition] = frozenset()
@@ -106,7 +106,7 @@ class RocketmqLog:
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
         """Start fetching from these offsets in the background; `ends` and `read` then use the fetched messages."""
-        self._unfollow()
+        self._stop_following()
         earliest = {partition: self.earliest(partition) for partition in positions}
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
         self._following, self._earliest = PartitionFollower(self._client, self._servers, begins), earliest
@@ -172,11 +172,11 @@ class RocketmqLog:
 
     def close(self) -> None:
         """Close the connections to name servers and brokers."""
-        self._unfollow()
+        self._stop_following()
         self._ranges.close()
         self._client.close()
 
-    def _unfollow(self) -> None:
+    def _stop_following(self) -> None:
         if self._following is not None:
             self._following.close()
         self._following, self._earliest = None, {}
@@ -187,7 +187,7 @@ class RocketmqLog:
             with self._doing(f"cannot read {_name(partition)} from {start} to {end}"):
                 yield from self._ranges.blocks(partition, start, end)
 
-    def _pulled(self, partition: Partition, start: int, end: int) -> Blocks:
+    def _pull(self, partition: Partition, start: int, end: int) -> Blocks:
         yield from blocks_of_bodies(self._client.read_bodies(TopicQueue(*partition), start, end))
 
     def _cached_partitions(self) -> Sequence[Partition]:
@@ -245,7 +245,7 @@ class RangeReader:
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of a range; if it is the rest of the kept range, continue the pulls of that range."""
-        stopped = self._swapped(None)
+        stopped = self._swap_stopped(None)
         rest: pa.RecordBatch | None = None
         if stopped is not None and stopped.is_continued_by(partition, start, end):
             blocks, rest = stopped.blocks, stopped.rest_from(start)
@@ -267,11 +267,11 @@ class RangeReader:
         self._keep(None)
 
     def _keep(self, stopped: _StoppedRange | None) -> None:
-        before = self._swapped(stopped)
+        before = self._swap_stopped(stopped)
         if before is not None:
             before.blocks.close()
 
-    def _swapped(self, stopped: _StoppedRange | None) -> _StoppedRange | None:
+    def _swap_stopped(self, stopped: _StoppedRange | None) -> _StoppedRange | None:
         with self._lock:
             before, self._stopped = self._stopped, stopped
         return before

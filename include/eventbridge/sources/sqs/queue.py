@@ -27,7 +27,7 @@ _BLOCK_BYTES: Final = 4 << 20
 _POLL_SECONDS: Final = 1
 _REGION: Final = "us-east-1"
 #: SQS's error codes for an expired receipt.
-_RAN_OUT: Final = ("ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight")
+_EXPIRED_RECEIPT: Final = ("ReceiptHandleIsInvalid", "InvalidParameterValue", "MessageNotInflight")
 _REMEDIES: Final = {
     "AWS.SimpleQueueService.NonExistentQueue": "Create the queue, or correct topics in the rule file",
     "QueueDoesNotExist": "Create the queue, or correct topics in the rule file",
@@ -128,7 +128,7 @@ class SqsQueue:
             entries = [{"Id": str(number), "ReceiptHandle": receipt, **more} for number, receipt in enumerate(some)]
             response = call(QueueUrl=self._queue_url(), Entries=entries)
             for failed in response.get("Failed", ()):
-                if failed["Code"].rpartition(".")[2] not in _RAN_OUT:
+                if failed["Code"].rpartition(".")[2] not in _EXPIRED_RECEIPT:
                     details = failed.get("Message", "")
                     raise BusError(
                         f"SQS at {self._endpoint}: a request for a message of {self._name!r} failed: "
