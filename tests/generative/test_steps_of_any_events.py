@@ -67,7 +67,7 @@ def test_steps_give_an_event_or_say_why_not(given_steps: Any, data: dict[str, An
     if outcome == "refused":
         assert "$.steps[" in rendered
     elif outcome == "failed":
-        assert rendered.startswith(("step ", "the steps make no CloudEvent: "))
+        assert rendered.startswith(("step ", "the result of the steps is not a CloudEvent: "))
     else:
         json.loads(rendered)
         assert outcome_of(given_steps, given_event) == ("rendered", rendered)

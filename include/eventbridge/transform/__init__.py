@@ -1,4 +1,4 @@
-"""Transforms convert an event to the output for a target. The user's page is docs/transform-language.md."""
+"""Transforms, which convert an event to the output for a target, as docs/transform-language.md describes."""
 
 from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.jsonpath import find_order_key, order_path_problem

@@ -20,25 +20,25 @@ from eventbridge.transform.sql.parser import expression_problem
 from eventbridge.transform.template import Placeholder, Template, line_and_column, parse_template
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
-#: Placeholders without a definition, and names that are not inserted, that are reported of one template.
+#: The maximum number of undefined placeholders, and of unused names, that are reported for one template.
 _MAX_UNKNOWN: Final = 20
-#: Names that are searched for in a template in the syntax of other languages.
+#: The maximum number of names for which a template is searched for the placeholders of other languages.
 _MAX_TRIED: Final = 200
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
 
 
 def transform_errors(definition: object) -> list[TransformError]:
-    """Return every error of a transform as a rule file has it, each with its JSON path below the transform.
+    """Return every error in a transform as written in a rule file, each with its JSON path below the transform.
 
-    `definition` is the mapping of fields: form, value, template, steps, missing. None means that a field is missing,
-    except in `value`, where it is JSON's null.
+    `definition` is the mapping of the fields form, value, template, steps and missing. None stands for a field that is
+    not given, except in `value`, where it is JSON's null.
     """
     if not isinstance(definition, Mapping):
-        return [error_at("$", "a transform is a mapping", definition, "Write form: ORIGINAL, or another form")]
+        return [error_at("$", "a transform must be a mapping", definition, "Write form: ORIGINAL, or another form")]
     errors = [_unknown_field(name) for name in definition if name not in FIELDS]
     words = ("skip", "error") if definition.get("form") == "FIELDS" else ("null", "error")
     if definition.get("missing") not in (None, *words):
-        message = f"missing is {format_value(definition['missing'])}, and can be {either(words)}"
+        message = f"missing is {format_value(definition['missing'])}, but must be {either(words)}"
         errors.append(error_at("$.missing", message, definition["missing"], "Write missing: error, or remove it"))
     form = definition.get("form")
     check = _CHECKS.get(form if isinstance(form, str) else _implied(definition))
@@ -54,7 +54,7 @@ def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _superfluous(definition, "CONSTANT", "template", "steps")
     if "value" not in definition:
-        yield error_at("$", "a CONSTANT needs a value", None, "Write value: and the content of every delivery")
+        yield error_at("$", "the form CONSTANT needs a value", None, "Write value: and the content of every delivery")
         return
     try:
         value = constant(definition["value"], "$.value")
@@ -71,7 +71,7 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
         yield error_at(
-            where, "a JSONPATH needs a path as its value", value, "Write value: $.data.name, or $ for the data"
+            where, "the form JSONPATH needs a path as its value", value, "Write value: $.data.name, or $ for the data"
         )
         return
     try:
@@ -81,7 +81,7 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _with_jsonata(error: TransformError) -> TransformError:
-    """Return an error; that of a path which leads to several values with the form that takes all of them."""
+    """Return an error; if its path leads to several values, the remedy also names the form for all of them."""
     if SEVERAL not in error.message:
         return error
     remedy = f"{error.remedy.removesuffix('.')}; for all of them write form: JSONATA"
@@ -100,7 +100,7 @@ def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield error_at(where, "a JSONATA needs an expression as its value", value, "Write value: data.name")
+        yield error_at(where, "the form JSONATA needs an expression as its value", value, "Write value: data.name")
     elif found := expression_error(value, "$.value"):
         yield found
 
@@ -110,7 +110,7 @@ def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield error_at(where, "an SQL needs an expression as its value", value, "Write value: data:name::string")
+        yield error_at(where, "the form SQL needs an expression as its value", value, "Write value: data:name::string")
     elif problem := expression_problem(value):
         yield error_at("$.value", problem[0], value, problem[1])
 
@@ -122,7 +122,9 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     text = definition.get("template")
     if not isinstance(text, str) or not text:
         where = "$" if text is None else "$.template"
-        yield error_at(where, "a TEMPLATE needs a text as its template", text, "Write template: 'text with ${name}'")
+        yield error_at(
+            where, "the form TEMPLATE needs text as its template", text, "Write template: 'text with ${name}'"
+        )
         return
     template, errors = parse_template(text, "$.template")
     if errors and len(names) <= _MAX_TRIED and is_right_with_placeholders(names, text):
@@ -169,7 +171,7 @@ def _unknown_form(form: object) -> TransformError:
 
 
 def _implied(definition: Mapping[Any, Any]) -> str:
-    """Return the form of a transform that names none: only one without anything else is ORIGINAL."""
+    """Return the form of a transform that names none: ORIGINAL if it has no other fields, else an empty text."""
     bare = all(definition.get(field) is None for field in ("value", "template", "steps"))
     return "ORIGINAL" if bare else ""
 
@@ -185,9 +187,9 @@ def _superfluous(definition: Mapping[Any, Any], form: str, *fields: str) -> Iter
             )
 
 
-#: A path that leads to a part of every element of a list.
+#: A path of names and [*] into the data, which leads to a part of every element of a list.
 _EACH_ELEMENT: Final = re.compile(r"\$\.data(\.[A-Za-z_]\w*|\[\*\])+")
-#: The forms that take a field which not all take.
+#: The forms that take a field, for the fields that not all forms take.
 _OWNERS = {"value": "CONSTANT, JSONPATH, TEMPLATE, JSONATA or SQL", "template": "TEMPLATE", "steps": "FIELDS"}
 _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
     "ORIGINAL": _check_original,
@@ -201,17 +203,17 @@ _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
 
 
 def unused_names(names: Iterable[str], text: str, template: Template) -> Iterator[TransformError]:
-    """Yield an error for each name that has no placeholder `${name}` in the template, in the order of `names`.
+    """Yield an error for each name without a placeholder `${name}` in the template, in the order of `names`.
 
     If the template contains the name as another template language writes it, such as `<name>` or `{{name}}`, the error
-    names that position.
+    gives the position of that.
     """
     inserted = {placeholder.name for placeholder in template.placeholders()}
     return (_unused(name, text) for name in names if name not in inserted)
 
 
 def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
-    """Return whether a template is right once `${name}` replaces what other languages write for these names."""
+    """Return whether a template is valid once the placeholders of other languages for these names become `${name}`."""
     for name in names:
         text = _foreign_placeholder(name).sub(f"${{{name}}}", text)
     return not parse_template(text)[1]
@@ -219,10 +221,10 @@ def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
 
 def _unused(name: str, text: str) -> TransformError:
     if found := _foreign_placeholder(name).search(text):
-        message = f"{found[0]} at {line_and_column(text, found.start())} is plain text, and inserts no value"
+        message = f"{found[0]} at {line_and_column(text, found.start())} is plain text and inserts no value"
         return error_at("$.template", message, text, f"Write ${{{name}}} instead of {found[0]}")
     remedy = f"Write ${{{name}}} where its value belongs, or remove the name"
-    return error_at(member("$.value", name), f"the template inserts no ${{{name}}}", name, remedy)
+    return error_at(member("$.value", name), f"the template does not use ${{{name}}}", name, remedy)
 
 
 def _foreign_placeholder(name: str) -> re.Pattern[str]:

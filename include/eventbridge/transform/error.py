@@ -15,7 +15,7 @@ NAME: Final = re.compile(r"\w[\w.-]*")
 
 
 def error_at(path: str, message: str, value: object, remedy: str) -> TransformError:
-    """Return an error at a JSON path below the transform; the remedy gets a full stop where it needs one."""
+    """Return an error at a JSON path below the transform; the remedy gets a full stop unless it is a question."""
     full_stop = "" if remedy.endswith("?") else "."
     return TransformError(message, path=path, value=value, remedy=remedy + full_stop)
 
@@ -38,6 +38,6 @@ def either(words: Iterable[str]) -> str:
 
 
 def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
-    """Return `Did you mean x?` for the nearest of the known names, else what else to do."""
+    """Return `Did you mean x?` with the known name nearest to `name`, or `otherwise` if none is near."""
     near = similar(str(name), known)
     return f"Did you mean {near[0]}?" if near else otherwise

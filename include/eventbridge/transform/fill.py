@@ -1,4 +1,4 @@
-"""The forms CONSTANT, JSONPATH and TEMPLATE: compiled once per target, filled in once per event."""
+"""The renderers of the forms CONSTANT, JSONPATH and TEMPLATE."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _quote = json.encoder.encode_basestring
 
 
 class ConstantRenderer:
-    """The same JSON for every event."""
+    """Sends the same JSON for every event."""
 
     def __init__(self, value: JsonValue) -> None:
         self._rendered = Rendered(write_document(value).encode(), JSON)
@@ -36,14 +36,14 @@ class ConstantRenderer:
 
 
 class PartRenderer:
-    """The JSON of the value at a path; if there is no value, null or a failure."""
+    """Sends the value at a path as JSON; a missing value is null or a failure."""
 
     def __init__(self, path: Path, *, missing_is_error: bool) -> None:
         self._path = path
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the part as JSON; raises TransformFailed if it is required and missing."""
+        """Return the value as JSON; raises TransformFailed if it is missing and `missing_is_error`."""
         value = self._path.find(event.document)
         if value is MISSING:
             if self._missing_is_error:
@@ -53,7 +53,7 @@ class PartRenderer:
 
 
 class TemplateRenderer:
-    """A template with its placeholders filled in, each value inserted once."""
+    """Sends a template with its placeholders filled in; inserted values are not searched for placeholders."""
 
     def __init__(self, template: Template, sources: dict[str, Path | Any], *, missing_is_error: bool) -> None:
         self._is_json = template.is_json
@@ -66,7 +66,7 @@ class TemplateRenderer:
         self._fixed = sum(map(len, self._pieces))
 
     def _piece(self, placeholder: Placeholder, source: Path | Any, missing_is_error: bool) -> str:
-        """Return the text of a placeholder if it is the same for every event; else record the slot to fill."""
+        """Return the text of a placeholder if it is the same for every event; else add a slot and return ""."""
         if placeholder.name in _PREDEFINED:
             slot = _predefined_slot(_PREDEFINED[placeholder.name], placeholder.context)
         elif isinstance(source, Path):
@@ -77,7 +77,7 @@ class TemplateRenderer:
         return ""
 
     def _constant(self, placeholder: Placeholder, value: Any) -> str:
-        """Return a constant's text in a context, which all placeholders with its name share."""
+        """Return a constant's text, which placeholders with the same name and context share."""
         if value is None:
             return nothing_of(placeholder)
         known = (placeholder.name, placeholder.context)
@@ -86,9 +86,10 @@ class TemplateRenderer:
         return self._constants[known]
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return JSON if the template is JSON, else text.
+        """Return the filled-in template, as JSON if it is JSON, else as text.
 
-        Raises TransformFailed for a value missing or no text, and for what is too large, which is not built.
+        Raises TransformFailed if a required value is missing, if a value cannot be text, and as soon as the output is
+        known to be too large.
         """
         pieces = self._pieces.copy()
         size = self._fixed
@@ -106,12 +107,12 @@ class TemplateRenderer:
                 raise TransformFailed(
                     f"a value contains half of a surrogate pair ({half}), which a text cannot contain"
                 ) from None
-            # Only strings of JSON can contain it, perhaps escaped: the text between them is ASCII.
+            # Only JSON strings can contain it, where it can be escaped.
             return Rendered(escape_halves(text).encode(), JSON)
 
 
 def escape_halves(text: str) -> str:
-    """Return JSON text with every half of a surrogate pair as an escape."""
+    """Return JSON text with every unpaired surrogate written as an escape."""
     return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", text)
 
 
@@ -140,7 +141,7 @@ def _predefined_slot(find: Callable[[Event, Scope], JsonValue], context: Placeho
 
 
 def nothing_of(placeholder: Placeholder) -> str:
-    """Return the text for null and for missing values."""
+    """Return the text that a placeholder gets for null and for a missing value."""
     if placeholder.default is not None:
         return placeholder.default
     return "null" if placeholder.context == "value" else ""
@@ -159,11 +160,11 @@ def _as_text(value: Any) -> str:
 
 
 def arrival_text(arrived_at: datetime) -> str:
-    """Return an aware time in the format of `eb.ingested_at`: UTC, with six digits of a second, 27 characters."""
+    """Return an aware time as `eb.ingested_at` shows it: 27 characters, in UTC with microseconds."""
     return arrived_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-#: Writes a value that is not null, by context.
+#: The function that writes a value other than null, for each context.
 WRITERS: Final[dict[PlaceholderContext, Callable[[Any], str]]] = {
     "value": _as_value,
     "string": _as_string_content,
@@ -182,7 +183,7 @@ PREDEFINED: Final = tuple(_PREDEFINED)
 
 
 def constant_size(template: Template, constants: Mapping[str, Any]) -> int:
-    """Return how many characters of a template are the same for every event; `constants` by name; nothing is joined."""
+    """Return how many characters of a template are the same for every event, without building its text."""
     sizes: dict[tuple[str, PlaceholderContext], int] = {}
     total = 0
     for part in template.parts:

@@ -1,6 +1,6 @@
 """The paths with which rules refer to parts of an event: RFC 9535 JSONPath, limited to paths to a single value.
 
-Used by transforms; `$` and `$.data` are the event's data, `$.source` an attribute.
+Both `$` and `$.data` are the event's data; `$.source` is an attribute.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eventbridge.transform.error import NAME, error_at, member
 
 
 class MissingValue(enum.Enum):
-    """The result of a path without a value; null, in contrast, is a value."""
+    """The result of a path that leads to no value; null is a value."""
 
     MISSING = "missing"
 
@@ -43,7 +43,7 @@ KNOWN_NAMES: Final = (
     "type",
 )
 
-#: A part of every message about a path that may lead to several values.
+#: The words by which `definition` recognises a message about a path that may lead to several values.
 SEVERAL: Final = "to more than one value"
 
 _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
@@ -55,7 +55,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """The text of a path, and its steps from the event down: names of members, numbers of elements."""
+    """A parsed path: its text, and its steps from the event down, as names of members and indexes of elements."""
 
     text: str
     steps: tuple[str | int, ...]
@@ -76,7 +76,7 @@ class Path:
 
 
 def parse_path(text: str, where: str = "$") -> Path:
-    """Return the parsed path; raises TransformError with the position in the text, and `where` as its path.
+    """Return the parsed path; raises TransformError that gives the position in the text, with `where` as its path.
 
     `$.a.b`, `['a b']`, `["a"]`, `[0]` and `[-1]` (the last element) lead to one value;
     `*`, `..`, slices, unions and filters lead to any number of values and are rejected.
@@ -112,7 +112,7 @@ def path_text(steps: Iterable[str | int]) -> str:
 
 
 def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str | int, ...]:
-    """Return the steps (`data` for a plain `$`); raises TransformError if no event can have a value there."""
+    """Return the steps (`data` for `$` alone); raises TransformError if no event can have a value there."""
     if not steps:
         return ("data",)
     top = steps[0]
@@ -151,7 +151,7 @@ def _unquoted(text: str, quoted: re.Match[str], where: str) -> str:
     return name
 
 
-#: Texts at which no step can begin, with message and remedy; the first that matches is reported.
+#: Patterns for text that is not a valid step, each with message and remedy; the first that matches is reported.
 _REFUSALS = [
     (r"\.\.|\.?\*|\[\s*\*", f"it leads {SEVERAL}", "Name one member or element, such as [0]"),
     (r"\[\s*[?(]", f"a filter leads {SEVERAL}", "Name one member or element, such as [0]"),
@@ -160,7 +160,7 @@ _REFUSALS = [
     (r"\[\s*(-0|-?0\d+)\s*\]", "an index cannot have a leading zero or be -0", "Write it plainly, such as [0]"),
     (r"\[\s*-?\d{16,}\s*\]", "no list is that long", "Write a smaller number"),
     (r"\[\s*\]", "the brackets are empty", "Write [0] or ['name']"),
-    (r"\[\s*['\"]", "the quoted name does not end", "Write ['name']"),
+    (r"\[\s*['\"]", "the quoted name is not closed", "Write ['name']"),
     (r"\[[^\]]*$", "the bracket is not closed", "Write [0] or ['name']"),
     (r"\[", "the name has no quotes", "Write ['name'], or [0] for an element of a list"),
     (r"\.\d", "a name that begins with a digit needs quotes", "Write ['0'], or [0] for an element of a list"),
@@ -180,17 +180,17 @@ def _refuse(text: str, position: int, where: str) -> NoReturn:
 
 def _error(text: str, position: int, message: str, remedy: str, where: str) -> TransformError:
     full_stop = "" if remedy.endswith("?") else "."
-    message = f"the path {text!r} is wrong at character {position + 1}: {message}"
+    message = f"the path {text!r} is invalid at character {position + 1}: {message}"
     return TransformError(message, path=where, value=text, remedy=remedy + full_stop)
 
 
 def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]:
-    """Return the meaning of each name under a template's `value`, a Path or a constant, and the errors."""
+    """Return a Path or a constant for each name under a template's `value`, and the errors."""
     if value is None:
         return {}, []
     if not isinstance(value, Mapping):
         remedy = "Write one line per name, such as id: $.data.id"
-        return {}, [error_at("$.value", "the value of a TEMPLATE must be a mapping of names", value, remedy)]
+        return {}, [error_at("$.value", "the value of the form TEMPLATE must be a mapping of names", value, remedy)]
     found: dict[str, Path | Any] = {}
     errors: list[TransformError] = []
     for name, text in value.items():
@@ -207,7 +207,7 @@ def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]
 
 
 def source(value: object, where: str) -> Path | Any:
-    """Return the meaning of one value; raises TransformError at `where`.
+    """Return the Path or constant that one value stands for; raises TransformError at `where`.
 
     Text that begins with `$` is a path; `$$` at the beginning means a constant that begins with `$`.
     """
@@ -219,7 +219,7 @@ def source(value: object, where: str) -> Path | Any:
 
 
 def constant(value: object, where: str) -> Any:
-    """Return a value as JSON; raises TransformError at `where` if it has none."""
+    """Return a value as JSON; raises TransformError at `where` if JSON cannot represent it."""
     try:
         return as_json_value(value)
     except EventError as error:
@@ -234,18 +234,18 @@ def _name_problem(name: object) -> tuple[str, object, str] | None:
     if name.startswith("eb."):
         return f"the name {name} is reserved: names that begin with eb. are predefined", name, "Choose another name"
     if not NAME.fullmatch(name):
-        return f"{name!r} cannot be a name", name, "Use letters, digits and _ . - only, a letter, digit or _ first"
+        return f"{name!r} is not a valid name", name, "Use letters, digits and _ . - only, a letter, digit or _ first"
     return None
 
 
-#: The maximum length of a key; the key of a longer value, such as an object, is a hash of it.
+#: The maximum number of characters in a key; a longer value, such as an object, is replaced by its hash.
 _MAX_KEY_LENGTH: Final = 200
-#: A path whose value differs for every event: as a key it would order nothing.
+#: The steps of the path to the event's id, which differs for every event and would order nothing.
 _UNIQUE: Final = ("id",)
 
 
 def order_path_problem(text: str) -> tuple[str, str] | None:
-    """Return the error in an `ordering_key` other than `partition`, and its remedy, or None."""
+    """Return the error in an `ordering_key` other than `partition` and the remedy, None if it is valid."""
     if not text.startswith("$"):
         return f"{text!r} is not a path", "Write a path, such as $.data.customer, or partition"
     try:
@@ -261,9 +261,9 @@ def order_path_problem(text: str) -> tuple[str, str] | None:
 
 
 def find_order_key(text: str, document: JsonValue) -> str | None:
-    """Return the value at a path as canonical JSON text; None if there is no value.
+    """Return the value at a path as canonical JSON text, None if there is no value.
 
-    7 and 7.0 are one key, and 7 and "7" are two, as in patterns.
+    As in patterns, 7 and 7.0 are the same key, but 7 and "7" are not.
     """
     value = _path(text).find(document)
     if value is MISSING:

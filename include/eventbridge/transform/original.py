@@ -1,4 +1,4 @@
-"""The form ORIGINAL: the whole event, in one of the content modes of CloudEvents 1.0.2 over HTTP."""
+"""The form ORIGINAL: the unchanged event, in the content mode structured, binary or data."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ JSON: Final = "application/json"
 STRUCTURED: Final = "application/cloudevents+json"
 BYTES: Final = "application/octet-stream"
 
-# HTTP binding, section 3.1.3.2: printable ASCII stays, except space, double quote and percent.
+# The characters to encode: printable ASCII except space, double quote and percent stays (HTTP binding, 3.1.3.2).
 _ENCODED = re.compile(r"[^!#$&-~]")
 
 
 class StructuredRenderer:
-    """The event's own bytes as they arrived, untouched."""
+    """Sends the event's own bytes as they arrived."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the event whole."""
+        """Return the event's own bytes."""
         return Rendered(event.body, STRUCTURED)
 
 
 class DataRenderer:
-    """The data alone: as JSON, text or bytes, depending on `datacontenttype`."""
+    """Sends the data alone, as JSON, text or bytes, depending on `datacontenttype`."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the data; raises TransformFailed if it does not agree with `datacontenttype`.
+        """Return the data; raises TransformFailed if it does not fit `datacontenttype`.
 
-        Without `datacontenttype` data is JSON and bytes are octets; an event without either has no content type.
+        Without `datacontenttype`, `data` is sent as JSON and `data_base64` as application/octet-stream. The output of
+        an event without data has no content type.
         """
         media_type = _media_type_of(event.document)
         return Rendered(_data(event.document, media_type), media_type)
@@ -50,10 +51,10 @@ def _media_type_of(document: dict[str, JsonValue]) -> str:
 
 
 class BinaryRenderer:
-    """The data alone as the body, and every other attribute as a header `ce-<name>`, percent-encoded."""
+    """Sends the data as the body, and all other attributes but `datacontenttype` as headers `ce-<name>`."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return data and headers; raises TransformFailed if the data does not agree with `datacontenttype`."""
+        """Return data and headers; raises TransformFailed if the data does not fit `datacontenttype`."""
         payload, media_type, _ = DataRenderer().render(event, scope)
         headers = {
             f"ce-{name}": _percent_encoded(value if isinstance(value, str) else write_document(value))
@@ -67,12 +68,12 @@ _NO_HEADER = frozenset(("data", "data_base64", "datacontenttype"))
 
 
 def _percent_encoded(value: str) -> str:
-    """Return a header value as the HTTP binding's section 3.1.3.2 has it: UTF-8 bytes as %XY in upper case."""
+    """Return a value encoded for a header: UTF-8 bytes as upper-case %XY (HTTP binding, section 3.1.3.2)."""
     return _ENCODED.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), value)
 
 
 def _data(document: dict[str, JsonValue], media_type: str) -> bytes:
-    """Return the body that the JSON format's section 3.1.2 makes of the members data and data_base64."""
+    """Return the body for the members `data` and `data_base64` (JSON format, section 3.1.2)."""
     encoded = document.get("data_base64")
     if isinstance(encoded, str):
         return base64.b64decode(encoded)
@@ -84,8 +85,8 @@ def _data(document: dict[str, JsonValue], media_type: str) -> bytes:
     if isinstance(data, str):
         return _text(data, media_type)
     raise TransformFailed(
-        f"datacontenttype is {media_type!r}, so data must be a string, and it is {type_name(data)}: "
-        "only content_mode structured can deliver that"
+        f"datacontenttype is {media_type!r}, so data must be a string, but it is {type_name(data)}: "
+        "only content_mode: structured can deliver that"
     )
 
 
@@ -93,10 +94,10 @@ def _text(data: str, media_type: str) -> bytes:
     codec = codec_of(media_type)
     if codec is None:
         raise TransformFailed(
-            f"datacontenttype is {media_type!r}, and the charset {charset_of(media_type)!r} is not known: "
-            "publish the data as data_base64, or use content_mode structured"
+            f"datacontenttype is {media_type!r}, and the charset {charset_of(media_type)!r} is unknown: "
+            "publish the data as data_base64, or use content_mode: structured"
         )
     try:
         return data.encode(codec)
     except ValueError as error:
-        raise TransformFailed(f"data cannot be written as datacontenttype {media_type!r} says: {error}") from None
+        raise TransformFailed(f"data cannot be encoded as datacontenttype {media_type!r} requires: {error}") from None

@@ -1,4 +1,4 @@
-"""Compiles a transform's definition to a renderer, once per (rule, target); called by the route stage."""
+"""Compiles a transform's definition to a renderer; the route stage does so once per (rule, target)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORIGINALS: dict[str, type[StructuredRenderer | BinaryRenderer | DataRenderer]] 
 
 
 class _Definition(Protocol):
-    """A transform as a rule has it; `eventbridge.rules.Transform` is one."""
+    """The fields of a transform; `eventbridge.rules.Transform` has them."""
 
     @property
     def form(self) -> str: ...
@@ -38,9 +38,9 @@ class _Definition(Protocol):
 
 
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
-    """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL and FIELDS.
+    """Return the renderer of a transform; `content_mode` (structured, binary, data) applies to ORIGINAL and FIELDS.
 
-    Raises TransformError, the first of `transform_errors`, if the definition has any, and for the form SQL.
+    Raises TransformError with the first of `transform_errors`, if there are any, and for the form SQL.
     """
     definition = {
         "form": transform.form,
@@ -73,5 +73,5 @@ def _compile(transform: _Definition, content_mode: str) -> Renderer:
             return JsonataRenderer(str(transform.value), missing_is_error=missing_is_error)
         case "SQL":
             remedy = "Route by Spark: eventbridge deliver, or the DAGs."
-            raise TransformError("the form SQL is evaluated by Spark", value=transform.value, remedy=remedy)
+            raise TransformError("only Spark can evaluate the form SQL", value=transform.value, remedy=remedy)
     raise AssertionError("a form that the definition's check does not know")

@@ -8,19 +8,20 @@ from typing import Final, NamedTuple, Protocol
 from eventbridge.errors import BudgetSpent, TransformFailed
 from eventbridge.event.cloudevent import Event
 
-#: The maximum size of a transform's output; an event that is sent unchanged has the limit of events.
+#: The maximum size of a transform's output, in bytes. An event that is sent unchanged need only meet the limit for
+#: events.
 MAXIMUM_BYTES: Final = 8 << 20
 
 
 def too_large(min_bytes: int) -> TransformFailed:
-    """Return the failure of a payload of at least this size; it need not have been built."""
+    """Return the failure for a payload of at least `least` bytes, which may be known before the payload is complete."""
     return TransformFailed(f"the payload has {min_bytes:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}")
 
 
 class Scope(NamedTuple):
-    """The values of a delivery besides its event; `ingested_at` (aware) is when the event arrived on the bus.
+    """The input of a transform other than the event; `ingested_at` (aware) is when the event arrived on the bus.
 
-    `budget` is charged with the CPU time of an expensive transform; without a budget, it is not counted.
+    The CPU time of a JSONata expression is charged to `budget`; if it is None, the time is not limited.
     """
 
     rule: str
@@ -32,7 +33,7 @@ class Scope(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """The output for the target: body, its media type (empty if none), further headers (None if none)."""
+    """The output for the target: the body, its media type (empty if none) and further headers (None if none)."""
 
     payload: bytes
     content_type: str
@@ -40,24 +41,23 @@ class Rendered(NamedTuple):
 
 
 class Renderer(Protocol):
-    """The compiled transform of one target of one rule; it keeps no state between events, so threads may share it."""
+    """The compiled transform of a target; threads may share it, because it keeps no state between events."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
         """Return the output for the target; raises TransformFailed with the reason.
 
-        Raises BudgetSpent, with nothing evaluated, if the scope's budget is used up.
+        Raises BudgetSpent without evaluating anything if the scope's budget is spent.
         """
 
 
 class SizeLimitedRenderer:
-    """The output of another renderer, unless it is too large."""
+    """A renderer that returns the output of another one unless it is too large."""
 
     def __init__(self, inner: Renderer) -> None:
         self._inner = inner
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the output of the other renderer; raises TransformFailed for more than MAXIMUM_BYTES, and the
-        renderer's exceptions."""
+        """Return the output of the other renderer; raises its exceptions, and TransformFailed above MAXIMUM_BYTES."""
         rendered = self._inner.render(event, scope)
         if len(rendered.payload) > MAXIMUM_BYTES:
             raise too_large(len(rendered.payload))
@@ -65,9 +65,9 @@ class SizeLimitedRenderer:
 
 
 class Budget:
-    """Counts CPU seconds; one per rule and batch, or per share of a batch that one worker routes.
+    """A budget of CPU seconds, for one rule in one batch or in the part of a batch that one worker routes.
 
-    Once it is spent, nothing more is evaluated; the current evaluation finishes, which takes at most a second more.
+    Once it is spent, no evaluation starts; a running one finishes, which takes a second at most.
     """
 
     def __init__(self, seconds: float) -> None:

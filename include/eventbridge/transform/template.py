@@ -1,4 +1,4 @@
-"""Templates as they are written: literal text with placeholders `${name}`, `${name:-default}` and the escape `$${`."""
+"""Parses templates: literal text with placeholders `${name}` and `${name:-default}`, and the escape `$${`."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from eventbridge.errors import TransformError
 from eventbridge.event.json_document import json_fault, write_document
 from eventbridge.transform.error import NAME
 
-#: The context of a placeholder: a value of JSON, the inside of a JSON string, or text that is not JSON.
+#: The context of a placeholder: in place of a JSON value, inside a JSON string, or in text that is not JSON.
 PlaceholderContext = Literal["value", "string", "text"]
 
-# A quote or escaped quote, of JSON; or what a placeholder or its escape begins with.
+# A JSON quote, an escaped quote or backslash, or the beginning of a placeholder or of its escape.
 _MARK = re.compile(r'\$\$\{|\$\{|\\["\\]|"')
 _PLACEHOLDER = re.compile(r'\$\{([^{}"\\]*?)(?::-((?:[^}\\]|\\.)*))?\}', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# Text that can only be intended as JSON: an object with a first name, or a list of one.
+# Text that can only be meant as JSON: an object that begins with a quoted name, or a list of such an object.
 _MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)
 
-# Placeholders of other template systems, in place of a JSON value.
+# A placeholder of another template language, in place of a JSON value.
 _FOREIGN = re.compile(r"(?<=[:,\[])\s*(?:<(\w[\w.-]*)>|\{\{\s*(\w[\w.-]*)\s*\}\})")
 
 
-#: The maximum of invalid placeholders reported for one template.
+#: The maximum number of invalid placeholders that are reported for one template.
 _MAX_UNREADABLE = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """One `${name}`: its position, its default as written to the output (None without one), line and column."""
+    """A placeholder `${name}`, with its default as written to the output (None without one) and its position."""
 
     name: str
     context: PlaceholderContext
@@ -42,19 +42,19 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Literals and placeholders in turn; if `is_json`, the output is JSON for any values."""
+    """A parsed template: literals and placeholders in order; if `is_json`, the output is JSON for any values."""
 
     parts: tuple[str | Placeholder, ...]
     is_json: bool
 
     def placeholders(self) -> list[Placeholder]:
-        """Return the placeholders in their order."""
+        """Return the placeholders in order."""
         return [part for part in self.parts if isinstance(part, Placeholder)]
 
 
 @dataclass(frozen=True, slots=True)
 class _RawPlaceholder:
-    """A placeholder before it is known whether the template is JSON."""
+    """A placeholder for which it is not decided yet whether the template is JSON."""
 
     name: str
     default: str | None
@@ -64,17 +64,17 @@ class _RawPlaceholder:
 
     @property
     def probe(self) -> str:
-        """The text that replaces it, with the same length, while the template is checked for JSON."""
+        """The text of the same length that replaces the placeholder while the template is parsed as JSON."""
         return _braces(self.default or "").ljust(self.length, "x") if self.in_string else "null".ljust(self.length)
 
 
 def parse_template(text: str, where: str = "$") -> tuple[Template, list[TransformError]]:
-    """Return the template that `text` spells, and what is wrong with it, with `where` as the path.
+    """Return the parsed template and its errors, which have `where` as their path.
 
-    It is JSON if it is JSON text whose placeholders are values or inside strings; otherwise it is text.
+    The template is JSON if its text, with placeholders in place of values or inside strings, is JSON.
     """
     raw, errors = _scan(text, where)
-    # An escape is as long here as it is written, so that the decoder's line and column are also the template's.
+    # Escapes keep their length, so that the decoder's line and column are also those of the template.
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
     if problem and not errors and _MEANT_AS_JSON.fullmatch(text):
         remedy = "Correct it; if it is text that only looks like JSON, begin it with something else."
@@ -83,7 +83,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
             remedy = f"Write {right} for a value that is inserted, not {foreign[0].strip()}. {remedy}"
         errors.append(TransformError(f"the template is not JSON: {problem}", path=where, value=text, remedy=remedy))
     if lone := _SURROGATE.search(text):
-        message = f"the template holds half of a surrogate pair at {line_and_column(text, lone.start())}"
+        message = f"the template contains half of a surrogate pair at {line_and_column(text, lone.start())}"
         errors.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
     parts = tuple(part if isinstance(part, str) else _resolve_context(part, is_json=not problem) for part in raw)
     return Template(parts, is_json=not problem), errors
@@ -123,7 +123,7 @@ def _unreadable(text: str, position: int, found: re.Match[str] | None, where: st
     if found is not None and not found[1]:
         message, remedy = f"the placeholder at {at} has no name", "Write ${name}"
     elif found is not None:
-        message = f"the placeholder at {at} has a name that cannot be: {found[1]!r}"
+        message = f"the placeholder at {at} has the invalid name {found[1]!r}"
         remedy = "Write ${name} with letters, digits and _ . - only; a path belongs under value"
     elif "}" not in text[position:]:
         message, remedy = f"the placeholder at {at} is not closed", "Write ${name}"
@@ -136,7 +136,7 @@ def _resolve_context(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
     context: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
     default = raw.default
     if default is not None and context == "string":
-        default = _braces(default)  # already as JSON writes it inside a string: the probe has shown it
+        default = _braces(default)  # already valid inside a JSON string, as the probe has shown
     elif default is not None and context == "text":
         default = _unescaped(default)
     elif default is not None:
@@ -145,12 +145,12 @@ def _resolve_context(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
 
 
 def _braces(default: str) -> str:
-    """Return a default in which `\\}` is `}`; other escapes are JSON's."""
+    """Return a default with `\\}` replaced by `}`; other escapes are JSON's and stay."""
     return re.sub(r"\\(.)", lambda pair: "}" if pair[1] == "}" else pair[0], default, flags=re.DOTALL)
 
 
 def _unescaped(default: str) -> str:
-    """Return a default that is text, in which `\\}` is `}` and `\\\\` a backslash."""
+    """Return a default with `\\}` replaced by `}`, and `\\\\` by a backslash."""
     return re.sub(r"\\([}\\])", r"\1", default)
 
 
@@ -162,26 +162,26 @@ def _json_problem(text: str) -> str | None:
         message, at = json_fault(error)
         return f"{message}, {line_and_column(text, at)}"
     except _NotJson as error:
-        return f"{error} is not a value of JSON"
+        return f"{error} is not a JSON value"
     except RecursionError:
         return "it is nested too deep"
     return None
 
 
 class _NotJson(Exception):
-    """A word that Python's decoder takes and JSON does not."""
+    """The text contains a word, such as NaN, that Python's decoder accepts although it is not JSON."""
 
 
 def _no_constant(word: str) -> NoReturn:
     raise _NotJson(word)
 
 
-# Numbers are only checked, not made: no limit of digits.
+# Numbers are checked but not converted, because Python limits the digits that it converts.
 _DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_constant)
 
 
 def _line_and_column_among(lines: list[int], position: int) -> str:
-    """Return the result of `line_and_column`, given where lines begin: a template may have many placeholders."""
+    """Return what `line_and_column` returns, but quickly for many placeholders; `lines` are the starts of lines."""
     line = bisect_right(lines, position)
     return f"line {line}, column {position - lines[line - 1] + 1}"
 

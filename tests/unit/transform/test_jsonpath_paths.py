@@ -138,8 +138,8 @@ def test_binary_data_is_its_base64_text() -> None:
         ("$.data.list[1.5]", 12, "no quotes", "['name']"),
         ("$.data[]", 7, "empty", "['name']"),
         ("$.data[name]", 7, "no quotes", "['name']"),
-        ("$.data['name]", 7, "does not end", "['name']"),
-        ("$.data['name'", 7, "does not end", "['name']"),
+        ("$.data['name]", 7, "is not closed", "['name']"),
+        ("$.data['name'", 7, "is not closed", "['name']"),
         ("$.data[0", 7, "not closed", "[0]"),
         ("$.data.", 7, "without a name", "Remove"),
         ("$.data.0", 7, "digit", "['0']"),
@@ -173,7 +173,7 @@ def test_a_wrong_path_is_located_with_a_remedy(path: str, character: int, messag
 
     assert caught.value.path == "$.value.name"
     assert caught.value.value == path
-    assert f"the path {path!r} is wrong at character {character}: " in caught.value.message
+    assert f"the path {path!r} is invalid at character {character}: " in caught.value.message
     assert message in caught.value.message
     assert remedy in caught.value.remedy
 

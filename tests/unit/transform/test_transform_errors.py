@@ -37,7 +37,7 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("definition", "path", "message", "remedy"),
     [
-        ("ORIGINAL", "$", "a transform is a mapping", "form: ORIGINAL"),
+        ("ORIGINAL", "$", "a transform must be a mapping", "form: ORIGINAL"),
         ({"form": "SQL"}, "$", "SQL needs an expression", "data:name::string"),
         ({"form": "SQL", "value": 5}, "$.value", "SQL needs an expression", "data:name::string"),
         ({"form": "SQL", "value": " "}, "$.value", "the expression is empty", "Write one"),
@@ -62,10 +62,10 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
         (
             {"form": "FIELDS", "steps": [{"delete": "$.data.x"}], "missing": "null"},
             "$.missing",
-            "missing is 'null', and can be skip or error",
+            "missing is 'null', but must be skip or error",
             "missing: error",
         ),
-        ({"form": "CONSTANT", "value": 1, "missing": "skip"}, "$.missing", "can be null or error", "missing: error"),
+        ({"form": "CONSTANT", "value": 1, "missing": "skip"}, "$.missing", "must be null or error", "missing: error"),
         ({"form": "JSONATA"}, "$", "JSONATA needs an expression", "data.name"),
         ({"form": "JSONATA", "value": 5}, "$.value", "JSONATA needs an expression", "data.name"),
         ({"form": "JSONATA", "value": " \n"}, "$.value", "the expression is empty", "data.name"),
@@ -79,8 +79,8 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
         ({"form": "JSONATA", "value": "(\n  a\n  && b\n)"}, "$.value", "at line 3, column 4: the symbol &", "jsonata"),
         ({"form": "JSONATA", "value": '{"a" 1}'}, "$.value", "at line 1, column 6: expected :, got 1", "jsonata"),
         ({"form": "JSONATA", "value": "a b"}, "$.value", "at line 1, column 3: syntax error", "jsonata"),
-        ({"form": "JSONATA", "value": "$match(a, /b(/)"}, "$.value", "the expression is wrong", "jsonata"),
-        ({"form": "JSONATA", "value": "~]"}, "$.value", "the expression is wrong: it cannot be read", "jsonata"),
+        ({"form": "JSONATA", "value": "$match(a, /b(/)"}, "$.value", "the expression is invalid", "jsonata"),
+        ({"form": "JSONATA", "value": "~]"}, "$.value", "the expression is invalid: it cannot be read", "jsonata"),
         ({"form": "JSONATA", "value": "(" * 5000 + "1" + ")" * 5000}, "$.value", "nested too deep", "variables"),
         ({"form": "JSONATA", "value": "1+" * 60_000 + "1"}, "$.value", "the maximum is 100,000", "shorter"),
         ({"form": "Template"}, "$.form", "there is no form 'Template'", "Did you mean TEMPLATE?"),
@@ -118,14 +118,14 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
         ({"form": "CONSTANT", "value": {"a": date(2026, 1, 1)}}, "$.value", "not JSON", "quotes"),
         ({"form": "JSONPATH"}, "$", "JSONPATH needs a path", "$.data.name"),
         ({"form": "JSONPATH", "value": ["$.data"]}, "$.value", "JSONPATH needs a path", "$.data.name"),
-        ({"form": "JSONPATH", "value": "data.x"}, "$.value", "wrong at character 1", "$.data.name"),
+        ({"form": "JSONPATH", "value": "data.x"}, "$.value", "invalid at character 1", "$.data.name"),
         (
             {"form": "JSONPATH", "value": "$", "template": "x"},
             "$.template",
             "JSONPATH does not accept template",
             "TEMPLATE",
         ),
-        ({"form": "TEMPLATE"}, "$", "TEMPLATE needs a text", "${name}"),
+        ({"form": "TEMPLATE"}, "$", "TEMPLATE needs text", "${name}"),
         (
             {"form": "JSONPATH", "value": "$.data.items[*].id"},
             "$.value",
@@ -152,10 +152,15 @@ def test_a_correct_transform_has_no_errors(definition: dict[str, Any]) -> None:
         ),
         ({"form": "JSONPATH", "value": "$.data[?(@.a)]"}, "$.value", "a filter leads", "form: JSONATA"),
         ({"form": "JSONPATH", "value": "$.data[1:2]"}, "$.value", "a slice leads", "form: JSONATA"),
-        ({"form": "TEMPLATE", "template": ""}, "$.template", "TEMPLATE needs a text", "${name}"),
-        ({"form": "TEMPLATE", "template": {"a": 1}}, "$.template", "TEMPLATE needs a text", "${name}"),
+        ({"form": "TEMPLATE", "template": ""}, "$.template", "TEMPLATE needs text", "${name}"),
+        ({"form": "TEMPLATE", "template": {"a": 1}}, "$.template", "TEMPLATE needs text", "${name}"),
         ({"form": "TEMPLATE", "template": "x", "value": "$.data"}, "$.value", "mapping of names", "id: $.data.id"),
-        ({"form": "TEMPLATE", "template": "x", "value": {"a b": 1}}, '$.value["a b"]', "cannot be a name", "letters"),
+        (
+            {"form": "TEMPLATE", "template": "x", "value": {"a b": 1}},
+            '$.value["a b"]',
+            "is not a valid name",
+            "letters",
+        ),
         ({"form": "TEMPLATE", "template": "x", "value": {5: 1}}, '$.value["5"]', "is not text", "quotes"),
         ({"form": "TEMPLATE", "template": "x", "value": {"eb.x": 1}}, '$.value["eb.x"]', "is reserved", "another name"),
         ({"form": "TEMPLATE", "template": "${a}", "value": {"a": "$.data."}}, "$.value.a", "character 7", "Remove"),
@@ -224,7 +229,7 @@ def test_a_placeholder_of_another_language_is_named_with_the_right_one(foreign: 
     errors = transform_errors({"form": "TEMPLATE", "value": {"id": "$.data.id"}, "template": template})
 
     assert [error.path for error in errors] == ["$.template"]
-    assert f"{foreign} at line 2, column {11 + len(quote)} is plain text, and inserts no value" in str(errors[0])
+    assert f"{foreign} at line 2, column {11 + len(quote)} is plain text and inserts no value" in str(errors[0])
     assert errors[0].remedy == f"Write ${{id}} instead of {foreign}."
 
 
@@ -236,8 +241,8 @@ def test_a_name_that_nothing_inserts_is_an_error() -> None:
 
     assert [(error.path, error.message) for error in errors] == [
         ("$.template", "${user} at line 1, column 9 is not defined"),
-        ("$.value.id", "the template inserts no ${id}"),
-        ("$.value.at", "the template inserts no ${at}"),
+        ("$.value.id", "the template does not use ${id}"),
+        ("$.value.at", "the template does not use ${at}"),
     ]
     assert errors[1].remedy == "Write ${id} where its value belongs, or remove the name."
 

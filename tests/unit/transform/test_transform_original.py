@@ -142,16 +142,16 @@ def test_the_content_type_says_how_data_is_written(
 @pytest.mark.parametrize(
     ("content_type", "data", "message"),
     [
-        ("text/plain", {"a": 1}, "data must be a string, and it is an object: only content_mode structured"),
-        ("application/xml", 5, "data must be a string, and it is a number"),
+        ("text/plain", {"a": 1}, "data must be a string, but it is an object: only content_mode: structured"),
+        ("application/xml", 5, "data must be a string, but it is a number"),
         (
             "text/plain; charset=us-ascii",
             "ü",
-            "cannot be written as datacontenttype 'text/plain; charset=us-ascii' says",
+            "cannot be encoded as datacontenttype 'text/plain; charset=us-ascii' requires",
         ),
-        ("text/plain; charset=klingon", "x", "the charset 'klingon' is not known"),
-        ("text/plain; charset=hex", "x", "the charset 'hex' is not known"),
-        ("text/plain; charset=punycode", "x", "the charset 'punycode' is not known"),
+        ("text/plain; charset=klingon", "x", "the charset 'klingon' is unknown"),
+        ("text/plain; charset=hex", "x", "the charset 'hex' is unknown"),
+        ("text/plain; charset=punycode", "x", "the charset 'punycode' is unknown"),
         ("text/plain", "\ud800", "surrogates not allowed"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The renderer of the form FIELDS: applies steps to a draft of the event, and renders the result as ORIGINAL does."""
+"""The renderer of the form FIELDS, which applies steps to a draft of the event and sends it as ORIGINAL does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ IfPresent = Literal["replace", "keep", "error"]
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """`insert` and `update`: a constant or another path's value at a path; `update` only if the path has a value."""
+    """The operations `insert` and `update`: write a constant, or the value at another path, to a path.
+
+    With `only_present` (`update`), the path must already have a value."""
 
     path: Path
     value: Path | JsonValue
@@ -46,7 +48,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """`delete`: takes the value out."""
+    """The operation `delete`, which removes a value."""
 
     path: Path
     missing_is_error: bool
@@ -61,7 +63,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`rename`: changes the name and keeps the position, or (`to` is a path) moves the value."""
+    """The operation `rename`: gives a member another name at the same position, or moves the value to the path `to`."""
 
     path: Path
     to: Path
@@ -83,13 +85,13 @@ class Rename:
         return draft.put(self.to, draft.remove(self.path))
 
     def _is_inside(self) -> bool:
-        """Return whether the value moves below its own path, which is free then: $.data to $.data.order."""
+        """Return whether the value moves below its own path, as from $.data to $.data.order, which frees the path."""
         return self.to.steps[: len(self.path.steps)] == self.path.steps
 
 
 @dataclass(frozen=True, slots=True)
 class Convert:
-    """`cast`, `mask`, `hash` and `flatten`: replaces the value by the result of a function; null stays null."""
+    """The operations `cast`, `mask`, `hash` and `flatten`: apply a function to a value; null stays null."""
 
     path: Path
     function: Callable[[JsonValue], JsonValue]
@@ -115,14 +117,14 @@ Change: TypeAlias = Put | Delete | Rename | Convert
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of a rule file: its name in messages, and its changes, one for each of its paths."""
+    """One step of a transform: how messages name it, and its changes, one for each of its paths."""
 
     label: str
     changes: tuple[Change, ...]
 
 
 class FieldsRenderer:
-    """The event with all steps applied in order, sent by `inner` as ORIGINAL would send it."""
+    """Applies all steps to an event in order; `inner` then renders it as ORIGINAL would."""
 
     def __init__(self, steps: Sequence[Step], inner: Renderer) -> None:
         self._steps = tuple(steps)
@@ -130,7 +132,7 @@ class FieldsRenderer:
         self._is_structured = isinstance(inner, StructuredRenderer)
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the changed event; raises TransformFailed with step and path for a step that cannot be done."""
+        """Return the changed event; raises TransformFailed, naming step and path, if a step fails."""
         draft = Draft(event.document)
         for step in self._steps:
             try:
@@ -151,7 +153,7 @@ def _check(document: dict[str, JsonValue]) -> None:
     try:
         check_event(document)
     except EventError as error:
-        raise TransformFailed(f"the steps make no CloudEvent: {error}") from None
+        raise TransformFailed(f"the result of the steps is not a CloudEvent: {error}") from None
 
 
 def _missing(path: Path, is_error: bool) -> None:
@@ -163,9 +165,9 @@ Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"
 
 
 class Draft:
-    """A document that is copied where it is written to, and nowhere else.
+    """A document of which only the containers that a step changes are copied.
 
-    Invariant: a container is changed only if it is in `_own`, which keeps it alive, so that no id is reused.
+    Invariant: a container is changed only if `_own` has its id. `_own` keeps it alive, so that no id is reused.
     """
 
     def __init__(self, document: Document) -> None:
@@ -174,7 +176,7 @@ class Draft:
         self._room = MAXIMUM_BYTES
 
     def take(self, value: JsonValue) -> JsonValue:
-        """Return a value that is inserted again; raises TransformFailed if all these values together are too large."""
+        """Return a value to insert; raises TransformFailed if all inserted values together are too large."""
         self._room -= size_of(value, self._room)
         return value
 
@@ -185,12 +187,13 @@ class Draft:
     def put(self, path: Path, value: JsonValue) -> None:
         """Write a value at the path, and create missing objects on the way.
 
-        A list accepts a new element only right after its last one; any other obstacle raises TransformFailed.
+        A new element must come right after the last one of its list. Raises TransformFailed if the value cannot be
+        written.
         """
         self._write(self._parent(path), path.steps[-1], path, value)
 
     def remove(self, path: Path) -> JsonValue:
-        """Remove and return the value at a path that has one; the elements after it move up."""
+        """Remove and return the value at a path, which must have one; later elements of a list move up."""
         parent = self._parent(path)
         last = path.steps[-1]
         if isinstance(parent, dict):
@@ -198,7 +201,7 @@ class Draft:
         return parent.pop(int(last))
 
     def rename(self, path: Path, name: str) -> None:
-        """Give the member that a path leads to another name, at the same position among the others."""
+        """Give the member at a path another name; its position in the object stays the same."""
         parent = self._parent(path)
         assert isinstance(parent, dict)
         last = path.steps[-1]
@@ -213,7 +216,7 @@ class Draft:
         return parent
 
     def _child(self, parent: Container, step: str | int, path: Path, following: str | int) -> Container:
-        """Return the container at a step as the draft's own, of the kind that the following step needs."""
+        """Return the container at a step for writing; it must be an object or a list, as `following` requires."""
         value = _member(parent, step)
         if value is MISSING and isinstance(following, str):
             made: Container = {}
@@ -250,13 +253,13 @@ def _member(parent: Container, step: str | int) -> JsonValue | MissingValue:
 
 
 def _obstacle(value: JsonValue | MissingValue, step: str | int | None, following: str | int) -> str:
-    where = "what it leads through" if step is None else f"[{step}]" if isinstance(step, int) else repr(step)
+    where = "its parent" if step is None else f"[{step}]" if isinstance(step, int) else repr(step)
     needed = "an object" if isinstance(following, str) else "a list"
-    return f"{where} is {'missing' if value is MISSING else type_name(value)}, not {needed}"
+    return f"{where} is {'missing' if value is MISSING else type_name(value)}, but must be {needed}"
 
 
 def copy_value(value: JsonValue) -> JsonValue:
-    """Return a value that shares no container with the one given."""
+    """Return a deep copy of a value."""
     if isinstance(value, dict):
         return {name: copy_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -265,9 +268,9 @@ def copy_value(value: JsonValue) -> JsonValue:
 
 
 def size_of(value: JsonValue, room: int) -> int:
-    """Return the approximate size of a value as JSON, without escapes.
+    """Return the approximate size of a value as JSON text without escapes.
 
-    Raises TransformFailed as soon as the size exceeds `room`, and for a value that is nested too deep.
+    Raises TransformFailed as soon as the size exceeds `room`, and if the value is nested too deep.
     """
     size, depth = 0, 0
     level: list[JsonValue] = [value]

@@ -1,4 +1,4 @@
-"""The operations of the form FIELDS that change one value: `cast`, `flatten`, `hash`, `mask`."""
+"""The functions of the operations `cast`, `flatten`, `hash` and `mask` of the form FIELDS."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.json_document import JsonValue, Number, parse_value, type_name, write_document
 from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
-#: The longest integer that `cast` writes out of an exponent: 1e999999999 is a short text for a long number.
+#: The maximum number of zeros that `cast` writes for an exponent, since 1e999999999 is short but its digits are not.
 MAXIMUM_DIGITS: Final = 1_000
 
 _BLANK = " \t\r\n"
 
 
 def to_string(value: JsonValue) -> JsonValue:
-    """Return text unchanged, a number's original text, `true`, `false`, or the compact JSON of an object or list."""
+    """Return a value as text: text unchanged, a number as written, and any other value as compact JSON."""
     if isinstance(value, str):
         return value
     return value.text if isinstance(value, Number) else write_document(value)
 
 
 def to_number(value: JsonValue) -> JsonValue:
-    """Return a number as it is, text with a JSON number as this number, digit for digit, true as 1 and false as 0."""
+    """Return a value as a number: a number or the text of one digit for digit, true as 1, and false as 0."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool):
@@ -36,7 +36,7 @@ def to_number(value: JsonValue) -> JsonValue:
 
 
 def to_integer(value: JsonValue) -> JsonValue:
-    """Return `to_number` in plain digits (`5.0` is 5, `1e3` is 1000); a fraction is refused, not rounded."""
+    """Return the result of `to_number` in plain digits (`5.0` is 5, `1e3` is 1000); a fraction is an error."""
     number = to_number(value)
     assert isinstance(number, Number)
     mantissa, _, exponent = number.text.lower().partition("e")
@@ -47,7 +47,7 @@ def to_integer(value: JsonValue) -> JsonValue:
         return Number("0")
     if not fraction and not exponent:
         return number
-    # int() of a maximum of 18 digits: an exponent may be of any length
+    # an exponent may have any length, but int() need not read more than 18 digits of it
     zeros = int(exponent[:18] or "0") - len(fraction) + len(digits) - len(significant)
     if zeros < 0:
         raise TransformFailed(f"{format_value(value)} is not an integer")
@@ -57,7 +57,7 @@ def to_integer(value: JsonValue) -> JsonValue:
 
 
 def to_boolean(value: JsonValue) -> JsonValue:
-    """Return true or false as it is, and for the numbers 1 and 0, and for `true`, `false`, `1`, `0` in any case."""
+    """Return true for true, 1, and the texts `true` and `1` in any case, and false for their opposites."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Number) and value in (Number("0"), Number("1")):
@@ -68,7 +68,7 @@ def to_boolean(value: JsonValue) -> JsonValue:
 
 
 def to_json(value: JsonValue) -> JsonValue:
-    """Return the value of a text of JSON, with numbers as written; a value that is not text is JSON already."""
+    """Return the value of JSON text, with its numbers as written; a value other than text is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -90,7 +90,7 @@ def format_value(value: JsonValue) -> str:
             return type_name(value)
 
 
-#: The possible values of `to`; null always stays null.
+#: The function for each value of the option `to`; they are not called for null, which stays null.
 TYPES: Final[dict[str, Callable[[JsonValue], JsonValue]]] = {
     "string": to_string,
     "integer": to_integer,
@@ -102,19 +102,19 @@ TYPES: Final[dict[str, Callable[[JsonValue], JsonValue]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Flatten:
-    """Joins names by `delimiter`; objects more than `depth` levels down stay objects, unless `depth` is None."""
+    """Flattens an object by joining names with `delimiter`, down to `depth` levels, or to any level if that is None."""
 
     delimiter: str
     depth: int | None
 
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return the flat object; lists and empty objects stay as they are, members keep their order.
+        """Return the flat object; lists and empty objects are not changed, and members keep their order.
 
-        {"a": {"b": {"c": 1}}} becomes {"a.b.c": 1}, with depth 1 {"a.b": {"c": 1}}.
-        TransformFailed if it is not an object, or if two members would have one name.
+        {"a": {"b": {"c": 1}}} becomes {"a.b.c": 1}, or {"a.b": {"c": 1}} with depth 1.
+        Raises TransformFailed if the value is not an object, or two members would have the same name.
         """
         if not isinstance(value, dict):
-            raise TransformFailed(f"it is {type_name(value)}, and only an object can be flattened")
+            raise TransformFailed(f"it is {type_name(value)}, but only an object can be flattened")
         flat: dict[str, JsonValue] = {}
         size = 0
         for name, inner in self._members(value, "", self.depth):
@@ -137,13 +137,12 @@ class Flatten:
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """SHA-256 of `salt` followed by the value's text, in UTF-8; there is no key, because a rule file must not contain a
-    secret."""
+    """Hashes `salt` and the value's text in UTF-8 by SHA-256, without a key: rule files must not contain secrets."""
 
     salt: str
 
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return 64 hexadecimal digits: of "abc" without salt ba7816bf...f20015ad; 1 and 1.0 have different ones."""
+        """Return 64 hex digits; "abc" without salt becomes ba7816bf...f20015ad, and 1 and 1.0 have different hashes."""
         text = to_string(value)
         assert isinstance(text, str)
         try:
@@ -154,20 +153,20 @@ class Hash:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Covers every character but the first `keep_first` and the last `keep_last`; what is not longer, whole."""
+    """Masks all characters but the first `keep_first` and last `keep_last`; shorter text is masked entirely."""
 
     keep_first: int
     keep_last: int
     character: str
 
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return text or the text of a number, masked; TransformFailed for anything else, without its value.
+        """Return text, or a number's text, masked; raises TransformFailed for anything else, without its value.
 
         With keep_last 4, "4111111111111111" becomes "************1111", 12345 becomes "*2345", "1111" becomes "****".
         """
         text = value.text if isinstance(value, Number) else value
         if not isinstance(text, str):
-            raise TransformFailed(f"it is {type_name(value)}, and only strings and numbers can be masked")
+            raise TransformFailed(f"it is {type_name(value)}, but only strings and numbers can be masked")
         covered = len(text) - self.keep_first - self.keep_last
         if covered <= 0:
             return self.character * len(text)

@@ -20,7 +20,7 @@ NO_PATH: Final = Path("$", ("data",))
 
 
 class Options:
-    """The options of one operation; every method records an error once, and then returns a default."""
+    """The options of one operation; a method records an error and returns a default instead of raising."""
 
     def __init__(self, operation: str, given: Mapping[Any, Any], where: str, known: tuple[str, ...]) -> None:
         self.errors: list[TransformError] = []
@@ -33,15 +33,15 @@ class Options:
                 self.add(member(where, name), f"{operation} has no option {name}", name, remedy)
 
     def add(self, where: str, message: str, value: object, remedy: str) -> None:
-        """Note an error."""
+        """Record an error."""
         self.errors.append(error_at(where, message, value, remedy))
 
     def path_of(self, name: str) -> str:
-        """Return the JSON path of an option, or of all of them where it is not given."""
+        """Return the JSON path of an option, or of the operation if the option is not given."""
         return member(self._where, name) if self._given.get(name) is not None else self._where
 
     def paths(self) -> list[Path]:
-        """Return the paths in `path`: one, or a list of at least one."""
+        """Return the paths that the option `path` gives, as one path or a list of at least one."""
         value = self._given.get("path")
         if not isinstance(value, list | tuple):
             return [self.path("path")]
@@ -50,7 +50,7 @@ class Options:
         return [self._path(text, f"{self.path_of('path')}[{index}]") for index, text in enumerate(value)]
 
     def path(self, name: str) -> Path:
-        """Return the one path of an option that must be given."""
+        """Return the path that a required option gives."""
         return self._path(self._given.get(name), self.path_of(name))
 
     def _path(self, value: object, where: str) -> Path:
@@ -65,7 +65,7 @@ class Options:
             return NO_PATH
 
     def value(self) -> Path | JsonValue:
-        """Return the meaning of `value`, which is required and may be null."""
+        """Return the path or constant that `value` gives; it is required but may be null."""
         if "value" not in self._given:
             self.add(self._where, f"{self._operation} needs a value", None, "Write value: a constant or a path")
             return None
@@ -77,7 +77,7 @@ class Options:
         return found
 
     def text(self, name: str, default: str | None, check: Callable[[str], bool], expected: str) -> str:
-        """Return a text that passes a check, which `expected` describes; without a default it is required."""
+        """Return a text that passes `check`; the option is required if `default` is None."""
         value = self._given.get(name)
         if value is None and default is None:
             message = f"{self._operation} needs the option {name}"
@@ -103,7 +103,7 @@ class Options:
         return default
 
     def choice(self, name: str, default: str, choices: Iterable[str]) -> str:
-        """Return one of the choices; where the default is empty, one must be given."""
+        """Return one of the choices; the option is required if `default` is empty."""
         value = self._given.get(name)
         if value is None and default:
             return default
@@ -125,7 +125,7 @@ _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 
 
 def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], list[TransformError]]:
-    """Return the steps of a rule file's `steps`, and every error with its JSON path below the transform.
+    """Return the steps of the field `steps`, and every error with its JSON path below the transform.
 
     `missing_is_error` applies to steps without a `missing` of their own.
     """
@@ -148,7 +148,9 @@ def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], li
 
 def _step_problem(given: object, where: str) -> TransformError | None:
     if not isinstance(given, Mapping):
-        return error_at(where, f"a step is a mapping, not {type_name(given)}", given, "Write - delete: $.data.name")
+        return error_at(
+            where, f"a step must be a mapping, not {type_name(given)}", given, "Write - delete: $.data.name"
+        )
     if len(given) != 1:
         message = f"a step must have exactly one operation, but this one has {len(given) or 'none'}"
         return error_at(where, message, given, f"Write one of {either(OPERATIONS)}; begin each step with a hyphen")
@@ -257,7 +259,7 @@ def _convert(options: Options, function: Callable[[JsonValue], JsonValue], missi
 
 Reader = Callable[[Options, bool], list[Change]]
 
-#: Each operation, its reader, and its options; the sections of the user's page are in this order.
+#: The reader and the options of each operation; the sections of docs/transform-language.md have the same order.
 OPERATIONS: Final[dict[str, tuple[Reader, tuple[str, ...]]]] = {
     "insert": (_insert, ("path", "value", "if_present", "missing")),
     "delete": (_delete, ("path", "missing")),

@@ -1,7 +1,7 @@
 """The process that evaluates JSONata expressions: reads requests from one pipe, writes responses to another.
 
-Started by `eventbridge.transform.jsonata.process`. The kernel enforces its limits: if an expression loops endlessly,
-builds large ranges or strings, or backtracks in a regular expression, this process ends and no other is affected.
+`eventbridge.transform.jsonata.process` starts it. The kernel enforces its limits: if an expression loops endlessly,
+builds huge ranges or strings, or backtracks in a regular expression, this process ends and no other is affected.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from eventbridge.transform.jsonata.limits import (
     VALUE,
 )
 
-#: The number of parsed expressions that are cached.
+#: The maximum number of parsed expressions in the cache.
 _MAXIMUM_KEPT = 1_000
-#: An integer of more digits is kept as text only: Python refuses to convert it, and would take long.
+#: The maximum number of characters of an integer that becomes an int. For more, Python may refuse the conversion.
 _LONGEST_INTEGER = 300
 
 
 class _OutOfTime(BaseException):
-    """The CPU time is over; no Exception, which the library would catch."""
+    """The CPU time is used up; this is not an Exception, because the library would catch one."""
 
 
 class _ExactNumber(float):
-    """A number with its original text: a number that an expression only passes on keeps its digits."""
+    """A number with its original text, so that a number that an expression only passes on keeps its digits."""
 
     text: str
 
@@ -53,9 +53,9 @@ class _ExactNumber(float):
 
 
 def main() -> None:
-    """Respond to requests until the pipe is closed."""
+    """Respond to requests until the pipe is closed, or an evaluation exhausts its limits."""
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints text that it does not understand
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints to stdout text that it cannot parse
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which then closes the pipe
     signal.signal(signal.SIGPROF, _raise_out_of_time)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
@@ -67,7 +67,7 @@ def main() -> None:
         responses.write(RESPONSE.pack(status, time.process_time() - before, len(payload)) + payload)
         responses.flush()
         if status == EXHAUSTED:
-            return  # memory that it has taken may not be released
+            return  # the memory that the evaluation took may not be released
 
 
 def _request(pipe: BinaryIO) -> list[bytes] | None:
@@ -101,7 +101,8 @@ def _response(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
 
 @contextlib.contextmanager
 def _cpu_limit() -> Iterator[None]:
-    """Raise _OutOfTime in here after CPU_SECONDS of it; the kernel ends the process if that does not help."""
+    """Raise _OutOfTime inside the block after CPU_SECONDS of CPU time; if that is not enough, the kernel ends the
+    process."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     seconds = int(used.ru_utime + used.ru_stime + 2 * CPU_SECONDS) + 1
     _limit(resource.RLIMIT_CPU, seconds)
@@ -128,13 +129,15 @@ def _evaluate(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
         if len(expressions) >= _MAXIMUM_KEPT:
             expressions.clear()
         expression = expressions[text] = jsonata.Jsonata(text)
-        expression.set_output_convert_nulls(False)  # null is a value, undefined is None
+        expression.set_output_convert_nulls(False)  # None stands for undefined, which must differ from null
         expression.set_validate_input(False)
-    jsonata.Jsonata.CURRENT.jsonata = expression  # for $now and $eval: otherwise they use the one parsed last
+    jsonata.Jsonata.CURRENT.jsonata = (
+        expression  # for $now and $eval, which would otherwise use the expression parsed last
+    )
     document = json.loads(event, parse_float=_ExactNumber, parse_int=_integer)
     if b"null" in event:
         document = _with_nulls(document)
-    # separate bindings: otherwise a variable assigned at the top would exist for the next event
+    # new bindings for each event, since a variable assigned at the top level would otherwise remain
     return expression.evaluate(document, {"eb": json.loads(scope)})
 
 
@@ -143,7 +146,7 @@ def _integer(text: str) -> int | _ExactNumber:
 
 
 def _with_nulls(value: Any) -> Any:
-    """Return a document with the library's own null, which Python's None is to it only in places."""
+    """Return a document with the library's own null in place of None, which it does not always treat as null."""
     if value is None:
         return Utils.NULL_VALUE
     if isinstance(value, dict):
@@ -152,7 +155,7 @@ def _with_nulls(value: Any) -> Any:
 
 
 def _plain(value: Any) -> JsonValue:
-    """Return a result as JSON; raises ValueError for a value that has no JSON."""
+    """Return a result as JSON values; raises ValueError for a value that JSON cannot represent."""
     if isinstance(value, str | bool):
         return value
     if isinstance(value, _ExactNumber):
@@ -169,7 +172,7 @@ def _plain(value: Any) -> JsonValue:
 
 
 def _error_message(error: Exception) -> str:
-    """Return the error in one line: the library's message, or the exception inside its code."""
+    """Return an error in one line: the library's message, or the type and text of an unexpected exception."""
     message = " ".join(str(error).split())[:300]
     known = isinstance(error, jsonata.JException | ValueError | OverflowError)
     return message if known and message else f"the expression cannot be evaluated: {type(error).__name__} {message}"

@@ -13,7 +13,7 @@ from eventbridge.transform.error import error_at
 
 MAXIMUM_CHARACTERS: Final = 100_000
 
-_REMEDY = "Correct it; https://docs.jsonata.org has the language"
+_REMEDY = "Correct it; https://docs.jsonata.org describes the language"
 
 
 def expression_error(text: str, where: str) -> TransformError | None:
@@ -27,16 +27,18 @@ def expression_error(text: str, where: str) -> TransformError | None:
         parse_expression(text)
     except RecursionError:
         return error_at(where, "the expression is nested too deep", text, "Put parts of it into variables: $x := ...")
-    except Exception as error:  # the library's own errors, and any error inside its parser
-        return error_at(where, f"the expression is wrong{_line_and_column(text, error)}: {_what(error)}", text, _REMEDY)
+    except Exception as error:  # errors that the library raises, and any bug in its parser
+        return error_at(
+            where, f"the expression is invalid{_line_and_column(text, error)}: {_what(error)}", text, _REMEDY
+        )
     return None
 
 
 def parse_expression(text: str) -> Any:
-    """Return the library's parsed expression; raises what the library raises, RecursionError where it is too deep."""
+    """Return the library's parsed expression; raises its exceptions, and RecursionError if it is nested too deep."""
     with _recursion_limit_kept(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Python's, about regular expressions that mean the same in JavaScript
-        # imported here: takes 80 ms and is needed by few
+        warnings.simplefilter("ignore")  # Python warns about regular expressions that mean the same in JavaScript
+        # imported here, because it takes 80 ms and few processes need it
         import jsonata
 
         try:
@@ -49,7 +51,7 @@ def parse_expression(text: str) -> Any:
 
 @contextmanager
 def _recursion_limit_kept() -> Iterator[None]:
-    """Undo what the library does when it is imported: it sets the interpreter's limit to 10,000."""
+    """Restore the interpreter's recursion limit, which importing the library sets to 10,000."""
     limit = sys.getrecursionlimit()
     try:
         yield
@@ -58,7 +60,7 @@ def _recursion_limit_kept() -> Iterator[None]:
 
 
 def _line_and_column(text: str, error: Exception) -> str:
-    """Return line and column of the token at which the parser stopped; the parser reports its end."""
+    """Return line and column of the token at which the parser stopped; the library reports where that token ends."""
     # for "expected x, got y" the library keeps x in `current` and y in `expected`
     end, token = getattr(error, "location", None), getattr(error, "expected", None) or getattr(error, "current", None)
     if not isinstance(end, int) or not 0 <= end <= len(text):

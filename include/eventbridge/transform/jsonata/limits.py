@@ -7,11 +7,11 @@ from typing import Final
 
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 
-#: CPU time of one evaluation: not elapsed time, so that a busy machine causes no dead letters.
+#: The maximum CPU time of one evaluation; elapsed time would cause dead letters on a busy machine.
 CPU_SECONDS: Final = 1.0
-#: Address space of the evaluating process, including Python and the library.
+#: The maximum address space of the evaluating process, including Python and the library.
 MEMORY_BYTES: Final = 512 << 20
-#: The largest result, as JSON.
+#: The maximum size of a result as JSON.
 RESULT_BYTES: Final = MAXIMUM_BYTES
 
 #: The lengths of expression, scope (a JSON list) and event, which follow in this order.

@@ -1,4 +1,4 @@
-"""The client of the evaluator process: starts it, sends requests, replaces it after its end; one per process."""
+"""The client of the evaluator process: starts one for each process that needs it, sends requests, and replaces it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from eventbridge.transform.fill import JSON
 from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE, UNDEFINED, VALUE
 from eventbridge.transform.rendered import Rendered, Scope
 
-#: The time limit of a response by the clock: many times its CPU time on a busy machine.
+#: The maximum elapsed seconds of a response, which on a busy machine may be many times its CPU time.
 RESPONSE_SECONDS: Final = 120.0
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.jsonata.evaluator import main; main()"
 
 
 class Evaluation(NamedTuple):
-    """The result of an evaluation: a status of `limits`, its CPU seconds, JSON or a message."""
+    """The result of an evaluation: a status from `limits`, the CPU seconds used, and JSON or a message."""
 
     status: int
     seconds: float
@@ -35,7 +35,7 @@ class Evaluation(NamedTuple):
 
 
 class Evaluator:
-    """A process that evaluates expressions; it starts at the first request, and serves one thread at a time."""
+    """The process that evaluates expressions; it starts at the first request and serves one thread at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,8 +44,8 @@ class Evaluator:
     def ask(self, expression: bytes, scope: bytes, event: bytes) -> Evaluation:
         """Return the response to one request.
 
-        If the process was killed from outside (out of memory, an operator), the request is repeated once.
-        InfrastructureError if none can be started, or does not respond in time.
+        If the process was killed from outside (by the kernel's OOM killer or an operator), the request is repeated
+        once. Raises InfrastructureError if the process cannot be started or does not respond in time.
         """
         request = REQUEST.pack(len(expression), len(scope), len(event)) + expression + scope + event
         with self._lock:
@@ -53,7 +53,7 @@ class Evaluator:
                 response = self._ask(request)
                 if response is not None:
                     return response
-        return Evaluation(EXHAUSTED, CPU_SECONDS, b"the process that evaluates it was killed, twice")
+        return Evaluation(EXHAUSTED, CPU_SECONDS, b"the process that evaluates the expression was killed twice")
 
     def close(self) -> None:
         """End the process."""
@@ -64,7 +64,7 @@ class Evaluator:
             process.wait()
 
     def forget(self) -> None:
-        """Leave the process to the parent that started it: called in a fork, which must not write to its pipes."""
+        """Forget the process in a forked child, which must not write to the pipes of its parent's evaluator."""
         process, self._process, self._lock = self._process, None, threading.Lock()
         if process is not None:
             process.returncode = 0  # not a child of this process
@@ -88,20 +88,20 @@ class Evaluator:
                     return Evaluation(status, seconds, payload)
         except BrokenPipeError:
             pass
-        except BaseException:  # interrupted between request and response: the next one must not get this response
+        except BaseException:  # interrupted before the response, which the next request must not get
             self.close()
             raise
         return self._post_mortem(process)
 
     def _post_mortem(self, process: subprocess.Popen[bytes]) -> Evaluation | None:
-        """Return why a process ended without a response; None if the expression may not be the cause."""
+        """Return why a process ended without a response, None if the expression may not be the cause."""
         code = process.wait()
         self.close()
         if code == -signal.SIGXCPU:
             message = f"the expression took more than {CPU_SECONDS:g} s of CPU time"
             return Evaluation(EXHAUSTED, 2 * CPU_SECONDS, message.encode())
         if code in (-signal.SIGSEGV, -signal.SIGABRT, -signal.SIGBUS):
-            return Evaluation(EXHAUSTED, CPU_SECONDS, b"the expression brought down the process that evaluates it")
+            return Evaluation(EXHAUSTED, CPU_SECONDS, b"the expression crashed the process that evaluates it")
         if code > 0:
             raise InfrastructureError(f"the process that evaluates JSONata ended with exit code {code}")
         return None
@@ -119,7 +119,7 @@ def _start() -> subprocess.Popen[bytes]:
 
 
 def _read(pipe: int, length: int) -> bytes | None:
-    """Return `length` bytes, None if the pipe ends before; raises InfrastructureError after a timeout."""
+    """Return `length` bytes, None if the pipe ends earlier; raises InfrastructureError after RESPONSE_SECONDS."""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     found = bytearray()
@@ -144,14 +144,14 @@ os.register_at_fork(after_in_child=EVALUATOR.forget)
 
 
 class JsonataRenderer:
-    """The value of an expression whose input is the whole event; undefined is null, or a failure."""
+    """Sends the value of an expression whose input is the whole event; undefined becomes null or a failure."""
 
     def __init__(self, expression: str, *, missing_is_error: bool) -> None:
         self._expression = expression.encode()
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the value as JSON; raises TransformFailed, also where time or memory is over, and BudgetSpent."""
+        """Return the value as JSON; raises TransformFailed, also above a limit of time or memory, and BudgetSpent."""
         if scope.budget is not None:
             scope.budget.require()
         status, seconds, payload = EVALUATOR.ask(self._expression, _described(scope), event.body)
@@ -167,7 +167,7 @@ class JsonataRenderer:
 
 
 def _described(scope: Scope) -> bytes:
-    """Return the value of `$eb` in an expression: the names that templates have as `eb.rule` and so on."""
+    """Return the JSON of `$eb` in an expression, with the values that templates call `eb.rule` and so on."""
     at = scope.ingested_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     names = {"rule": scope.rule, "bus": scope.bus, "target": scope.target, "delivery_id": scope.delivery_id}
     return json.dumps({**names, "ingested_at": at}).encode()

@@ -1,4 +1,4 @@
-"""Transforms rendered by compiled code from slices of the event's own bytes, byte for byte as the renderers do it.
+"""Compiled code that renders transforms from slices of the events' bytes, with the same output as the Python renderers.
 
-It hands back each delivery that it cannot render, such as one of an object with a duplicate key, to the renderer.
+It hands each delivery that it cannot render, such as one with a duplicate key in an object, back to the renderer.
 """

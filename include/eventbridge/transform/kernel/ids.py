@@ -1,4 +1,4 @@
-"""Compiled code for BLAKE2b (RFC 7693), the ids of many deliveries at once, and the identities of many events."""
+"""Compiled code for BLAKE2b (RFC 7693), which computes the ids of many deliveries or the identities of many events."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IV = np.array(
 _PARAMETERS = np.uint64(0x0101_0010)  # depth 1, fanout 1, no key, 16 bytes of digest
 _ALL = np.uint64(0xFFFF_FFFF_FFFF_FFFF)
 
-# The order in which the words of a block are mixed in, per round.
+# For each round, the order in which the words of a block are mixed in.
 _SIGMA = np.array(
     [
         [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
@@ -48,9 +48,9 @@ _SIGMA = np.array(
 
 @compiled
 def digest16(text: int, length: int, state: int) -> None:
-    """Write the digest of `length` bytes to the first two words at `state`, which has room for 8.
+    """Write the digest of `length` bytes to the first two words at `state`, which must have room for eight.
 
-    The bytes after the text, up to the end of its last block of 128, are set to 0.
+    The bytes from the end of the text to the end of its last block are set to 0.
     """
     blocks = max(1, (length + BLOCK - 1) // BLOCK)
     for index in range(length, blocks * BLOCK):
@@ -114,10 +114,10 @@ def _rotate(word: Any, count: Any) -> Any:
 
 
 class DeliveryIds:
-    """Makes the ids of deliveries; the common parts of a bus's and a target's ids are prepared once."""
+    """Computes the ids of deliveries; the parts that the ids of a bus or a target share are prepared once."""
 
     def __init__(self, bus: str, targets: Sequence[tuple[str, str]], replay_id: str = "") -> None:
-        """`targets` are rule and target by name, in the order of their numbers."""
+        """Take the bus, and the targets as (rule, target) in the order of their numbers."""
         self._head = _bytes(_field(bus))
         tails = [_field(rule) + _field(target) + _field(replay_id) for rule, target in targets]
         self._tails = _bytes(b"".join(tails))
@@ -126,7 +126,7 @@ class DeliveryIds:
     def compute(
         self, sources: Texts, event_ids: Texts, events: npt.NDArray[np.int64], targets: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.uint8]:
-        """Return 16 bytes per delivery, of event number `events[i]` for target number `targets[i]`."""
+        """Return 16 bytes for each delivery i, which is of event number `events[i]` for target number `targets[i]`."""
         ids = np.empty((len(events), 16), np.uint8)
         longest = sum(int((each.end - each.start).max(initial=0)) for each in (sources, event_ids))
         tail = int(np.diff(self._tail_starts).max(initial=0))
@@ -179,13 +179,13 @@ def _put_field(message: int, written: int, text: int, start: int, end: int) -> A
     return copy_bytes(message, written, text, start, length)
 
 
-#: Digits of the longest length, and a colon.
+#: The room for a length in decimal digits and a colon.
 _LENGTH: Final = 20
 _ZERO, _COLON = ord("0"), ord(":")
 
 
 def identities_of(buffer: npt.NDArray[np.uint8], found: RecognisedTexts) -> npt.NDArray[np.uint8]:
-    """Return 16 bytes per text, which mean nothing of one that is not recognised."""
+    """Return the identity of each event, 16 bytes; those of a text that is not recognised are meaningless."""
     identities = np.empty((len(found.sure), 16), np.uint8)
     longest = int(found.length[:, ID].max(initial=0)) + int(found.length[:, SOURCE].max(initial=0))
     message, state = np.zeros(_LENGTH + longest + 2 * BLOCK, np.uint8), np.empty(8, np.uint64)

@@ -25,12 +25,12 @@ from eventbridge.transform.kernel.program import (
 from eventbridge.transform.kernel.write import hex_digit, write_as_text, write_in_string, write_value
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 
-# The result of a delivery; above 0: failure number n - 1.
+# The status of a delivery; n above 0 means failure number n - 1.
 RENDERED: Final = 0
 HANDED_BACK: Final = -1
 
 ARRIVAL_ROOM: Final = 32
-"""Bytes per event in the table of arrivals, of which the text takes 27."""
+"""The number of bytes per event in the table of arrival times; the text takes 27 of them."""
 
 _ARRIVAL_LENGTH: Final = 27
 _AS_VALUE, _IN_STRING = CONTEXTS["value"], CONTEXTS["string"]
@@ -38,7 +38,7 @@ _DASH = ord("-")
 
 
 class Tables(NamedTuple):
-    """The addresses of the input of rendering, and two counts."""
+    """The addresses of the input of rendering, the number of the first target, and the parts per event."""
 
     operations: int
     first_operation: int
@@ -62,7 +62,7 @@ class Tables(NamedTuple):
 def render_deliveries(
     tables: Any, room: Any, first: int, last: int, out: int, size: int, offsets: int, status: int
 ) -> Any:
-    """Render deliveries into `out`; return the first one that did not fit into its `size` bytes."""
+    """Render deliveries into `out`; return the first one that did not fit into its `size` bytes, or `last`."""
     written: Any = np.int64(0)
     for delivery in range(first, last):
         target = int64_at(tables.delivery_target, delivery) - tables.first_target
@@ -72,7 +72,7 @@ def render_deliveries(
         stop = int64_at(tables.first_operation, target + 1)
         while row < stop and outcome == RENDERED:
             most = _most(tables, row, delivery)
-            if written - begin + most > MAXIMUM_BYTES:  # perhaps too large: the renderer decides
+            if written - begin + most > MAXIMUM_BYTES:  # it may be too large, which the Python renderer decides
                 outcome = HANDED_BACK
             elif written + most > size:
                 return delivery
@@ -114,7 +114,7 @@ def _most(tables: Any, row: int, delivery: int) -> Any:
 
 @compiled
 def _operate(tables: Any, row: int, delivery: int, out: int, written: int, room: Any) -> Any:
-    """Execute one operation; return the position after its output, and the result of the delivery."""
+    """Execute one operation; return the position after its output, and the status of the delivery."""
     code = _field(tables, row, 0)
     if code == LITERAL:
         return _put_text(tables, row, 2, out, written), RENDERED

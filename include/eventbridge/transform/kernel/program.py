@@ -1,4 +1,4 @@
-"""A transform as a list of operations for compiled code; created once per (rule, target)."""
+"""Translates a transform into a list of operations for compiled code, once per (rule, target)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CONTEXTS: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text
 
 
 class Operation(NamedTuple):
-    """One step of a program; `failure` is the reason why a delivery without the part fails, None: it does not fail."""
+    """One step of a program; `failure` is why a delivery without the part fails, None if it does not fail."""
 
     code: int
     text: bytes = b""
@@ -45,7 +45,7 @@ class Operation(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """Operations in order, and the media type of their output."""
+    """The operations that write a payload, in order, and its media type."""
 
     operations: tuple[Operation, ...]
     content_type: str
@@ -67,12 +67,12 @@ class _Definition(Protocol):
     def missing(self) -> str | None: ...
 
 
-#: The program that hands every delivery back to the renderer.
+#: The program that hands every delivery back to the Python renderer.
 BY_RENDERER: Final = Program((Operation(HAND_BACK),), "")
 
 
 def compile_program(transform: _Definition, content_mode: str, rule: str, bus: str, target: str) -> Program:
-    """Return the program of a transform without errors; `BY_RENDERER` for a transform that cannot be compiled."""
+    """Return the program of a transform, which must have no errors, or `BY_RENDERER` if it cannot be compiled."""
     missing_is_error = transform.missing == "error"
     match transform.form, content_mode:
         case "ORIGINAL", "structured":
@@ -90,14 +90,14 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
             filled = _Filled(names, own, missing_is_error)
             try:
                 operations = [each for part in template.parts for each in filled.operations(part, template.is_json)]
-            except UnicodeEncodeError:  # half of a surrogate pair in text: every delivery fails
+            except UnicodeEncodeError:  # an unpaired surrogate in text, with which every delivery fails
                 return BY_RENDERER
             return Program(_join_literals(operations), JSON if template.is_json else TEXT)
     return BY_RENDERER
 
 
 def _data() -> Program:
-    """The data of an event whose `datacontenttype` is JSON or missing."""
+    """Return the program that writes the data of events whose `datacontenttype` is JSON, null or missing."""
     data, base64, media_type = ("data",), ("data_base64",), ("datacontenttype",)
     is_plain = (
         Operation(ABSENT, path=base64),
@@ -123,7 +123,7 @@ class _Filled:
         if isinstance(part, str):
             yield _literal(part, is_json)
         elif part.name in ("eb.delivery_id", "eb.ingested_at"):
-            # Both are plain ASCII without quotes.
+            # Both are ASCII text that needs no escapes.
             quote = _literal('"' if part.context == "value" else "", is_json)
             yield from (quote, Operation(DELIVERY_ID if part.name == "eb.delivery_id" else ARRIVAL), quote)
         elif part.name == "eb.event":
@@ -147,7 +147,7 @@ def _literal(text: str, is_json: bool) -> Operation:
 
 
 def _join_literals(operations: Sequence[Operation]) -> tuple[Operation, ...]:
-    """Return the operations with literals that follow one another as one, and no empty ones."""
+    """Return the operations with consecutive literals joined and empty ones dropped."""
     joined: list[Operation] = []
     for is_literal, run in groupby(operations, lambda each: each.code == LITERAL):
         if not is_literal:
@@ -158,10 +158,10 @@ def _join_literals(operations: Sequence[Operation]) -> tuple[Operation, ...]:
 
 
 GROUP_PATHS: Final = 256
-"""The maximum number of paths that one group of programs uses: the parts of 10,000 events then take 33 MB."""
+"""The maximum number of paths in one group of programs, at which the parts of 10,000 events take 33 MB."""
 
 FIELDS: Final = 8
-"""Numbers per operation: code, context, text's start and length, missing's start and length, part, failure (or 0)."""
+"""The numbers of an operation: code, context, start and length of `text` and `missing`, part, failure (0 if none)."""
 
 _CODE: Final = 0
 _PART: Final = 6
@@ -170,7 +170,8 @@ _PART: Final = 6
 class Group(NamedTuple):
     """The programs of targets number `first` to `last` (excluded).
 
-    The operations of target t are rows `first_operation[t - first]` up to the next one's.
+    The operations of target t are the rows from `first_operation[t - first]` to `first_operation[t - first + 1]`
+    (excluded).
     """
 
     first: int
@@ -184,8 +185,8 @@ class Group(NamedTuple):
 
 
 def groups_of(programs: Sequence[Program]) -> tuple[list[Group], list[str]]:
-    """Return the programs in groups, in their order, and the failures: an operation's failure n + 1 is number n."""
-    # Targets of many rules have the same programs: equal programs are built once, and copied.
+    """Return the programs in groups, in order, and the failures; an operation refers to failure number n as n + 1."""
+    # Targets of many rules have equal programs; the rows of each distinct program are built once and copied.
     kinds: dict[tuple[Operation, ...], int] = {}
     kind_of = [kinds.setdefault(program.operations, len(kinds)) for program in programs]
     paths_of = [paths_in(operations) for operations in kinds]
@@ -233,7 +234,7 @@ def _group(
 def _rows(
     operations: Sequence[Operation], texts: bytearray, paths: dict[tuple[Step, ...], int], failures: dict[str, int]
 ) -> npt.NDArray[np.int64]:
-    """Return the rows of one program; appends its output to `texts`, and new failures to `failures`."""
+    """Return the rows of one program; append its texts to `texts` and new failures to `failures`."""
     rows = []
     for each in operations:
         failure = 0 if each.failure is None else failures.setdefault(each.failure, len(failures)) + 1

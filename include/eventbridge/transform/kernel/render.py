@@ -1,4 +1,4 @@
-"""Payloads of many deliveries at once, rendered into one Arrow array by the programs of their targets."""
+"""Renders the payloads of many deliveries into one Arrow array, by the programs of their targets."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from eventbridge.transform.kernel.program import Group, Program, groups_of
 from eventbridge.transform.kernel.write import KEYS, WriteBuffers
 
 ROOM: Final = 8 << 20
-"""Bytes of payload that are rendered at a time."""
+"""The number of payload bytes that are rendered at a time."""
 
-_MAX_ROOM: Final = 1 << 30  # an Arrow array of binaries counts with 31 bits
+_MAX_ROOM: Final = 1 << 30  # the offsets of an Arrow binary array have 31 bits
 _LEAST_ROOM: Final = 1 << 16
 _SLACK: Final = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Deliveries(NamedTuple):
-    """Deliveries ordered by target: of each the number of its event and of its target, and its id of 16 bytes."""
+    """Deliveries ordered by target: the number of the event, the number of the target and the 16-byte id of each."""
 
     events: npt.NDArray[np.int64]
     targets: npt.NDArray[np.int64]
@@ -40,8 +40,8 @@ class Deliveries(NamedTuple):
 class Payloads(NamedTuple):
     """The payloads of deliveries `first` to `last` (excluded).
 
-    `status` is per delivery RENDERED, HANDED_BACK or the number of its failure, from 1; without RENDERED the payload
-    is empty.
+    `status` is RENDERED, HANDED_BACK or the number of the failure, counted from 1, for each delivery. The payload is
+    empty unless it is RENDERED.
     """
 
     first: int
@@ -52,14 +52,14 @@ class Payloads(NamedTuple):
 
 @dataclass(frozen=True)
 class Events:
-    """The texts of events, and when each arrived: microseconds since 1970, in UTC."""
+    """The texts of events, and when each arrived, in microseconds since 1970 in UTC."""
 
     texts: Texts
     arrived_at: npt.NDArray[np.int64]
 
 
 class Renderers:
-    """The compiled programs of all targets of a rule set; it keeps no state between calls."""
+    """The compiled programs of all targets of a rule set, without state between calls."""
 
     def __init__(self, programs: Sequence[Program]) -> None:
         self._groups, self.failures = groups_of(programs)
@@ -80,11 +80,13 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
     parts = find_parts(events.texts, np.flatnonzero(wanted), group.paths)
     runtime = _KeptBuffers(group, events, deliveries, parts, row_of_event)
     size = int(events.texts.end[-1] - events.texts.start[0])
-    room = min(ROOM, _LEAST_ROOM + 4 * size)  # to map all of it takes longer than to render a few
+    room = min(
+        ROOM, _LEAST_ROOM + 4 * size
+    )  # for a few payloads, mapping ROOM bytes of memory would take longer than rendering
     while first < last:
         payloads = runtime.run(first, last, room)
         if payloads.last == first and room < _MAX_ROOM:
-            room *= 4  # a single payload is larger
+            room *= 4  # not even one payload fits
             continue
         if payloads.last == first:
             payloads = Payloads(first, first + 1, pa.array([b""], pa.binary()), np.array([HANDED_BACK], np.int32))
@@ -93,7 +95,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
 
 
 class _KeptBuffers:
-    """Keeps the objects alive whose addresses compiled code gets."""
+    """The buffers whose addresses compiled code uses, which this object keeps alive."""
 
     def __init__(
         self, group: Group, events: Events, deliveries: Deliveries, parts: Parts, rows: npt.NDArray[np.int64]
@@ -116,7 +118,7 @@ class _KeptBuffers:
         )  # fmt: skip
 
     def run(self, first: int, last: int, room: int) -> Payloads:
-        """Render as many deliveries from `first` on as fit into `room` bytes."""
+        """Render the deliveries from `first` to `last` (excluded), or as many of them as fit into `room` bytes."""
         count = min(last - first, max(1, room // 16))
         out = np.empty(room + _SLACK, np.uint8)
         offsets, status = np.zeros(count + 1, np.int32), np.zeros(count, np.int32)
@@ -130,7 +132,7 @@ class _KeptBuffers:
 
 
 def _arrivals(times: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
-    """Return the text of every time, `ARRIVAL_ROOM` bytes each."""
+    """Return the text of each time, padded to `ARRIVAL_ROOM` bytes."""
     distinct, which = np.unique(times, return_inverse=True)
     arrivals = [arrival_text(_EPOCH + timedelta(microseconds=each)).encode() for each in distinct.tolist()]
     texts = [each.ljust(ARRIVAL_ROOM) for each in arrivals]

@@ -1,8 +1,8 @@
-"""Parts of an event written as `eventbridge.event.json_document.write_document` writes their values.
+"""Compiled code that writes parts of an event as `eventbridge.event.json_document.write_document` writes their values.
 
-Strings lose unnecessary escapes; objects and arrays lose their white space; numbers keep their text. Every function
+Strings lose unnecessary escapes, objects and arrays lose their white space, and numbers keep their text. Every function
 writes at `written` and returns the position after its output, or `HANDED_BACK` if the Python renderer must write it.
-None writes more than twice the bytes of the part, plus 2; up to 31 bytes after that are touched.
+The output has at most twice the bytes of the part plus 2; up to 31 bytes after it may be overwritten.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from eventbridge.matching.scan.values import quick_string_end, string_end
 HANDED_BACK: Final = -1
 
 KEYS: Final = 1024
-"""The maximum of distinct keys of one object and its enclosing ones; an object with more is handed back."""
+"""The maximum number of keys in an object and the objects around it; with more, the delivery is handed back."""
 
 _QUOTE, _BACKSLASH, _COLON, _SPACE, _U = ord('"'), ord("\\"), ord(":"), ord(" "), ord("u")
 _OPEN_OBJECT, _CLOSE_OBJECT = ord("{"), ord("}")
-_FIRST_OF_SURROGATE, _SECOND_OF_SURROGATE = 0xED, 0xA0  # the second byte or more
+_FIRST_OF_SURROGATE, _SECOND_OF_SURROGATE = 0xED, 0xA0  # 0xED, and a second byte from 0xA0 on, begin a surrogate
 _NONE = np.uint64(0)
 _MIXER = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
 class WriteBuffers(NamedTuple):
-    """The addresses of work buffers: `text` and `compact` have room for the longest part and 64 bytes more."""
+    """The addresses of work buffers; `text` and `compact` have room for the longest part and 64 more bytes."""
 
     text: int
     compact: int
@@ -51,7 +51,7 @@ class WriteBuffers(NamedTuple):
 
 @compiled
 def write_value(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a part as a JSON value; `room` is a `WriteBuffers` whose `text` has room for the part."""
+    """Write a part as a JSON value; `room` is a `WriteBuffers`."""
     if kind == STRING or kind == ESCAPED:
         return _write_quoted(kind, text, position, length, into, written, room)
     if kind == OBJECT or kind == ARRAY:
@@ -61,7 +61,7 @@ def write_value(kind: int, text: int, position: int, length: int, into: int, wri
 
 @compiled
 def write_in_string(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a part as it appears inside a JSON string: a string's content, or any other value's JSON, escaped."""
+    """Write a part inside a JSON string: a string's content, or the JSON of any other value, escaped."""
     if kind == STRING or kind == ESCAPED:
         return write_string(kind, text, position, length, into, written, room)
     if kind == OBJECT or kind == ARRAY:
@@ -72,7 +72,7 @@ def write_in_string(kind: int, text: int, position: int, length: int, into: int,
 
 @compiled
 def write_as_text(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a part as plain text; half of a surrogate pair, which no text can be, is handed back."""
+    """Write a part as plain text; hand it back if it contains an unpaired surrogate, which text cannot represent."""
     if kind == OBJECT or kind == ARRAY:
         return write_compact(text, position, length, into, written, room)
     if kind != ESCAPED:
@@ -86,7 +86,7 @@ def write_as_text(kind: int, text: int, position: int, length: int, into: int, w
 
 @compiled
 def write_string(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a string's content with the escapes it needs, and no others."""
+    """Write a string's content with only the escapes that it needs."""
     if kind == STRING:
         return copy_bytes(into, written, text, position, length)
     return escape(room.text, unescape(text, position, length, room.text), into, written)
@@ -102,7 +102,7 @@ def _write_quoted(kind: int, text: int, position: int, length: int, into: int, w
 
 @compiled
 def escape(text: int, length: int, into: int, written: int) -> Any:
-    """Write characters as the content of a JSON string: short escapes where there are, \\u only where there is none."""
+    """Write characters as the content of a JSON string, with short escapes where they exist, else \\u escapes."""
     index = 0
     while index < length:
         byte = byte_at(text, index)
@@ -146,7 +146,7 @@ def hex_digit(value: int) -> Any:
 
 @compiled
 def _letter_of(byte: int) -> Any:
-    """Return the letter of a control character's short escape, 0 if it has none."""
+    """Return the letter of a control character's short escape, 0 if there is none."""
     if byte == 10:
         return 110  # n
     if byte == 13:
@@ -175,7 +175,7 @@ def escape_json(text: int, length: int, into: int, written: int) -> Any:
 
 @compiled
 def write_compact(text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write an object or array without white space and needless escapes; one with a key twice is handed back."""
+    """Write an object or array without white space or unnecessary escapes; hand it back if a key occurs twice."""
     stop = position + length
     keys: Any = 0
     depth = 0

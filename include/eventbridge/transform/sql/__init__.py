@@ -1,1 +1,1 @@
-"""Spark SQL expressions of users: parsed into a tree of allowed parts, and written again from that tree for Spark."""
+"""Parses Spark SQL expressions of users into a tree of allowed parts, from which the text for Spark is written."""

@@ -1,4 +1,4 @@
-"""Limits the arguments of calls, so that no call multiplies its input or runs forever."""
+"""Limits the arguments of calls, so that no call multiplies its input beyond a maximum or runs forever."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
 
+#: The maximum number of digits to which a function may round or format, in both directions.
 _MAX_DIGITS: Final = 38
 
-#: Which argument is a number of digits.
+#: Which argument of a function is a number of digits.
 _DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
-#: Which arguments are regular expressions.
+#: Which arguments of a function are regular expressions.
 PATTERNS: Final = {
     "parse_url": (2,),
     "regexp": (1,),
@@ -30,12 +31,12 @@ PATTERNS: Final = {
     "str_to_map": (1, 2),
     "try_parse_url": (2,),
 }
-#: Text that Java may read as one part of a format, up to its final letter, and the numbers in it.
+#: Text that Java may read as a format specifier, without its final letter, and the numbers in it.
 _SPECIFIER: Final = re.compile(r"%[^a-zA-Z%]*")
 _NUMBERS: Final = re.compile(r"\d+")
 _CAPITALS: Final = re.compile(r"%[^a-zA-Z%]*S")
 
-#: The positions of lambdas among the arguments of a function.
+#: The positions of the arguments of a function that must be lambdas.
 _LAMBDAS: Final = {
     **dict.fromkeys(("aggregate", "map_zip_with", "reduce", "zip_with"), (2, 3)),
     **dict.fromkeys(("array_sort", "exists", "filter", "forall", "map_filter", "transform"), (1,)),
@@ -46,7 +47,7 @@ Problem = tuple[Node, str, str]
 
 
 def call_problem(name: str, arguments: list[Node]) -> Problem | None:
-    """Return the error in the arguments of a call: the node, the problem, and the remedy; None if there is none."""
+    """Return the error in the arguments of a call as (node, problem, remedy), None if there is none."""
     return _lambdas_problem(name, arguments) or _values_problem(name, arguments)
 
 
@@ -65,24 +66,24 @@ def _values_problem(name: str, arguments: list[Node]) -> Problem | None:
     if name in ("variant_get", "try_variant_get") and len(arguments) == 3:
         wanted = arguments[2].literal_text()
         if wanted is None or not is_type(wanted):
-            return arguments[2], f"{name} needs a type in quotes here", "Write 'int' or 'string', say"
+            return arguments[2], f"{name} needs a type in quotes here", "Write 'int' or 'string', for example"
     if name in ("aggregate", "reduce") and not _has_fixed_size(arguments[1]):
         return (
             arguments[1],
-            f"{name} must begin with a number, a date or a truth value: its result may grow without end",
-            "Begin with 0L or CAST(0 AS DOUBLE), or use array_join for texts",
+            f"{name} must start with a number, a date or a truth value, or its result could grow without limit",
+            "Start with 0L or CAST(0 AS DOUBLE), or use array_join for texts",
         )
     return None
 
 
 def _lambdas_problem(name: str, arguments: list[Node]) -> Problem | None:
-    """Refuse a body without parameters: Spark calls that for each member too, however deep such calls are nested."""
+    """Return the error if a lambda is missing: Spark would evaluate a plain value for each member, at any depth."""
     for at, argument in enumerate(arguments):
         needed = at in _LAMBDAS.get(name, ())
         if needed and argument.kind != "lambda":
             return argument, f"{name} needs a lambda here", "Write x -> before it"
         if not needed and argument.kind == "lambda":
-            return argument, f"{name} needs a value here, and this is a lambda", "Write the lambda behind the values"
+            return argument, f"{name} needs a value here, but this is a lambda", "Write the lambda after the values"
     return None
 
 
@@ -90,18 +91,22 @@ def regex_problem(pattern: Node) -> Problem | None:
     """Return the error in a node that Spark uses as a regular expression."""
     text = pattern.literal_text()
     if text is None:
-        return pattern, "a pattern must be a text in quotes", "Write it so, or use contains, startswith or endswith"
+        return (
+            pattern,
+            "a pattern must be a text in quotes",
+            "Write it in quotes, or use contains, startswith or endswith",
+        )
     if problem := pattern_problem(text):
-        return pattern, f"the pattern may take for ever or cannot be checked: {problem}", "Simplify it"
+        return pattern, f"the pattern may take forever or cannot be checked: {problem}", "Simplify it"
     return None
 
 
 def tree_problem(root: Node) -> Problem | None:
-    """Return the error of calls inside one another."""
+    """Return the error if nested calls may produce too large a value, None if they cannot."""
     try:
         size_of(root)
     except ValueTooLarge as too_large:
-        problem = f"calls inside one another may make more than {MAXIMUM_COUNT:,} times their input"
+        problem = f"nested calls may produce more than {MAXIMUM_COUNT:,} times their input"
         remedy = "Use smaller numbers, or left(x, 100) for a text that stands for each part of another one"
         return too_large.node, problem, remedy
     return None
@@ -129,18 +134,22 @@ def _sequence_problem(arguments: list[Node]) -> Problem | None:
     if many is None or many > MAXIMUM_COUNT:
         return _uncounted("sequence", arguments[1])
     if len(arguments) > 2 and not arguments[2].whole():
-        return arguments[2], "the step of a sequence must be a whole number other than 0", "Write 1, say"
+        return arguments[2], "the step of a sequence must be a whole number other than 0", "Write 1, for example"
     return None
 
 
 def _format_problem(name: str, given: Node) -> Problem | None:
     text = given.literal_text()
     if _CAPITALS.search((text or "").replace("%%", "")):
-        return given, f"{name} may take for ever with %S: Java writes capitals one by one", "Write %s, and upper(x)"
+        return (
+            given,
+            f"{name} may take forever with %S, because Java converts the case of each character separately",
+            "Write %s, and upper(x)",
+        )
     widths = [found for part in _SPECIFIER.findall(text or "") for found in _NUMBERS.findall(part)]
     if text is None or any(len(width) > 3 for width in widths):
         remedy = "Write it in quotes, with widths below 1,000"
-        return given, f"{name} needs a format in quotes here whose widths are small", remedy
+        return given, f"{name} needs a format in quotes with small widths here", remedy
     return None
 
 

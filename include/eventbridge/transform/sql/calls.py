@@ -1,4 +1,4 @@
-"""Reads the parts of an SQL expression that begin with a name or a literal: columns, calls, lambdas, CASE, CAST."""
+"""Parses the operands of an SQL expression: literals, columns, calls, lambdas, CASE and CAST."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.transform.sql.run_time_limits import limit_call
 from eventbridge.transform.sql.searches import search_parts
 from eventbridge.transform.sql.tree import Node, join_nodes
 
-#: The columns that an expression can use: CloudEvents' attributes as text, and the other parts of an event.
+#: The columns that an expression can use: the attributes of CloudEvents as text, and the other parts of an event.
 COLUMNS: Final = (
     "id",
     "source",
@@ -31,9 +31,9 @@ COLUMNS: Final = (
 
 _QUERY: Final = words("select from table values with map reduce insert create drop alter delete exists using")
 _NAMES: Final = ("word", "name")
-#: Names that begin with __ are those of `run_time_limits`.
+#: Names that begin with __ are reserved for the limits that `run_time_limits` and `searches` write.
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-#: The maximum number of parameters of a lambda of any function.
+#: The maximum number of parameters of a lambda; no function takes more.
 _MAX_PARAMETERS: Final = 3
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _INTERVAL_UNITS: Final = frozenset({unit + end for unit in UNITS for end in ("", "s")} - {"dayofyear"})
@@ -41,17 +41,17 @@ _INTERVAL_TEXT: Final = re.compile(r"[-+0-9A-Za-z .:]{1,64}")
 
 
 class Calls(Reader):
-    """The part of the parser that reads operands."""
+    """The part of the parser that parses operands."""
 
     def expression(self) -> Node:
-        """Return an expression; the parser overrides it."""
+        """Return the tree of an expression; `Parser` overrides this."""
         raise NotImplementedError
 
     def _cast_node(self, value: Node, word: str, at: int) -> Node:
         raise NotImplementedError
 
     def atom(self) -> Node:
-        """Return the operand between two operators, without the members and casts after it."""
+        """Return the tree of an operand, without the members and casts that follow it."""
         token = self._peek()
         if token.kind == "word":
             return self._word(token)
@@ -98,7 +98,7 @@ class Calls(Reader):
     def _column(self, token: Token, written: str) -> Node:
         name = written.lower()
         if self._peek().text == "(":
-            self._refuse(token, "the name of a function has no quotes", "Remove the quotes")
+            self._refuse(token, "the name of a function must not be quoted", "Remove the quotes")
         if name in self._parameters:
             return self._node("parameter", token.at, f"`{name}`", value=name)
         if name in COLUMNS:
@@ -133,7 +133,11 @@ class Calls(Reader):
         if not least <= len(arguments) + bool(unit) <= (len(arguments) + 1 if most is None else most):
             takes = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
             given = len(arguments) + bool(unit)
-            self._refuse(token, f"{token.text} takes {takes} arguments, and this has {given}", "Give it as many")
+            self._refuse(
+                token,
+                f"{token.text} takes {takes} argument{'' if takes == '1' else 's'}, but this call has {given}",
+                f"Pass {takes}",
+            )
         if problem := call_problem(name, arguments):
             self._refuse_at(problem[0].at, problem[1], problem[2])
         parts = search_parts(name, arguments)
@@ -142,7 +146,7 @@ class Calls(Reader):
             parts = (begin, *join_nodes(limit_call(name, arguments, inside=self._lambdas > 0)), ")")
         call = self._node("call", token.at, *parts, value=name)
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
-            looks = f"{self._peek().text.upper()} looks at other events"
+            looks = f"{self._peek().text.upper()} reads other events"
             self._refuse(self._peek(), looks, "Remove it: an expression can read only its own event")
         return call
 
@@ -185,11 +189,11 @@ class Calls(Reader):
             if token.kind in _NAMES:
                 name = (token.value or token.text).lower()
                 if not _PARAMETER.fullmatch(name) or name in COLUMNS or name in names or name.startswith("__"):
-                    remedy = "Take another name, of letters, digits and _, which no column has"
-                    self._refuse(token, f"{token.text} cannot be the name of a lambda's value", remedy)
+                    remedy = "Use another name of letters, digits and _, which no column has"
+                    self._refuse(token, f"{token.text} cannot be the name of a lambda's parameter", remedy)
                 names.append(name)
                 if len(names) > _MAX_PARAMETERS:
-                    self._refuse(token, f"a lambda has more than {_MAX_PARAMETERS} values", "Name fewer")
+                    self._refuse(token, f"a lambda has more than {_MAX_PARAMETERS} parameters", "Name fewer")
         self._lambdas += 1
         if self._lambdas > MAXIMUM_LAMBDAS:
             self._refuse_at(at, f"more than {MAXIMUM_LAMBDAS} lambdas are nested", "Nest fewer")
@@ -248,7 +252,7 @@ class Calls(Reader):
             sign = "-" if self._take("-") else ""
             token = self._next()
             if token.kind != "number" and not _INTERVAL_TEXT.fullmatch(token.value):
-                self._refuse(token, "this is no interval", "Write INTERVAL '1' DAY")
+                self._refuse(token, "this is not an interval", "Write INTERVAL '1' DAY")
             written += f" {sign}{token.text if token.kind == 'number' else quote(token.value)}"
             for word in ("", "to"):
                 if word and not self._take(word):

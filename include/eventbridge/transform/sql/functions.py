@@ -1,15 +1,15 @@
 """The functions of Spark SQL that an expression may call, and the limits of their arguments.
 
-A function is on the list if its result depends on its arguments alone, it reads and writes nothing else, and the size
-of its result is bounded by its arguments or by `bounds`. This excludes calls of Java, files, sessions and users, random
-numbers, clocks, aggregates and generators of rows, XML, encryption, and functions that fail on purpose.
+A function is on the list if its result depends only on its arguments, it reads and writes nothing else, and its
+arguments or `bounds` bound the size of its result. This excludes functions that call Java, read files, sessions, users,
+clocks or random numbers, aggregate or generate rows, process XML, encrypt, or fail on purpose.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Functions with the numbers of arguments that they take: `2`, `1-3`, or `1-` for no maximum.
+#: The functions, each with the number of arguments that it takes: `2`, `1-3`, or `1-` without a maximum.
 _TEXTS: Final = """
     ascii/1 base64/1 bit_length/1 btrim/1-2 char/1 char_length/1 character_length/1 chr/1 concat/1-
     concat_ws/1- contains/2 crc32/1 decode/2- encode/2 endswith/2 find_in_set/2 format_number/2 format_string/1-
@@ -58,7 +58,7 @@ _COLLECTIONS: Final = """
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text, a list in the form that is easiest to read here."""
+    """Return the words of a text, which is how this package writes long lists of words."""
     return frozenset(text.split())
 
 
@@ -71,10 +71,10 @@ def _read(*lists: str) -> dict[str, tuple[int, int | None]]:
     return found
 
 
-#: The minimum and maximum number of arguments of each function; None if there is no maximum.
+#: The minimum and maximum number of arguments of each function; a maximum of None means that there is none.
 FUNCTIONS: Final = _read(_TEXTS, _NUMBERS, _TIMES, _CONDITIONS, _DOCUMENTS, _COLLECTIONS)
 
-#: Functions that return a number, or an interval if they are given one.
+#: Functions that return a number, or an interval if an argument is one.
 ARITHMETIC: Final = words("abs negative positive try_add try_divide try_mod try_multiply try_subtract")
 #: Functions that always return one number, truth value, date or timestamp.
 OF_ONE_NUMBER: Final = (
@@ -102,7 +102,7 @@ HIGHER_ORDER: Final = words(
     """
 )
 
-#: Functions whose first of three arguments is a unit as a bare word.
+#: Functions whose first argument, if they are given three, is a unit without quotes.
 WITH_UNIT: Final = frozenset({"dateadd", "datediff", "date_diff", "timestampadd", "timestampdiff"})
 UNITS: Final = words("year quarter month week day dayofyear hour minute second millisecond microsecond")
 

@@ -10,16 +10,16 @@ from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, OF_TEXT
 
 _ENOUGH: Final = 1 << 62
-#: The maximum length of a number, a truth value, a date, a timestamp, or the difference of two timestamps.
+#: The maximum number of characters in a number, truth value, date, timestamp, or difference of two timestamps.
 NUMBER: Final = 56
-#: The maximum characters around a member of an array, map or struct when it is written: quotes, comma, null.
+#: The maximum number of characters that text has around a member of an array, map or struct: quotes, comma, null.
 AROUND: Final = 8
 
 
 class Growth(NamedTuple):
     """The polynomial `fixed + linear*n + square*n*n`.
 
-    `beyond` is above 0 if the value may grow as the cube of n, or faster.
+    `beyond` is the sum of the factors of n*n*n and of all higher powers; it is 0 if the value cannot grow that fast.
     """
 
     fixed: int = 0
@@ -41,7 +41,7 @@ class Growth(NamedTuple):
         return Growth(*found)
 
     def value_at(self, n: int) -> int:
-        """Return the value for an event of the size n; for a polynomial whose `beyond` is 0."""
+        """Return the value for an event of the size n, without what `beyond` adds."""
         return self.fixed + self.linear * n + self.square * n * n
 
 
@@ -60,20 +60,20 @@ class Size(NamedTuple):
     items: Growth = Growth()
 
     def plus(self, other: Size) -> Size:
-        """Return the size of two values side by side."""
+        """Return the size of two values together."""
         return Size(*(mine.plus(theirs) for mine, theirs in zip(self, other, strict=True)))
 
     def times(self, many: Growth) -> Size:
-        """Return the size of several such values."""
+        """Return the size of `many` values of this size."""
         return Size(*(each.times(many) for each in self))
 
     def written_size(self) -> Growth:
-        """Return how many bytes the value takes when it is written as text."""
+        """Return the maximum number of bytes that the value takes when it is written as text."""
         return self.text.plus(self.numbers.times(Growth(NUMBER))).plus(self.items.times(Growth(AROUND)))
 
 
 def total(sizes: Iterable[Size]) -> Size:
-    """Return the size of values side by side."""
+    """Return the size of several values together."""
     found = Size()
     for each in sizes:
         found = found.plus(each)
@@ -85,14 +85,14 @@ def text(length: Growth | int) -> Size:
     return Size(Growth(length) if isinstance(length, int) else length)
 
 
-#: The maximum that a call may make.
+#: The maximum number of repetitions, members or characters that a call may produce.
 MAXIMUM_COUNT: Final = 1_000
-#: The argument that determines how many are made.
+#: The argument that determines how many of them a function produces.
 COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
 
 
 def count_made(call: Node) -> int:
-    """Return the maximum number that a call makes once it has passed `bounds`."""
+    """Return the maximum number of repetitions, members or characters of a call that has passed `bounds`."""
     name = str(call.value)
     many = items(call.children) if name == "sequence" else most(call.children[COUNTS[name]], name)
     return max(1, many or 1)
@@ -128,7 +128,7 @@ def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> i
 def most(count: Node, name: str) -> int | None:
     """Return the maximum of a count, None if unknown or not allowed."""
     low, high = range_of(count)
-    if name == "array_insert":  # a position far below zero makes as much as one far above
+    if name == "array_insert":  # a position far below zero inserts as many members as one far above
         high = None if low is None or high is None else max(abs(low), abs(high))
     return high if high is not None and high <= MAXIMUM_COUNT else None
 
@@ -141,15 +141,15 @@ def items(arguments: Sequence[Node]) -> int | None:
     return max(other_high - low, high - other_low) + 1
 
 
-#: The maximum characters that an expression may make without input.
+#: The maximum number of characters that an expression may produce without input.
 MAXIMUM_FIXED: Final = 2_000_000
-#: The maximum bytes of a character in UTF-8.
+#: The maximum number of bytes of a character in UTF-8.
 _CHARACTER: Final = 4
-#: The maximum characters of an interval or of a format's width.
+#: The maximum number of characters in an interval, and of those that a format adds to each value.
 _LONG: Final = 100
 _WIDTH: Final = 1_500
 
-#: The maximum size of a text as a multiple of the arguments from which a function writes it.
+#: The maximum size of a function's result, as a multiple of the size of its arguments.
 _TIMES: Final = {
     "base64": 2,
     "date_format": 32,
@@ -184,13 +184,13 @@ _AT_MOST: Final = {
     "sha1": 40,
     "sha2": 128,
 }
-#: Functions that cut a text into parts, and how many members an array or map of one part has.
+#: Functions that split a text, and how many members the result has for each part.
 _CUT: Final = {"json_object_keys": 1, "regexp_extract_all": 1, "split": 1, "str_to_map": 2}
-#: Which argument is the greatest length of the result, in characters.
+#: Which argument is the maximum length of a function's result, in characters.
 _LENGTHS: Final = {"left": 1, "right": 1, "substr": 2, "substring": 2}
-#: How many times as long a number may be when JSON's 1e6 is written as 1000000.0.
+#: How many times as long a number may become, as when JSON's 1e6 is written as 1000000.0.
 _RENDERED: Final = 4
-#: The longest JSON of a character: \\u0000.
+#: The maximum length of a character in JSON, as in \\u0000.
 _ESCAPED: Final = 6
 
 #: Functions with lambdas that return some members of an array or map unchanged.
@@ -205,7 +205,7 @@ Sizes = Sequence[Size]
 
 
 class ValueTooLarge(Exception):
-    """A value may become larger than it may be; `node` makes it."""
+    """A value may become larger than allowed; `node` produces it."""
 
     def __init__(self, node: Node) -> None:
         super().__init__()
@@ -213,17 +213,17 @@ class ValueTooLarge(Exception):
 
 
 def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
-    """Return how large a value may become; `parameters` are the sizes of lambdas' values.
+    """Return how large a value may become; `parameters` has the sizes of the parameters of lambdas.
 
-    Raises ValueTooLarge, also for an intermediate value. A lambda's body is read twice: the time grows with the size
-    of the tree, as the parser bounds how deep lambdas are nested.
+    Raises ValueTooLarge, also for an intermediate value. The body of a lambda may be measured twice; the parser limits
+    how deep lambdas are nested, so the time stays proportional to the size of the tree.
     """
     known = parameters or {}
     return size_with(node, [size_of(child, known) for child in node.children if child.kind != "lambda"], known)
 
 
 def size_with(node: Node, sizes: Sizes, known: Mapping[str, Size]) -> Size:
-    """Return the result of `size_of`, given the sizes of the nodes below that are no lambdas."""
+    """Return what `size_of` returns, given the sizes of the children that are not lambdas."""
     size = _size_with(node, sizes, known)
     written = size.written_size()
     if written.beyond or written.fixed > MAXIMUM_FIXED or max(written.linear, written.square) > MAXIMUM_COUNT:
@@ -318,14 +318,14 @@ def _lambda_size(name: str, arguments: Sequence[Node], sizes: Sizes, known: Mapp
     given = total(sizes)
     lambdas = [each for each in arguments if each.kind == "lambda"]
     if name in ("aggregate", "reduce", "exists", "forall") or name in _CHOOSE:
-        # the value for one member is dropped at the next one; the accumulator of aggregate has a fixed size
+        # only the value for one member exists at a time, and the accumulator of aggregate has a fixed size
         made_of = [_body(each, known, given.plus(_SMALL)) for each in lambdas]
         if name in ("exists", "forall"):
             return _SMALL
         return made_of[-1].plus(given) if name in ("aggregate", "reduce") and made_of else given
     found = given if name in _KEEP else Size()
     for each in lambdas:
-        # values made from a member alone grow like all members together; the rest is made once for each member
+        # what comes from members grows like all members together; the rest is produced once for each member
         found = found.plus(_body(each, known, given)).plus(_body(each, known, _SMALL).times(given.items.plus(ONE)))
     return found.plus(Size(items=given.items)) if lambdas else given
 
@@ -342,7 +342,7 @@ def _replaced_size(call: Node, sizes: Sizes) -> Size:
     if call.value == "replace" and found and put is not None:
         length = len(found.encode("utf-8", "surrogatepass"))
         each = Growth(max(1, -(-len(put.encode("utf-8", "surrogatepass")) // length)))
-    # capturing groups contain no more than the match: `patterns` refuses them inside a look-around
+    # groups capture no more than the match, since `patterns` rejects those inside a look-around
     return text(sizes[0].written_size().plus(ONE).times(each))
 
 
@@ -358,7 +358,9 @@ def _with_separator(_call: Node, sizes: Sizes) -> Size:
 
 def _formatted_size(call: Node, sizes: Sizes) -> Size:
     marks = (call.children[0].literal_text() or "").count("%")
-    each = total(sizes[1:]).written_size().times(Growth(3)).plus(Growth(_WIDTH))  # %S writes capitals
+    each = (
+        total(sizes[1:]).written_size().times(Growth(3)).plus(Growth(_WIDTH))
+    )  # %S converts to upper case, which may be longer
     return text(sizes[0].text.plus(each.times(Growth(marks))))
 
 
@@ -395,7 +397,7 @@ def _struct(call: Node, sizes: Sizes) -> Size:
 
 
 def _name(field: Node) -> int:
-    """Return the length of the name that a struct's field gets from its expression."""
+    """Return the length of the name that a field of a struct gets from its expression."""
     named = field.kind in ("named", "member", "column", "parameter") and field.value is not None
     return len(str(field.value).encode()) if named else AROUND
 

@@ -8,7 +8,7 @@ from typing import Final, NoReturn
 
 
 class SqlError(Exception):
-    """An expression is refused; `problem` names the position, and `remedy` what to write instead."""
+    """An expression is rejected; `problem` gives the position, and `remedy` says what to write instead."""
 
     def __init__(self, problem: str, remedy: str) -> None:
         super().__init__(f"{problem}. {remedy}")
@@ -44,14 +44,14 @@ _ESCAPED: Final = {
     "t": "\t",
     "b": "\b",
     "Z": "\x1a",
-    "%": "\\%",  # Spark keeps the backslash of these two, for LIKE
+    "%": "\\%",  # Spark keeps the backslash of \% and \_, for LIKE
     "_": "\\_",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: `text` is its source text, `value` the content of a name or a text in quotes, `at` its position."""
+    """A token: `text` as written, `value` the content of a quoted name or text, and `at` the position."""
 
     kind: str
     text: str
@@ -60,12 +60,12 @@ class Token:
 
     @property
     def word(self) -> str:
-        """Return a word in lower case; an empty text for any other kind of token."""
+        """Return the word in lower case, an empty text if the token is no word."""
         return self.text.lower() if self.kind == "word" else ""
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the tokens of an expression, the last of kind `end`; raises SqlError."""
+    """Return the tokens of an expression, followed by one of the kind `end`; raises SqlError."""
     found: list[Token] = []
     at = 0
     while at < len(text):
@@ -85,10 +85,10 @@ def tokens(text: str) -> list[Token]:
 
 
 def quote(value: str) -> str:
-    """Return a text as a literal that Spark reads as this text.
+    """Return a literal that Spark reads as the given text.
 
-    Everything but plain letters, digits and a few signs is escaped as UTF-16 units: no quote, backslash, comment or
-    `${name}` of Spark's variable substitution is in what is sent.
+    All characters but ASCII letters, digits and a few signs are escaped as UTF-16 units, so that the literal cannot
+    contain a quote, a comment, or a `${name}` that Spark would substitute.
     """
     return "'" + "".join(_escape_character(each) for each in value) + "'"
 
@@ -110,10 +110,10 @@ def _value(text: str, kind: str, written: str, at: int) -> str:
     value = _ESCAPE.sub(lambda escape: _unescaped(text, escape, at + 1), written[1:-1])
     if any("\ud800" <= each <= "\udfff" for each in value):
         try:
-            value = value.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may be one character
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may form one character
         except UnicodeDecodeError:
             raise SqlError(
-                f"the text holds half a character, {line_and_column(text, at)}",
+                f"the text contains half of a surrogate pair, {line_and_column(text, at)}",
                 "Write both halves, or the character itself",
             ) from None
     return value
@@ -143,8 +143,8 @@ def _refuse(text: str, at: int) -> NoReturn:
     if character in "'\"`":
         raise SqlError(f"the expression does not close the quote, {where}", "Close it")
     if character == ";":
-        raise SqlError(f"the expression contains a ;, {where}", "Write one expression, and no statement")
+        raise SqlError(f"the expression contains a ;, {where}", "Write one expression, not a statement")
     if character.isdigit() or character == ".":
-        raise SqlError(f"this is no number, {where}", "Write 12, 1.5, 1e3, or a whole number with L")
+        raise SqlError(f"this is not a number, {where}", "Write 12, 1.5, 1e3, or a whole number with L")
     shown = character if character.isprintable() else f"the character U+{ord(character):04X}"
     raise SqlError(f"{shown} has no meaning in an expression, {where}", "Remove it, or put text in quotes")

@@ -1,7 +1,7 @@
-"""Reads an SQL expression into a tree, by Spark's own order of precedence and from an explicit list of parts.
+"""Parses an SQL expression into a tree, with Spark's operator precedence and an explicit list of allowed parts.
 
-Anything that is not on the list is refused with its position. The text that goes to Spark is written from the tree with
-brackets around every operator, so that Spark cannot read it in another way: see `tree.Node.written`.
+Anything that is not on the list is rejected with its position. The text that goes to Spark is written from the tree
+with brackets around every operator, so that Spark cannot parse it differently: see `tree.Node.written`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from eventbridge.transform.sql.types import TypeReader
 from eventbridge.transform.sql.work import with_limits
 
 MAXIMUM_CHARACTERS: Final = 10_000
-#: The maximum number of % of LIKE before the last character: see `patterns.LEAST_TEXT`.
+#: The maximum number of % in a LIKE pattern, not counting one at its end, for messages; `like_limit` enforces it.
 _MAX_WILDCARDS: Final = 3
 
 #: Left-associative operators, from the weakest to the strongest.
@@ -32,14 +32,14 @@ _LEVELS: Final = (
     ("+", "-", "||"),
     ("*", "/", "%", "div"),
 )
-#: The symbols that may follow an operand, and operands that only a cast may follow.
+#: The symbols that may follow an operand, and the kinds of operands that only a cast may follow.
 _BEHIND: Final = frozenset({"::", "[", ".", ":"})
 _LITERALS: Final = frozenset({"bytes", "constant", "interval", "number", "text", "time"})
 _FIELD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]*")
 
 
 class Parser(Calls):
-    """Reads one expression; raises SqlError for anything that is not on the list."""
+    """The parser of one expression, which raises SqlError for anything that is not on the list."""
 
     def whole(self) -> Node:
         """Return the tree of the whole text."""
@@ -54,7 +54,7 @@ class Parser(Calls):
         return with_limits(root)
 
     def expression(self) -> Node:
-        """Return an expression: conditions joined by OR."""
+        """Return the tree of an expression, which may join conditions by OR and AND."""
         with self.deeper():
             return self._join("or", lambda: self._join("and", self._negated))
 
@@ -128,7 +128,7 @@ class Parser(Calls):
     def _like_text(self, pattern: Node) -> str:
         text = pattern.literal_text()
         if text is None or not like_limit(text):
-            remedy = "Write it so, or use contains, startswith or endswith"
+            remedy = "Write such a pattern, or use contains, startswith or endswith"
             problem = (
                 f"a LIKE pattern must be a quoted string with at most {_MAX_WILDCARDS} % wildcards, "
                 "not counting one at its end"
@@ -266,7 +266,7 @@ def parse_sql(text: str) -> Node:
 
 
 def expression_problem(text: str) -> tuple[str, str] | None:
-    """Return the error in an expression and its remedy; None if no error is found without Spark."""
+    """Return the error in an expression and the remedy, None if no error is found without Spark."""
     try:
         parse_sql(text)
     except SqlError as error:

@@ -1,4 +1,4 @@
-"""Regular expressions in SQL: Java evaluates them by trial and error, so a pattern that may take long is refused."""
+"""Checks regular expressions in SQL, because Java evaluates them by backtracking, which may take very long."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+#: The maximum number of characters in a pattern.
 MAXIMUM_PATTERN: Final = 1_000
 #: The maximum number of unbounded parts in a pattern, so that the check of a pattern is quick.
 MAXIMUM_UNBOUNDED: Final = 20
-#: The maximum number of combinations of the bounded parts: `?`, `{1,3}` and `a|b` multiply.
+#: The maximum number of ways in which the bounded parts can be combined: those of `?`, `{1,3}` and `a|b` multiply.
 MAXIMUM_WAYS: Final = 100_000
 
 _PIECE: Final = re.compile(
@@ -36,18 +37,18 @@ class _Group:
 
 
 class _Pattern:
-    """The pieces of a pattern, the groups that are open after the last one, and their properties."""
+    """The pieces of a pattern, the groups that are open after the last piece, and the pattern's problem, if any."""
 
     def __init__(self, pattern: str) -> None:
         self.pieces: list[Piece] = []
         self.ways = 1
         self._groups = [_Group()]
         self._unbounded = 0
-        self._closed = _Group()  # the group that the last piece closed, if it did
+        self._closed = _Group()  # the group that the last piece closed, else an empty one
         self.problem = self._read(pattern)
 
     def _read(self, pattern: str) -> str | None:
-        """Take every piece; returns the first problem."""
+        """Read all pieces of a pattern; return the first problem, None if there is none."""
         if len(pattern) > MAXIMUM_PATTERN:
             return f"it has {len(pattern):,} characters; the maximum is {MAXIMUM_PATTERN:,}"
         at = 0
@@ -116,11 +117,12 @@ class _Pattern:
 
 
 def pattern_problem(pattern: str) -> str | None:
-    """Return why a regular expression is refused; None if it is not.
+    """Return why a regular expression is rejected, None if it is accepted.
 
-    Refused are references to groups and `\\Q`, flags that change what a part is, sets inside sets, groups that capture
-    inside a look-around (they may hold more than the match), a repeated group that has a repetition or a choice inside
-    (the time may double with each character of the text), and what is too slow for a text of `LEAST_TEXT` characters.
+    Rejected are references to groups, `\\Q`, flags that change the meaning of pieces, sets inside sets, groups that
+    capture inside a look-around (they may capture more than the match), a repeated group that contains a repetition or
+    a choice (the time may double with each character of the text), and a pattern that is too slow for a text of
+    `LEAST_TEXT` characters.
     """
     read = _Pattern(pattern)
     if read.problem is None and not longest_text(read.pieces, read.ways):
@@ -129,27 +131,27 @@ def pattern_problem(pattern: str) -> str | None:
 
 
 def pattern_limit(pattern: str) -> int:
-    """Return how many characters a text may have that an allowed pattern is applied to."""
+    """Return the maximum number of characters in a text to which an accepted pattern is applied."""
     read = _Pattern(pattern)
     return longest_text(read.pieces, read.ways)
 
 
 def _ways(repeat: str) -> int:
-    """Return how many lengths a repetition with an upper bound can have; 1 for any other."""
+    """Return how many different counts a repetition with an upper bound allows; 1 for any other repetition."""
     if repeat[0] == "?":
         return 2
     bounds = re.match(r"\{([0-9]+),([0-9]+)\}", repeat)
     return max(1, int(bounds[2]) - int(bounds[1]) + 1) if bounds else 1
 
 
-#: The maximum number of tries of one pattern for one text. Java 17 takes 1 to 10 ns for each: at most about a second.
+#: The maximum number of tries of one pattern on one text. Java 17 takes 1 to 10 ns for each, that is about a second.
 MAXIMUM_TRIES: Final = 100_000_000
-#: A pattern that may be applied to shorter texts only is refused.
+#: A pattern is rejected if its texts may not have as many characters as this.
 LEAST_TEXT: Final = 500
-#: No text has more characters: an event has at most a few MiB.
+#: A number of characters that no text exceeds: an event has at most a few MiB.
 NO_LIMIT: Final = 16_000_000
 
-#: Characters below 256 by their number; `_OTHER` represents all others.
+#: Sets of characters hold the code points below 256; `_OTHER` stands for all other characters.
 _OTHER: Final = 256
 _ALL: Final = frozenset(range(_OTHER + 1))
 _DIGITS: Final = frozenset(map(ord, "0123456789"))
@@ -170,14 +172,14 @@ _MEMBER: Final = re.compile(r"\\.|.", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a pattern: its kind as `patterns` names it, and its text."""
+    """A piece of a pattern: the name of its group in `_PIECE`, and its text."""
 
     kind: str
     text: str
 
     @property
     def can_be_empty(self) -> bool:
-        """Whether this is a repetition that may happen no time."""
+        """Whether this is a repetition that may match zero times."""
         return self.kind == "repeat" and (self.text[0] in "?*" or re.match(r"\{0+[,}]", self.text) is not None)
 
     @property
@@ -195,7 +197,7 @@ class _GroupCost:
 
 @dataclass
 class _Shape:
-    """The groups of a pattern, by the positions of the pieces that open them, close them or are in them."""
+    """The groups of a pattern, by the position of each piece that opens them, closes them or is directly inside."""
 
     pieces: Sequence[Piece]
     flags: str = ""
@@ -214,7 +216,7 @@ class _Shape:
                 around.pop().end = at
 
     def repeat(self, at: int) -> Piece | None:
-        """Return the repetition of the piece at a position, if it has one."""
+        """Return the repetition that applies to the piece at a position, None if there is none."""
         after = self.pieces[at + 1] if at + 1 < len(self.pieces) else None
         return after if after is not None and after.kind == "repeat" else None
 
@@ -227,7 +229,7 @@ class _Shape:
         return self.pieces[first].text == r"\A" or (self.pieces[first].text == "^" and "m" not in self.flags)
 
     def look_around(self, at: int) -> int | None:
-        """Return where the outermost look-around around a position begins; None if there is none."""
+        """Return where the outermost look-around that contains a position begins, None if there is none."""
         opened = {group.start: group for group in self.groups.values() if group.start >= 0}
         looks = [
             start for start, group in opened.items() if start < at < group.end and is_lookaround(self.pieces[start])
@@ -235,14 +237,14 @@ class _Shape:
         return min(looks, default=None)
 
     def tries(self, at: int) -> tuple[int, int]:
-        """Return how many powers of the text's length the repetition at a position adds, as an open or a fixed end."""
+        """Return the powers of the text's length that a repetition adds to the tries: (several ends, only one end)."""
         repeated = self.pieces[at - 1]
         signs = _ALL if repeated.kind == "close" else characters(repeated.text, self.flags)
         following = self._following(at + 1, signs)
         return (1, 0) if following is None else (0, following)
 
     def _following(self, at: int, signs: frozenset[int]) -> int | None:
-        """Return None if a repetition of these signs has several possible ends, 0 if nothing follows it, or else 1."""
+        """Return None if a repetition of these characters has several possible ends, 0 if nothing follows, else 1."""
         found, positions, seen = 0, [at], set[int]()
         while positions:
             at = positions.pop()
@@ -257,12 +259,12 @@ class _Shape:
         return found
 
     def _is_character(self, at: int) -> bool:
-        """Whether a piece matches a character, or a position between two characters."""
+        """Whether a piece matches a character or a position between characters."""
         piece = self.pieces[at]
         return piece.text in _ZERO_WIDTH or piece.kind in ("plain", "escape", "set")
 
     def _positions_behind(self, at: int, signs: frozenset[int]) -> list[int] | None:
-        """Return where a match may continue after a piece; None if a repetition of these signs may end within it."""
+        """Return where a match may continue after a piece, None if a repetition of `signs` may end within it."""
         piece, group, repeat = self.pieces[at], self.groups[at], self.repeat(at)
         behind = [at + (2 if repeat else 1)]
         repeats = repeat is not None and repeat.text[0] != "?"
@@ -290,12 +292,12 @@ def is_lookaround(piece: Piece) -> bool:
 
 
 def longest_text(pieces: Sequence[Piece], ways: int) -> int:
-    """Return how many characters a text may have that a pattern is applied to; 0 if the pattern is refused.
+    """Return the maximum number of characters in a text to which a pattern is applied, 0 if the pattern is rejected.
 
     `ways` is the number of ways in which the pattern's bounded repetitions and choices can be combined.
     """
     shape = _Shape(pieces)
-    looks: Counter[int] = Counter()  # Java never backtracks into a look-around: the tries add up, and do not multiply
+    looks: Counter[int] = Counter()  # Java never backtracks into a look-around, so the tries add up and do not multiply
     found = []
     for at in (at for at, piece in enumerate(pieces) if piece.has_no_end):
         look = shape.look_around(at)
@@ -310,7 +312,7 @@ def longest_text(pieces: Sequence[Piece], ways: int) -> int:
 
 
 def text_limit(degree: int, times: int = 1) -> int:
-    """Return the longest text for tries that grow as its length to the power of `degree`, `times` as many; or 0."""
+    """Return the longest text if the tries are `times` its length to the power of `degree`, 0 if that is too short."""
     if times > MAXIMUM_TRIES:
         return 0
     if degree == 0:
@@ -320,7 +322,7 @@ def text_limit(degree: int, times: int = 1) -> int:
 
 
 def characters(piece: str, flags: str = "") -> frozenset[int]:
-    """Return the characters that one part of a pattern may match, or more than these."""
+    """Return a set of characters that includes all that one piece of a pattern may match."""
     found = _set(piece, flags) if piece[0] == "[" else _one(piece)
     return _other_case(found, flags)
 
@@ -358,7 +360,7 @@ def _one(text: str, *, inside: bool = False) -> frozenset[int]:
 
 
 def _other_case(codes: frozenset[int], flags: str) -> frozenset[int]:
-    """Return characters with their other cases, if case is ignored."""
+    """Return a set of characters, with upper and lower case of each if the flags ignore case."""
     if "i" not in flags:
         return codes
     found = set(codes)

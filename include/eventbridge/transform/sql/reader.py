@@ -1,4 +1,4 @@
-"""Moves over the tokens of an SQL expression, and limits the size of its tree."""
+"""Steps through the tokens of an SQL expression, and limits the size of its tree."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Final, NoReturn
 from eventbridge.transform.sql.lexer import SqlError, Token, line_and_column, tokens
 from eventbridge.transform.sql.tree import Node
 
+#: The maximum number of nodes in the tree of an expression, and the maximum depth of it.
 MAXIMUM_NODES: Final = 1_000
 MAXIMUM_DEPTH: Final = 32
-#: How deep lambdas may be nested: each level takes as many steps as its array has items for every step outside.
+#: How deep lambdas may be nested: each level multiplies the number of steps by the number of members in its array.
 MAXIMUM_LAMBDAS: Final = 2
 
 
 class Reader:
-    """The tokens of a text and a position in them; raises SqlError."""
+    """The tokens of an expression and the current position; its methods raise SqlError."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -29,7 +30,7 @@ class Reader:
 
     @contextmanager
     def deeper(self) -> Iterator[None]:
-        """Read one level deeper; refuses an expression that is nested deeper than the maximum."""
+        """Count one more level of nesting inside the block; raises SqlError above the maximum."""
         self._depth += 1
         if self._depth > MAXIMUM_DEPTH:
             self._refuse(self._peek(), f"the expression is nested more than {MAXIMUM_DEPTH} deep", "Simplify it")
@@ -55,7 +56,7 @@ class Reader:
         return token
 
     def _take(self, expected: str) -> bool:
-        """Move over a word or symbol, if it comes next."""
+        """Step over a word or symbol if it comes next; return whether it did."""
         token = self._peek()
         found = token.word == expected or (token.kind == "symbol" and token.text == expected)
         self._at += found
@@ -66,7 +67,7 @@ class Reader:
             self._refuse(self._peek(), f"{problem}: {expected.upper()} is missing", f"Write {expected.upper()}")
 
     def _close(self, bracket: Token) -> None:
-        """Move over the closing bracket; refuses anything else."""
+        """Step over the closing bracket; raises SqlError if anything else comes next."""
         token = self._peek()
         if token.kind == "end":
             self._refuse(bracket, f"the expression does not close the {bracket.text}", "Close it")

@@ -1,8 +1,8 @@
-"""Limits the arguments of a call whose time grows faster than its event, so that the call fails at run time instead.
+"""Limits the arguments of calls whose time grows faster than the event, so that a call that would take too long fails.
 
-Spark cannot stop Java while it applies a pattern to a text, compares each member of an array with each other, calls a
-lambda for each member, or reads the digits of a decimal: without a limit, one event would keep a task slot of Spark for
-minutes or hours.
+Spark cannot stop Java while it applies a pattern to a text, compares each member of an array with every other one,
+calls a lambda for each member, or parses the digits of a decimal. Without a limit, one event could occupy a Spark task
+slot for minutes or hours.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from eventbridge.transform.sql.lexer import quote
 from eventbridge.transform.sql.patterns import MAXIMUM_TRIES, NO_LIMIT, pattern_limit, text_limit
 from eventbridge.transform.sql.tree import Node
 
-#: Functions that compare each member with each other where Spark cannot hash members, and how many arguments they
+#: Functions that compare each member with every other one if Spark cannot hash them, and how many arguments they
 #: compare. Spark 4.2 (`TypeUtils.typeWithProperEquals`) hashes every type but binary, arrays, structs and maps.
 PAIRWISE: Final = {
     "array_distinct": 1,
@@ -27,32 +27,33 @@ PAIRWISE: Final = {
     "arrays_overlap": 2,
     "map_zip_with": 2,
 }
-#: The maximum number of members that such a function may compare this way: it then takes a second or two for an event
-#: of 1 MB.
+#: The maximum number of members that a function in PAIRWISE may compare pairwise: for an event of 1 MB that takes a
+#: second or two.
 MAXIMUM_COMPARED: Final = 2_000
-#: The same for such a function inside a lambda, which an event may call for many arrays.
+#: The same maximum inside a lambda, which may be called for many arrays of an event.
 COMPARED_INSIDE: Final = 200
-#: Functions that look each member up in a hash table of Spark's own, and the maximum number of members that they may
-#: look up: the sender of an event can choose numbers and texts whose hashes are all equal.
+#: Functions that look up each member in a hash table of Spark, and the maximum number of members. The sender of an
+#: event can choose numbers and texts whose hashes are all equal, and then each lookup compares all of them.
 _HASHED: Final = frozenset({"array_distinct", "array_except", "array_intersect", "array_union"})
 MAXIMUM_HASHED: Final = 30_000
-#: The maximum number of consecutive digits of a text that is cast to a decimal: Java takes as many steps as their
-#: square.
+#: The maximum number of consecutive digits in a text that is cast to a decimal: Java takes time proportional to the
+#: square of it.
 MAXIMUM_DIGITS: Final = 1_000
-#: More digits than that, or an exponent such as e-10000: Java divides by that power of ten. It is tried in one way.
+#: Matches more digits than that, or an exponent such as e-10000, for which Java divides by that power of ten. The
+#: pattern itself cannot backtrack.
 _SLOW_NUMBER: Final = (
     rf"(?<!\p{{Nd}})\p{{Nd}}{{{MAXIMUM_DIGITS + 1}}}|(?<![\p{{L}}\p{{Nd}}.])[\p{{Nd}}.]++[eE]-\p{{Nd}}{{5}}"
 )
-#: Which argument a function casts to a decimal.
+#: Which argument of a function Spark casts to a decimal.
 _DECIMALS: Final = {
     **dict.fromkeys(("ceil", "ceiling", "decimal", "floor", "to_char", "to_varchar"), 0),
     **dict.fromkeys(("make_timestamp", "make_timestamp_ltz", "make_timestamp_ntz"), 5),
     "make_dt_interval": 3,
     "make_interval": 6,
 }
-#: The argument with the characters that a function removes: it compares each of them with each character of the text.
+#: Which argument of a function has the characters to remove, each of which it compares with each character of the text.
 _REMOVED: Final = {"btrim": 1, "ltrim": 0, "rtrim": 0, "trim": 0}
-#: The maximum number of these characters.
+#: The maximum number of characters to remove.
 MAXIMUM_REMOVED: Final = 100
 #: The column with the size of the event, in bytes.
 EVENT_SIZE: Final = "__size"
@@ -60,9 +61,9 @@ EVENT: Final = f"`{EVENT_SIZE}`"
 
 
 def limit_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
-    """Return the arguments of a call, those limited that the call might take too long for.
+    """Return the arguments of a call, with a limit around those for which the call might take too long.
 
-    `inside`: the call is inside a lambda.
+    `inside` says whether the call is inside a lambda.
     """
     if name in PAIRWISE:
         compared, most = PAIRWISE[name], COMPARED_INSIDE if inside else MAXIMUM_COMPARED
@@ -81,17 +82,17 @@ def limit_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
 
 
 def limit_for_patterns(value: Node, patterns: Sequence[str]) -> Node:
-    """Return a text as a node that fails if it is too long for one of some allowed regular expressions."""
+    """Return a node with the value of a text, which fails if it is too long for one of the regular expressions."""
     return _limit_length(value, min(map(pattern_limit, patterns)))
 
 
 def limit_decimal(value: Node) -> Node:
-    """Return the operand of a cast to a decimal as a node that fails for a number whose digits take too long."""
+    """Return a node with the value of a cast's operand, which fails if its digits take too long to convert."""
     if value.kind in ("number", "constant"):
         return value
     message = (
-        f"a number has more than {MAXIMUM_DIGITS} digits or an exponent below -9999, and a decimal of it may take too "
-        "long: use left(x, 100), or a double"
+        f"a number has more than {MAXIMUM_DIGITS} digits or an exponent below -9999, and its conversion to a decimal "
+        "may take too long: use left(x, 100), or a double"
     )
     return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quote(_SLOW_NUMBER)}", message)
 
@@ -120,10 +121,10 @@ def _hashed(value: Node, name: str) -> Node:
 
 
 class MemberTime(NamedTuple):
-    """The time of a call's lambdas in nanoseconds, as polynomials in a size.
+    """The time of a call's lambdas in nanoseconds, as polynomials.
 
-    `each` is for a member, in the size of what they `read`, a text of SQL; `together` is for all members, in the size
-    of the event; `most` is the limit.
+    `each` is the time for one member, a polynomial in `read`, the number of bytes that the lambdas read, as SQL.
+    `together` is the time for all members together, a polynomial in the size of the event. `most` is the limit.
     """
 
     each: Growth
@@ -133,7 +134,7 @@ class MemberTime(NamedTuple):
 
 
 def limit_members(value: Node, name: str, time: MemberTime) -> Node:
-    """Return an array or map as a node that fails if the lambdas of a call would take too long for its members."""
+    """Return a node with the value of an array or map, which fails if a call's lambdas would take too long."""
     left = f"({time.most}D - {_run_time_expression(time.together, EVENT)})" if any(time.together) else f"{time.most}D"
     read = EVENT if time.read == EVENT else "`__read`"
     allowed = f"greatest(1D, floor({left} / {_run_time_expression(time.each, read)}))"
@@ -146,7 +147,7 @@ def limit_members(value: Node, name: str, time: MemberTime) -> Node:
         EVENT,
         quote(" bytes, as it reads other values of the event for each member: use slice(x, 1, "),
         f"CAST({allowed} AS BIGINT)",
-        quote("), or let it read its own member alone"),
+        quote("), or let it read only its own member"),
     )
     return _failing_if(value, f"size(`__it`) > 1 AND size(`__it`) > {allowed}", f"concat({', '.join(parts)})")
 
@@ -157,7 +158,7 @@ def _run_time_expression(time: Growth, size: str) -> str:
 
 
 def tries_of_text(node: Node) -> int | None:
-    """Return how often a node tries its patterns for each character of its text; None if it has no pattern."""
+    """Return how often a node tries its patterns for each character of its text, None if it has no patterns."""
     if node.kind == "call" and node.value not in PATTERNS:
         return None
     if node.kind == "call" and len(node.children) <= PATTERNS[str(node.value)][0]:
@@ -172,14 +173,14 @@ def tries_of_text(node: Node) -> int | None:
 
 
 def limit_for_like(value: Node, patterns: Sequence[str]) -> Node:
-    """Return a text as a node that fails if it is too long for one of some allowed patterns of LIKE."""
+    """Return a node with the value of a text, which fails if it is too long for one of the LIKE patterns."""
     return _limit_length(value, min(map(like_limit, patterns)))
 
 
 def like_limit(pattern: str) -> int:
-    """Return how many characters a text may have that a pattern of LIKE is applied to; 0 if the pattern is refused.
+    """Return the maximum number of characters in a text for a LIKE pattern, 0 if the pattern is rejected.
 
-    Every % may end in several positions, but for one at the end of the pattern.
+    Every % may end at several positions, except one at the end of the pattern.
     """
     return text_limit(re.sub("%+", "%", pattern).removesuffix("%").count("%"))
 
@@ -195,7 +196,7 @@ def _compared(value: Node, name: str, limit: int) -> Node:
     what, remedy = ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {limit})")
     message = (
         f"the {what} has more than {limit} members, and {name} compares each array, struct or binary value "
-        f"with each other: use {remedy}, or compare texts or numbers"
+        f"with every other one: use {remedy}, or compare texts or numbers"
     )
     nested = "typeof(`__it`) RLIKE '^(array|map)<(array|struct|binary)'"
     return _unless(value, f"size(`__it`) > {limit} AND {nested}", message)
@@ -206,6 +207,6 @@ def _unless(value: Node, problem: str, message: str, longest: str | None = None)
 
 
 def _failing_if(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
-    """Return a value that fails with a text of SQL; `longest` is the length of a text that a pattern is applied to."""
+    """Return a node that fails with a message, given as SQL; `longest` is the maximum length for a pattern."""
     parts = ("transform(array(", value, f"), `__it` -> if({problem}, raise_error({message}), `__it`))[0]")
     return Node("limited", value.at, parts, longest)

@@ -1,7 +1,7 @@
-"""Limits searches for one text in another, so that a search that takes too long fails at run time instead.
+"""Limits searches for one text in another, so that a search that would take too long fails at run time.
 
-Spark compares the text that it looks for at each position of the other text: for two texts of an event of 1 MB the
-search takes a minute, and Spark cannot stop it.
+Spark compares the text to find with each position of the other text. For two texts of an event of 1 MB the search takes
+a minute, and Spark cannot stop it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from eventbridge.transform.sql.lexer import quote
 from eventbridge.transform.sql.tree import Node
 
-#: Functions that search for one text in another: the argument to search in, and the argument to search for.
+#: Functions that search for one text in another, each with the positions of the text to search in and the text to find.
 SEARCHES: Final = {
     "contains": (0, 1),
     "instr": (0, 1),
@@ -21,16 +21,16 @@ SEARCHES: Final = {
     "split_part": (0, 1),
     "substring_index": (0, 1),
 }
-#: The maximum number of bytes that one search may compare, which takes 0.3 s, and 1 s for `split_part`.
+#: The maximum number of bytes that one search may compare: they take 0.3 s, or 1 s in `split_part`.
 MAXIMUM_COMPARED: Final = 1_000_000_000
-#: The maximum length of a literal for which no limit is written, because it is short enough for each text.
+#: The maximum number of bytes in a literal to find for which no limit is needed, whatever the text.
 _SHORT: Final = 100
 
 
 def search_parts(name: str, arguments: list[Node]) -> tuple[str | Node, ...] | None:
-    """Return the parts of a call that fails if it would compare too much; None if the call cannot.
+    """Return the parts of a call that fails if it would compare too many bytes, None if no limit is needed.
 
-    The arguments stay children of the call in their order, and each is evaluated once.
+    The arguments stay children of the call, in order, and each is evaluated once.
     """
     if name not in SEARCHES:
         return None

@@ -1,4 +1,4 @@
-"""The tree of an SQL expression. Every node has its text for Spark; no other text is sent."""
+"""The tree of an SQL expression, from which alone the text for Spark is written."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Node:
     """A part of an expression.
 
-    `parts` are texts of our own and the nodes between them, in the order in which they are written. `value` is the
-    value of a literal, or the lower-case name of a column, function, type or operator; `at` is the position in the
-    text.
+    `parts` are text that the parser chooses and the nodes between that text, in the order of writing. `value` is the
+    value of a literal, or the lower-case name of a column, function, type or operator. `at` is the position in the
+    user's text.
     """
 
     kind: str
@@ -30,14 +30,14 @@ class Node:
         return "".join(self._texts())
 
     def whole(self) -> int | None:
-        """Return the number, if this is a whole number as a literal, with or without a sign."""
+        """Return the number if this is a literal whole number, perhaps with a minus sign, else None."""
         if self.kind == "unary" and self.value == "-":
             number = self.children[0].whole()
             return None if number is None else -number
         return self.value if isinstance(self.value, int) else None
 
     def literal_text(self) -> str | None:
-        """Return the text, if this is a text in quotes."""
+        """Return the text if this is a text in quotes, else None."""
         return self.value if self.kind == "text" and isinstance(self.value, str) else None
 
     def _texts(self) -> Iterator[str]:
@@ -49,7 +49,7 @@ class Node:
 
 
 def join_nodes(nodes: list[Node], mark: str = ", ") -> tuple[str | Node, ...]:
-    """Return nodes with a text of our own between them."""
+    """Return nodes with the text `mark` between them."""
     parts: list[str | Node] = []
     for node in nodes:
         parts += [mark, node] if parts else [node]

@@ -1,4 +1,4 @@
-"""Reads the types of casts, from tokens or from a text such as 'array<int>'."""
+"""Parses the types of casts, from tokens or from text such as 'array<int>'."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _SIMPLE: Final = words(
 _DECIMAL: Final = frozenset({"dec", "decimal", "numeric"})
 _DEEPEST: Final = 8
 
-#: Types whose values may have any size, and types whose values have a fixed size.
+#: The types whose values may have any size, and the types whose values have a fixed size.
 OF_TEXT: Final = frozenset({"binary", "string", "variant"})
 OF_FIXED_SIZE: Final = (_SIMPLE | _DECIMAL) - OF_TEXT
 
 
 class TypeReader:
-    """Reads one type from tokens; `at` is the index of the next token."""
+    """The parser of one type; `at` is the index of the next token."""
 
     def __init__(self, text: str, found: list[Token], at: int = 0) -> None:
         self._text = text
@@ -30,7 +30,7 @@ class TypeReader:
         self.at = at
 
     def read(self, depth: int = 0) -> str:
-        """Return the type as Spark reads it, and move past it; raises SqlError."""
+        """Return the type as Spark writes it, and step past it; raises SqlError."""
         token = self._next()
         name = token.word
         if depth > _DEEPEST:
@@ -72,13 +72,13 @@ class TypeReader:
     def _digits(self) -> str:
         token = self._next()
         if token.kind != "number" or not token.text.isdecimal() or int(token.text) > 38:
-            self._refuse(token, "a decimal has at most 38 digits", "Write decimal(38, 10), say")
+            self._refuse(token, "a decimal can have at most 38 digits", "Write decimal(38, 10), for example")
         return token.text
 
     def _expect(self, symbol: str) -> None:
         token = self._next()
         if token.text != symbol:
-            self._refuse(token, f"the type has no {symbol} here", f"Write {symbol}")
+            self._refuse(token, f"{symbol} is missing in the type", f"Write {symbol}")
 
     def _next(self) -> Token:
         token = self._tokens[self.at]
@@ -90,7 +90,7 @@ class TypeReader:
 
 
 def is_type(text: str) -> bool:
-    """Return whether a text is exactly one type that a cast may name."""
+    """Return whether a text is one type that a cast can use, and nothing else."""
     try:
         reader = TypeReader(text, tokens(text))
         reader.read()

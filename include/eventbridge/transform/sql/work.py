@@ -1,10 +1,10 @@
-"""Bounds the time of lambdas: how long a body takes for a member, as a polynomial in the size of the event.
+"""Bounds the time of lambdas, as polynomials in the size of the event.
 
-A body that reads its own member and constants takes, for all members together, about as long as the event is large. One
-that reads a column, a value of the lambda around it or another array takes that long for each member. Spark cannot stop
-it, so the members are counted before: see `run_time_limits.for_members`.
+If a lambda's body reads only its own member and constants, the time for all members is proportional to the size of the
+event. If it reads a column, a parameter of an enclosing lambda or another array, it takes that time for each member.
+Spark cannot stop such a call, so the number of members is limited before it starts.
 
-The unit is a nanosecond, as measured on Spark 4.2 for the slowest function of each kind, and rounded up.
+Times are in nanoseconds, measured on Spark 4.2 for the slowest function of each kind and rounded up.
 """
 
 from __future__ import annotations
@@ -28,27 +28,27 @@ from eventbridge.transform.sql.searches import SEARCHES
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE
 
-#: The maximum nanoseconds of all lambdas of an expression for one event.
+#: The maximum time of all lambdas of an expression for one event, in nanoseconds.
 MAXIMUM_WORK: Final = 30_000_000_000
-#: The event that no limit is written for if all its members are within that: the largest event, unless it is set.
+#: The event size in bytes, by default the maximum, for which lambdas must stay within their time or get a limit.
 _LARGEST: Final = 1 << 20
-#: How often a sort calls its comparator for each member: the logarithm of as many members as an event can have.
-#: A member that is long may be compared with each other, but then these are short.
+#: How often a sort calls its comparator for each member, that is the logarithm of the maximum number of members in an
+#: event, and how often it reads all of them.
 _SORTED: Final = 20
 _LONG_SORTED: Final = 2
-#: Spark copies the whole data to read a member of it: that takes as long as reading one byte in this many.
+#: To read a member of `data`, Spark copies all of it, which takes as long as reading one byte in this many.
 _COPIED: Final = 64
-#: The cost of each pair of members if a sender chose all members to have the same hash.
+#: The time for each pair of members if the sender of an event chooses all members to have the same hash.
 _SAME_HASH: Final = 1
-#: The number of bytes that Java compares in a nanosecond while it searches for a text in another one; `split_part`
-#: makes a pattern of it, which takes longer.
+#: The number of bytes that Java compares in a nanosecond while it searches for a text in another one, and the number
+#: for `split_part`, which uses a regular expression and is slower.
 _SEARCHED_BYTES: Final = 4
 _SPLIT_BYTES: Final = 1
 _SMALL: Final = Size(numbers=ONE)
 
 
 class Weight(NamedTuple):
-    """The cost of a node: by itself, for each byte of text, and for each number or member that it reads and makes."""
+    """The time of a node: a fixed part, a part for each byte of text, and a part for each number or member."""
 
     alone: int
     byte: int
@@ -71,9 +71,9 @@ _LIMITED: Final = Weight(1_500, 50, 20)
 _REMOVE: Final = Weight(1_000, 500, 500)
 _QUICK_CALL: Final = Weight(200, 10, 20)
 _SORT: Final = Weight(1_000, 60, 1_000)
-#: The cost of one comparison of two nested members, for each number in them.
+#: The time to compare two nested members, for each number in them.
 _COMPARISON: Final = 250
-#: The cost of one attempt to match a pattern, and of one match.
+#: The time of one try to match a pattern, and of one match.
 _TRY: Final = 5
 _MATCH: Final = 500
 
@@ -91,7 +91,7 @@ _SORTING: Final = words("array_sort sort_array")
 _SAME_MEMBERS: Final = words("array_compact array_distinct array_remove array_sort filter reverse slice sort_array")
 
 _OF_KIND: Final = {"limited": _LIMITED, "path": _PATH}
-#: The written type of an array or map of simple values, and functions that make an array of such values.
+#: The written type of an array or map of simple values, and the types of the members that some functions return.
 _OF_SIMPLE: Final = re.compile(r"(?:ARRAY|MAP)<([^<>]*)>")
 _MADE: Final = {"sequence": frozenset({"bigint"}), "split": frozenset({"string"})}
 
@@ -99,7 +99,7 @@ Sizes = Mapping[str, Size]
 
 
 def with_limits(root: Node) -> Node:
-    """Return a tree whose lambdas fail for an event that has too many members for what their bodies do."""
+    """Return a tree whose calls fail for an event with so many members that their lambdas would take too long."""
     share = MAXIMUM_WORK // max(1, _count(root))
     meter = _Meter(share)
     meter.measure(root, {}, frozenset())
@@ -124,23 +124,23 @@ def _rewritten(node: Node, limits: Mapping[int, MemberTime]) -> Node:
 
 
 def _arrays(call: Node) -> Sequence[Node]:
-    """Return the arguments of a call whose members its lambdas are called for."""
+    """Return the arguments whose members a call passes to its lambdas."""
     given = [each for each in call.children if each.kind != "lambda"]
     return given[:1] if call.value in ("aggregate", "reduce") else given
 
 
 class _Meter:
-    """Measures nodes; `limits` has the time of a call's lambdas by the identity of the call."""
+    """Measures nodes; `limits` has the times of the calls whose lambdas need a limit, by the identity of the call."""
 
     def __init__(self, share: int) -> None:
         self.limits: dict[int, MemberTime] = {}
         self._share = share
 
     def measure(self, node: Node, known: Sizes, growing: frozenset[str]) -> tuple[Size, Growth]:
-        """Return the size of a value and the time that it takes.
+        """Return the size of a node's value and the time to compute it.
 
-        `known` has the sizes of lambdas' values, `growing` the names of the values that stand for all members of an
-        array.
+        `known` has the sizes of the parameters of lambdas, `growing` the names of those whose size stands for all
+        members of an array.
         """
         found = [self.measure(child, known, growing) for child in node.children if child.kind != "lambda"]
         sizes = [size for size, _ in found]
@@ -164,14 +164,14 @@ class _Meter:
             self.limits[id(call)] = MemberTime(each, bounded, self._share, _read(call, growing))
         if not growing:
             return time
-        # A value that grows with the members of the enclosing lambda is, for all members together, at most the limit.
+        # The time for a parameter of an enclosing lambda that grows is bounded by the limit, for all its members
+        # together.
         alone = {**known, **dict.fromkeys(growing, _SMALL)}
         arrays = [self.measure(child, alone, frozenset())[0] for child in call.children if child.kind != "lambda"]
         return members.times(self._times(call, total(arrays), alone, frozenset())[0]).plus(together).plus(finish)
 
     def _times(self, call: Node, given: Size, known: Sizes, growing: frozenset[str]) -> tuple[Growth, Growth, Growth]:
-        """Return the time of the lambdas for one member, for the parts that grow with all members together, and at the
-        end."""
+        """Return the time of the lambdas: for each member, for what grows with all members together, and at the end."""
         fixed = all(map(_has_fixed_members, _arrays(call)))
         each, together, finish = Growth(), Growth(), Growth()
         for at, function in enumerate(child for child in call.children if child.kind == "lambda"):
@@ -193,7 +193,7 @@ class _Meter:
 
 
 def _read(call: Node, growing: frozenset[str]) -> str:
-    """Return how much a call's lambdas read, as text of SQL: the parts of the event that they name, or all of it."""
+    """Return, as SQL, how many bytes a call's lambdas read: those of the parts that they name, or of the event."""
     found: dict[str, None] = {}
     for function in call.children:
         if function.kind == "lambda" and not _collect(function, growing, found):
@@ -202,7 +202,7 @@ def _read(call: Node, growing: frozenset[str]) -> str:
 
 
 def _collect(node: Node, growing: frozenset[str], found: dict[str, None]) -> bool:
-    """Collect the lengths of the columns, and of members of `data`, that a node reads; False if it reads all."""
+    """Collect the lengths of columns and members of `data` that a node reads; return False if it reads everything."""
     if node.kind == "path" and node.children[0].kind == "column":
         found[f"coalesce(length(CAST({node.to_sql()} AS STRING)), 0)"] = None
         return True
@@ -219,14 +219,14 @@ def _time_at(time: Growth, n: int) -> int:
 
 
 def _small(name: str, names: Sequence[str]) -> Sequence[str]:
-    """Return the values of a lambda that have a fixed size for any array: accumulators and indexes."""
+    """Return the parameters of a lambda that have a fixed size for any array: accumulators and indexes."""
     if name in ("aggregate", "reduce"):
         return names[:1]
     return names[1:] if name in ("filter", "transform") else ()
 
 
 def _own(node: Node, sizes: Sequence[Size], size: Size, growing: frozenset[str]) -> Growth:
-    """Return the time that a node takes, without its children."""
+    """Return the time of a node without that of its children."""
     if not node.children:
         return _LEAF.time_for(size)
     around = total(sizes).plus(size)
@@ -274,12 +274,12 @@ def _cast_weight(named: str) -> Weight:
 
 
 def _search_time(one: Growth, other: Growth, speed: int) -> Growth:
-    """Return the time to search for a text in another one, whichever of the two it is."""
+    """Return the time to search for one text in another; their order does not matter."""
     return Growth(*(-(-factor // speed) for factor in one.times(other)))
 
 
 def _tries_time(length: Growth, tries: int, *, grows: bool) -> Growth:
-    """Return the time of a pattern: its tries for each character, or for the longest text that it may be applied to."""
+    """Return the time of a pattern: for each character of the text, or for the longest text it accepts."""
     if tries * _TRY <= _MATCH:
         return length.times(Growth(_MATCH))
     of_text = length.times(Growth(tries * _TRY))
@@ -287,22 +287,22 @@ def _tries_time(length: Growth, tries: int, *, grows: bool) -> Growth:
 
 
 def _grows(node: Node, growing: frozenset[str]) -> bool:
-    """Whether a value is made from a name that represents all members of an array."""
+    """Whether a value is computed from a parameter that represents all members of an array."""
     return node.value in growing if node.kind == "parameter" else any(_grows(each, growing) for each in node.children)
 
 
 def _has_fixed_members(array: Node) -> bool:
-    """Whether the members of an array or map are numbers, dates and the like, as far as its expression shows that."""
+    """Whether the expression of an array or map shows that its members have a fixed size, as numbers and dates do."""
     return bool(found := _members(array)) and found <= OF_FIXED_SIZE
 
 
 def _hashes(array: Node) -> bool:
-    """Whether Spark hashes the members of an array, as far as its expression shows that."""
+    """Whether the expression of an array shows that Spark can hash its members."""
     return bool(found := _members(array)) and not found & {"binary", "variant"}
 
 
 def _members(array: Node) -> frozenset[str]:
-    """Return the simple types of an array's or map's members; nothing if they are not known or not simple."""
+    """Return the simple types of the members of an array or map, empty if they are unknown or not simple."""
     if array.kind == "limited" or (array.kind == "call" and array.value in _SAME_MEMBERS):
         return _members(array.children[0])
     if array.kind == "cast" and (found := _OF_SIMPLE.fullmatch(str(array.value))):
