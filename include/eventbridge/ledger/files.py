@@ -73,7 +73,7 @@ def select_newest_files(
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
     left: sa.ColumnElement[Any] = batch.c.kept
-    if kind in _IN_MOST_BATCHES:  # else SQLite would use an index and read and sort all files
+    if kind in _IN_MOST_BATCHES:  # with an index, SQLite would read and sort all
         name, left = sa.func.coalesce(name, ""), sa.func.coalesce(left, "")
     found = (
         sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)

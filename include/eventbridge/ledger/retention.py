@@ -308,7 +308,7 @@ class Retention(Aggregate):
                 if connection.execute(WAITS, of).first() is not None:
                     found.append(Need("all", "it has pending deliveries or deferred matches"))
                 if connection.execute(WHOLE_TAKER, of).first() is not None:
-                    found.append(Need("all", "a later batch that is kept took rows of it"))
+                    found.append(Need("all", "a later batch that is kept took some of its rows"))
             if is_kept(batch.kept, "dead_letters") and connection.execute(WHOLE_REDRIVE, of).first():
                 found.append(Need("dead_letters", "a later batch that is kept took its dead letters"))
             if connection.execute(NAMED_AS_TAKER, of).first() is not None:

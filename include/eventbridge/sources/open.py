@@ -20,7 +20,10 @@ AnySource = TypeVar("AnySource", bound=Source, covariant=True)
 
 @dataclass(frozen=True)
 class SourceSetup(Generic[AnySource]):
-    """The source of a bus, to be opened; `connections` finds a connection by its name, `clock` gives aware times."""
+    """The source of a bus and what its opener needs.
+
+    `connections` returns a connection by its name, `clock` the current time (aware).
+    """
 
     bus: str
     source: AnySource

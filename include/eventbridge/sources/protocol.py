@@ -26,7 +26,7 @@ class LogSource(Protocol):
     def identities(self) -> Mapping[str, str]:
         """Return the identity of each topic's log, by topic; a log that is created again gets another one.
 
-        An offset is valid only on a log with the identity that it had when the offset was read. A topic may have none.
+        An offset is valid only while its log has the identity with which the offset was read. A topic may have none.
         """
 
     def partitions(self) -> Sequence[Partition]:
@@ -64,7 +64,7 @@ class LogSource(Protocol):
 
 
 class QueueSource(Protocol):
-    """The queue of one topic, which delivers each message until it is acknowledged; raises BusError on failure.
+    """The queue of one topic, which redelivers each message until it is acknowledged; raises BusError on failure.
 
     Threads may share an instance.
     """
@@ -160,7 +160,7 @@ class InboxLog(Protocol):
 
 @runtime_checkable
 class Publisher(Protocol):
-    """A bus that events can be published to."""
+    """A bus to which events can be published."""
 
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None

@@ -62,7 +62,7 @@ class EmbeddedBus(TableLog):
 
 
 _IN_CLOSE_WRITE: Final = 0x8
-#: Unread inotify events of one file are merged into one.
+#: Enough for the unread inotify events of one file, because equal ones are merged.
 _READ_BYTES: Final = 4096
 
 

@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.committed_offset (
     PRIMARY KEY (consumer_group, partition)
 );
 """
-#: The advisory lock that keeps two processes from creating the tables at once: an arbitrary number.
+#: The advisory lock that keeps two processes from creating the tables at the same time: an arbitrary number.
 _MAKING_LOCK = 5_311_007_322_684_716_162
 
 _SETTINGS = f"""
@@ -130,7 +130,7 @@ class BusServer:
         """Make the statements one transaction, durable when the block ends, rolled back if it raises.
 
         Only BEGIN is repeated if the connection was lost: nothing has been done by then. If the response to a commit is
-        lost, its result is unknown, and BusError reports that the events may have been published.
+        lost, its result is unknown: BusError is raised, although the messages may have been published.
         """
         with self._exclusively():
             # each statement reads all earlier commits: rows are locked before a decision depends on them
@@ -206,14 +206,14 @@ class BusServer:
 
 
 def _parts(url: str) -> Mapping[str, Any]:
-    """Return libpq's options of a ledger's URL, parsed as the ledger parses it."""
+    """Return the libpq options in a ledger's URL, parsed in the same way as by the ledger."""
     parsed = make_url(url).set(drivername="postgresql+psycopg")
     _, options = parsed.get_dialect()().create_connect_args(parsed)
     return dict(options)
 
 
-#: A page: a number of messages, cut where their bodies exceed the page size; the size of a body is known without
-#: reading it.
+#: The query for a page: at most PAGE_MESSAGES messages, cut off where their bodies exceed PAGE_BYTES. A body's size
+#: is known without reading it.
 _PAGE = (
     "SELECT message_offset, published_at, body FROM ("
     "SELECT *, sum(octet_length(body)) OVER (ORDER BY message_offset) AS so_far FROM ("
@@ -365,7 +365,7 @@ class DatabaseBus(TableLog):
     def ends(self) -> Mapping[Partition, int]:
         """Return the end offset of every partition with one short query, cheap enough for several calls a second.
 
-        While the bus is followed, a result is reused for some milliseconds.
+        While the bus is followed, a result is reused for 20 ms.
         """
         if time.monotonic() < self._ends_until:
             return self._ends

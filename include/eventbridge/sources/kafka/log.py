@@ -27,7 +27,7 @@ from eventbridge.sources.open import SourceSetup
 #: How long the list of partitions is cached for `ends`.
 _PARTITIONS_CACHE_SECONDS: Final = 5.0
 
-#: How long the bounds of a partition are cached for `read`; the client reports messages that were dropped meanwhile.
+#: How long the bounds of a partition are cached for `read`; the client reports messages that were dropped since.
 _BOUNDS_CACHE_SECONDS: Final = 1.0
 
 #: How long a topic's max.message.bytes is cached.

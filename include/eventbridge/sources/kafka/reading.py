@@ -150,7 +150,7 @@ class RangeConsumer:
         return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
 
     def _select_in_range(self, reading: _Range, doing: str) -> list[Message]:
-        """Return the messages that belong to a range, and note whether it is complete."""
+        """Return the messages that belong to a range, and record in it whether it is complete."""
         messages = reading.fetched or self._next(doing)
         reading.fetched = []
         found: list[Message] = []

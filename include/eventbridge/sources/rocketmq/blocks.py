@@ -77,7 +77,7 @@ def _header(name: str) -> str:
 
 
 def _block(messages: Sequence[IncomingMessage]) -> pa.RecordBatch:
-    # equal properties are mostly the same object while their messages exist
+    # While the messages exist, equal properties are mostly one object, so each is converted once.
     made = {id(message.properties): message.properties for message in messages}
     named = {which: headers_of(properties) or None for which, properties in made.items()}
     headers = [named[id(message.properties)] for message in messages]
