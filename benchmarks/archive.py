@@ -1,4 +1,4 @@
-"""Creates an archive without a bus: batches in store and ledger as `buffer` lands them, for benchmarks that read it."""
+"""Creates an archive without a bus, for benchmarks: batches in store and ledger as `buffer` lands them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 
 class Archived(NamedTuple):
-    """The rows of the ledger for one committed batch: its own, and those of its buffer files."""
+    """The ledger's rows for one committed batch: the batch's own row, and those of its buffer files."""
 
     batch: dict[str, Any]
     files: list[dict[str, Any]]
 
     @property
     def paths(self) -> list[str]:
-        """Where its buffer files lie in the store."""
+        """The folder of the batch's buffer files in the store."""
         return [file["path"] for file in self.files]
 
 

@@ -1,6 +1,6 @@
 """A FastAPI application that only echoes requests, the baseline of `bench_api`.
 
-`python -m benchmarks.bare_echo` prints its URL and serves until it is ended.
+`python -m benchmarks.bare_echo` prints its URL and serves until it is stopped.
 """
 
 from __future__ import annotations

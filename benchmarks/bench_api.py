@@ -1,7 +1,7 @@
 """`make bench-api`: how many events the HTTP API accepts per CPU-second of its server, compared with a FastAPI echo.
 
-Several connections send batches of CloudEvents of 1 KiB to `eventbridge serve`, whose responses say that they are on
-disk. The same bodies go to an application that gives them back. CPU time is that of the server's process alone.
+Several connections send batches of CloudEvents of 1 KiB to `eventbridge serve`, which responds when they are on disk.
+The same bodies go to an application that returns them. CPU time is that of the server's process alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-#: Promised: events per CPU-second of the server, in batches of 100.
+#: The promised minimum of events per CPU-second of the server, in batches of 100.
 GOAL = 20_000
 _RULES = "buses: {orders: {source: {type: embedded}}}\n"
 _BATCHED = {"content-type": "application/cloudevents-batch+json"}
@@ -51,10 +51,10 @@ class Row(NamedTuple):
 def main() -> int:
     """Measure each row and print the table; 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=200_000, help="of each row (default: 200000)")
+    parser.add_argument("--events", type=int, default=200_000, help="number of events for each row (default: 200000)")
     parser.add_argument("--batch", type=int, default=100, help="events in a call (default: 100)")
     parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
-    parser.add_argument("--connections", type=int, default=4, help="that send at a time (default: 4)")
+    parser.add_argument("--connections", type=int, default=4, help="number of concurrent connections (default: 4)")
     options = parser.parse_args()
     calls = max(options.connections, options.events // options.batch)
     with tempfile.TemporaryDirectory(dir=".", prefix=".bench-api-") as folder:

@@ -1,8 +1,8 @@
 """`make bench-backtest`: the cost of a backtest, compared with reading and matching the same events.
 
-An archive of the events of `bench-match`, as `buffer` lands them; its mixed rules, each with a TEMPLATE for its
-target, are the candidate. Both run in one local Spark of two cores and take turns, round by round; CPU-seconds are
-those of the whole tree of processes: driver, JVM and Python workers. A short warm-up is not counted.
+The archive contains the events of `bench-match`, as `buffer` lands them. The candidate is the mixed rules of
+`bench-match`, each with a TEMPLATE for its target. Both passes run in one local Spark with two cores, and alternate
+round by round. CPU-seconds are those of all processes: driver, JVM and Python workers. A short warm-up is not counted.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
-#: A backtest costs at most so many times the CPU of reading and matching.
+#: The maximum CPU of a backtest, as a multiple of that of reading and matching.
 GOAL: Final = 1.5
 
-#: Events of a landed file and of a batch, as the product's settings have them.
+#: The number of events in a landed file and in a batch, with the product's settings.
 _FILE, _BATCH = 10_000, 50_000
-#: Events of a task of Spark that reads and matches, as many as a part of a backtest has at most.
+#: The number of events for a Spark task that reads and matches: the maximum for a part of a backtest.
 _TASK = 100_000
 _BETWEEN = timedelta(seconds=15)
 
@@ -53,8 +53,8 @@ def main() -> int:
     """Measure and print the table; 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=10_000_000, help="archived events (default: 10000000)")
-    parser.add_argument("--rules", type=int, default=100, help="mixed rules of the candidate (default: 100)")
-    parser.add_argument("--rounds", type=int, default=3, help="passes of each, in turns (default: 3)")
+    parser.add_argument("--rules", type=int, default=100, help="number of mixed rules in the candidate (default: 100)")
+    parser.add_argument("--rounds", type=int, default=3, help="alternating passes of each kind (default: 3)")
     options = parser.parse_args()
     with site() as installation:
         begin = datetime.now(UTC) - timedelta(days=1)
@@ -102,10 +102,10 @@ def _measure(
             found["read and match"].append(_timed(spark, "route", rules, files, tasks))
             found["backtest"].append(_timed(spark, "backtest", begin, datetime.now(UTC)))
     for cost in {each.cost.events for timed in found.values() for each in timed}:
-        _print_line(f"{cost:,} events looked at in a pass")
+        _print_line(f"{cost:,} events read in a pass")
     matches = {each.cost.matches for timed in found.values() for each in timed}
     if len(matches) != 1:
-        raise RuntimeError(f"the passes do not agree how many matches there are: {sorted(matches)}")
+        raise RuntimeError(f"the passes found different numbers of matches: {sorted(matches)}")
     return found
 
 

@@ -1,8 +1,8 @@
 """`make bench-batch`: CPU time and memory of the stages of one large batch.
 
-One batch of many events of which every other is delivered once, and one of fewer that are delivered to twenty targets
-each; all targets are files. Each stage, and the push of each chunk, is a process of its own, as a task is, so that its
-peak is its own; `measured` says how it is forked. Route matches in its process, without Spark.
+The first batch has many events, every other one of which is delivered once. The second has fewer events, each of which
+is delivered to twenty targets. All targets are files. Each stage, and the push of each chunk, is a separate process, as
+a task is, so that peak memory is measured for each. Route matches in its process, without Spark.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.pipeline.route.stage import route
 from eventbridge.routing.task import InProcessRouter
 
-#: From settlement to commit a delivery may cost so many microseconds of CPU.
+#: The maximum CPU of a delivery from settlement to commit, in microseconds.
 SETTLE_GOAL = 2.0
-#: From buffer to commit an event of the first batch may cost so many microseconds of CPU.
+#: The maximum CPU of an event of the first batch from buffer to commit, in microseconds.
 EVENT_GOAL = 30.0
-#: No stage may take more MiB.
+#: The maximum memory of a stage, in MiB.
 MEMORY_GOAL = 600.0
 
 _SIZE = 1024
@@ -49,8 +49,12 @@ class Batch(NamedTuple):
 def main() -> int:
     """Measure both batches and print their tables; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=500_000, help="of the first batch (default: 500000)")
-    parser.add_argument("--fanned", type=int, default=50_000, help="events of the second (default: 50000)")
+    parser.add_argument(
+        "--events", type=int, default=500_000, help="number of events in the first batch (default: 500000)"
+    )
+    parser.add_argument(
+        "--fanned", type=int, default=50_000, help="number of events in the second batch (default: 50000)"
+    )
     options = parser.parse_args()
     events, fanned = options.events, options.fanned
     batches = [

@@ -1,8 +1,8 @@
 """`make bench-batches`: the memory of a streaming task after very many batches.
 
-A streaming task in this process, whose batches are full with four events: everything else is as it is in production,
-but for the committer, which small batches have not. The receiver is a process of its own. Peaks are those of the
-kernel.
+A streaming task runs in this process, with batches of at most four events. Everything else is as in production, except
+that there is no committer process, as always with small batches. The receiver is a separate process. Peaks are the
+kernel's.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from eventbridge.streaming import open_batch as streaming_batch
 from eventbridge.streaming.task import deliver_streaming
 
 _EVENTS = 4
-#: Events that are published and not read: so few that the bus is not what takes memory.
+#: The number of events published but not yet read: few, so that the bus takes little memory.
 _AHEAD = 40
-#: The peak after so many batches is what the last one is compared with, and how much more it may be.
+#: The number of batches after which the reference peak is taken, and the maximum ratio of the last peak to it.
 _FIRST, _MOST = 1_000, 1.1
 
 
@@ -72,7 +72,7 @@ def _peak() -> float:
 def main() -> int:
     """Measure, print the peaks and the goal; 1 if it is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--batches", type=int, default=10_000, help="(default: 10000)")
+    parser.add_argument("--batches", type=int, default=10_000, help="number of batches (default: 10000)")
     options = parser.parse_args()
     streaming_batch._BATCH_EVENTS = _EVENTS
     try:

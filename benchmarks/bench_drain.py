@@ -1,4 +1,4 @@
-"""How fast a recovered target receives its pending deliveries, compared with live ones, in one run.
+"""Measures how fast a recovered target receives its pending deliveries, compared with live ones, in one run.
 
 Called by `benchmarks.bench_retry_lane`.
 """
@@ -20,7 +20,7 @@ from eventbridge.pipeline.deliver import deliver_batch, deliver_retries
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.stop import Stop
 
-#: A backlog drains at this share of the live rate at least.
+#: The minimum rate at which a backlog drains, as a share of the live rate.
 DRAIN_GOAL = 0.5
 
 _RULE, _TARGET = "drained", "target"

@@ -1,8 +1,8 @@
 """`make bench-end-to-end`: a broker's backlog through Airflow to a file, from the first batch to the last commit.
 
-The demo's services run with the product's own settings. One rule takes every other event of the backlog. Beside it
-stand what landing alone takes in the same run, and what a fixed loop of Python takes, so that machines can be compared.
-The file says whether anything was lost or came twice.
+The demo's services run with the product's own settings. One rule matches every other event of the backlog. For
+comparison, the same run also measures landing alone and, to compare machines, a fixed loop in Python. The target's file
+shows whether any event was lost or delivered twice.
 """
 
 from __future__ import annotations
@@ -100,9 +100,13 @@ class Found:
 def main() -> int:
     """Measure each broker and print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=2_000_000, help="in the backlog (default: 2000000)")
+    parser.add_argument(
+        "--events", type=int, default=2_000_000, help="number of events in the backlog (default: 2000000)"
+    )
     parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
-    parser.add_argument("--alone", type=int, default=500_000, help="events that are landed alone (default: 500000)")
+    parser.add_argument(
+        "--alone", type=int, default=500_000, help="number of events for landing alone (default: 500000)"
+    )
     parser.add_argument("--sources", nargs="*", default=list(BROKERS), choices=list(BROKERS), help="default: all")
     options = parser.parse_args()
     loop = _loop_seconds()
@@ -218,7 +222,9 @@ def _wait(runtime: Runtime, services: Services, events: int) -> float:
         if done != seen:
             moved, seen = time.monotonic(), done
         if time.monotonic() - moved > _STALL_SECONDS:
-            raise DemoError(f"Nothing has been committed for {_STALL_SECONDS:g} s: {done:,} of {events:,} events are.")
+            raise DemoError(
+                f"Nothing has been committed for {_STALL_SECONDS:g} s: {done:,} of {events:,} events have been."
+            )
         time.sleep(0.5)
     spent = _core_time() - (before or Counter[str]())
     return spent["idle"] / spent.total()

@@ -1,8 +1,8 @@
 """`make bench-fairness`: priorities, a quiet topic beside a hot one, and how soon an override takes effect.
 
-Without Airflow, whose scheduler loop comes on top of each time here: push slots are given as Airflow gives them, the
-heaviest first, by an executor of the benchmark's own; targets are paths of a compiled receiver. High work offers three
-times the slots for ten minutes; rounds of a quiet topic alone and beside a hot one take turns.
+Airflow is not used, so its scheduler loop adds to each time here: the benchmark's own executor assigns push slots as
+Airflow does, to the highest weight first. Targets are paths of a compiled receiver. High-priority rules offer three
+times as much work as there are slots for ten minutes. Rounds of a quiet topic alone and beside a hot one alternate.
 """
 
 from __future__ import annotations
@@ -21,23 +21,33 @@ from rich.table import Table
 #: Low settles at least this share, and none of it waits longer than a run of `eventbridge_deliver_<runner>` may take:
 #: seconds.
 SHARE_GOAL, WAIT_GOAL = 0.05, 200.0
-#: The quiet topic's p99 beside a hot one is at most so many times as long.
+#: The maximum ratio of the quiet topic's p99 beside a hot one to that alone.
 P99_GOAL = 1.3
-#: Seconds from a word to its effect, a loop of Airflow's scheduler aside.
+#: The maximum time from an override to its effect, in seconds, without Airflow's scheduler loop.
 EFFECT_GOAL = 1.0
 
 
 def main() -> int:
     """Measure, print the tables; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="of high beside low (default: 600)")
-    parser.add_argument("--rounds", type=int, default=3, help="of the quiet topic, alone and not (default: 3)")
-    parser.add_argument("--topic-seconds", type=float, default=60.0, help="of a round (default: 60)")
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="duration of high beside low priority (default: 600)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="rounds of the quiet topic, alone and beside a hot one (default: 3)"
+    )
+    parser.add_argument(
+        "--topic-seconds", type=float, default=60.0, help="duration of a round with topics (default: 60)"
+    )
     parser.add_argument("--quiet", type=float, default=2.0, help="events a second of the quiet topic (default: 2)")
     parser.add_argument("--hot", type=float, default=100.0, help="events a second of the hot one (default: 100)")
-    parser.add_argument("--backlog", type=int, default=0, help="events of it that wait at first (default: 0)")
-    parser.add_argument("--between", type=float, default=6.0, help="seconds from word to word (default: 6)")
-    parser.add_argument("--only", choices=["lanes", "topics", "words"], help="one of the three (default: all)")
+    parser.add_argument(
+        "--backlog", type=int, default=0, help="backlog of the hot topic at the start, in events (default: 0)"
+    )
+    parser.add_argument("--between", type=float, default=6.0, help="seconds between two overrides (default: 6)")
+    parser.add_argument(
+        "--only", choices=["lanes", "topics", "words"], help="only one of the parts; words: overrides (default: all)"
+    )
     options = parser.parse_args()
     try:
         with compiled_receiver() as receiver:

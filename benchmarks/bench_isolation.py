@@ -1,12 +1,12 @@
 """`make bench-isolation`: the effect of three bad targets on seven good ones, and push's memory while deliveries wait.
 
-Ten rules at equal load, events published at a steady rate. In every second run one target hangs, one responds after
-2 s, one fails by turns; runs with and without them take turns, as a machine's speed changes in minutes. The runner, the
-watcher, and four retry runs, as many as the DAG has at a time, are processes of their own, without Airflow. The first
-seconds, in which the bad ones are found out, have a line of their own.
+Ten rules have equal load, from events published at a steady rate. In every second run one target hangs, one responds
+after 2 s, and one fails intermittently. Runs with and without bad targets alternate, because a machine's speed changes
+within minutes. The runner, the watcher and four retry runs, the maximum of the DAG, are separate processes, without
+Airflow. The first seconds, in which the bad targets are detected, have a separate line.
 
-Then one of ten healthy targets begins to hang, for a runner of each mode: what its neighbours got in the ten seconds
-from its last response on, beside the ten before.
+Then one of ten healthy targets begins to hang, for a runner of each mode: the deliveries to the other nine are compared
+for the ten seconds after its last response and the ten before.
 """
 
 from __future__ import annotations
@@ -91,14 +91,22 @@ class Line(NamedTuple):
 def main() -> int:
     """Measure, print the tables; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rate", type=int, default=100, help="events a second; each is ten deliveries (default: 100)")
-    parser.add_argument("--rounds", type=int, default=3, help="runs with the bad targets, and without (default: 3)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="measured in each run (default: 60)")
-    parser.add_argument("--warm", type=float, default=30.0, help="seconds before that (default: 30)")
-    parser.add_argument("--pending", type=int, default=1_000_000, help="deliveries that wait (default: 1000000)")
+    parser.add_argument(
+        "--rate", type=int, default=100, help="events a second, each with ten deliveries (default: 100)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=3, help="number of runs with bad targets, and of runs without (default: 3)"
+    )
+    parser.add_argument("--seconds", type=float, default=60.0, help="measured time of each run (default: 60)")
+    parser.add_argument("--warm", type=float, default=30.0, help="seconds before the measured time (default: 30)")
+    parser.add_argument(
+        "--pending", type=int, default=1_000_000, help="number of pending deliveries (default: 1000000)"
+    )
     parser.add_argument("--begins", type=float, default=10.0, help="seconds before and after a target hangs (10)")
     parser.add_argument("--begin-rounds", type=int, default=3, help="runs in which one begins to hang (default: 3)")
-    parser.add_argument("--airflow", action="store_true", help="let it begin to hang through a real Airflow, no more")
+    parser.add_argument(
+        "--airflow", action="store_true", help="only let a target begin to hang, through a real Airflow"
+    )
     options = parser.parse_args()
     if options.airflow:
         options.rounds = options.pending = 0

@@ -1,4 +1,4 @@
-"""`make bench-latency`: from publish to delivered at one event a second for a minute, and the parts of it.
+"""`make bench-latency`: the time from publish to delivered at one event a second for a minute, and its parts.
 
 Starts the demo's services with one rule and one healthy target; needs about two minutes on a quiet machine.
 """

@@ -1,7 +1,7 @@
 """`make bench-looking`: the CPU time of read-only commands, compared with the import of their libraries.
 
-Each command runs in a process of its own, as in a shell, in turn with a Python that imports SQLAlchemy, Typer, pydantic
-and rich and does nothing else: the speed of a shared machine changes, the ratio does not.
+Each command runs in a process of its own, as in a shell, alternating with a Python process that only imports
+SQLAlchemy, Typer, pydantic and rich: the speed of a shared machine changes, but the ratio does not.
 """
 
 from __future__ import annotations

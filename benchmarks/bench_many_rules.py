@@ -1,9 +1,9 @@
 """`make bench-many-rules`: the cost of a delivery from push to commit if each of many rules has its own target.
 
-The events of one batch match one rule each, in turns, and every target is healthy: the paths of one compiled receiver,
-or files. The settings are the product's own. Each chunk is pushed by a process, as many at a time as `make demo` has
-slots, and each stage after that is a process too, as the tasks of a run are; all read the frozen rules again. A batch
-of few deliveries shows what rules cost that nothing matches.
+Each event of one batch matches one rule, round-robin. Every target is healthy: a path of one compiled receiver, or a
+file. The settings are the product's own. A process pushes each chunk, with as many at a time as `make demo` has slots,
+and each later stage is a process too, like the tasks of a run. Each process reads the frozen rules again. A batch with
+few deliveries shows the cost of rules that no event matches.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eventbridge.delivery.push import push
 from eventbridge.errors import EventBridgeError
 from eventbridge.pipeline.settle.settlement import read_settled_as
 
-#: With the most rules a delivery may cost so many times the CPU that it costs with the fewest.
+#: The maximum ratio of a delivery's CPU with the most rules to that with the fewest.
 CPU_GOALS = {"http": 3.0, "file": 15.0}
 #: A batch of few deliveries may take so many times as long with the second number of rules as with the first.
 FEW_GOAL = 1.3
@@ -75,10 +75,16 @@ class Row(NamedTuple):
 def main() -> int:
     """Measure each row and print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rules", type=int, nargs="+", default=[10, 1_000, 10_000], help="(default: 10 1000 10000)")
-    parser.add_argument("--deliveries", type=int, default=20_000, help="of each row (default: 20000)")
+    parser.add_argument(
+        "--rules", type=int, nargs="+", default=[10, 1_000, 10_000], help="numbers of rules (default: 10 1000 10000)"
+    )
+    parser.add_argument(
+        "--deliveries", type=int, default=20_000, help="number of deliveries for each row (default: 20000)"
+    )
     parser.add_argument("--few", type=int, default=200, help="deliveries of a small batch (default: 200)")
-    parser.add_argument("--times", type=int, default=5, help="small batches of a row, the median counts (default: 5)")
+    parser.add_argument(
+        "--times", type=int, default=5, help="small batches for each row, of which the median counts (default: 5)"
+    )
     parser.add_argument("--bytes", type=int, default=1024, help="size of a delivery (default: 1024)")
     options = parser.parse_args()
     try:

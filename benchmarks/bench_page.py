@@ -1,10 +1,10 @@
 """`make bench-page`: how long each page of `eventbridge serve` takes over a month of events and 10,000 rules.
 
-The archive is landed day by day, in ledger and store, as `buffer` lands it; and on each day some events go through all
-stages, on that day's clock, some to no avail, so that stats, dead letters and reconciliation have a month behind
-them. Then `maintain` indexes and folds. A tenth of a million events a day by default: the growth over the month is
-shown. Each page is asked for over HTTP, from a server process, with the browser's cookie; beside it the same page of an
-installation with one rule and one event.
+The archive is written day by day to ledger and store, as `buffer` lands it. On each day some events pass all stages
+with that day's clock, and some of them fail, so that stats, dead letters and reconciliation cover a month. Then
+`maintain` builds the index and folds the stats. The default is 100,000 events a day: the growth over the month is
+shown. Each page is requested over HTTP from a server process, with the browser's cookie, and compared with the same
+page of an installation with one rule and one event.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from eventbridge.upkeep.run import RetentionRun
 #: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
 GOAL: Final = 150.0
 TIMES: Final = 3.0
-#: Milliseconds to find an event by its id.
+#: The maximum time to find an event by its id, in milliseconds.
 FIND_GOAL: Final = 1_000.0
 
 #: A page that is so quick may be more than three times an empty one: that is then a matter of the clock.

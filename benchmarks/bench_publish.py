@@ -1,7 +1,7 @@
-"""How fast events are published to and read from the embedded bus.
+"""Measures how fast events are published to the embedded bus and read from it.
 
 `python benchmarks/bench_publish.py` prints one table; the claim is 100,000 events of 1 KiB in at most 5 s.
-The bus is made in a temporary folder below the working directory, so that a real disk is measured.
+The bus is created in a temporary folder below the working directory, so that a real disk is measured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Run(NamedTuple):
 def main() -> None:
     """Measure each batch size and print the table."""
     parser = argparse.ArgumentParser(description="Measure publishing to and reading from the embedded bus.")
-    parser.add_argument("--events", type=int, default=EVENTS, help="how many (default: 100000)")
+    parser.add_argument("--events", type=int, default=EVENTS, help="number of events (default: 100000)")
     parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
     options = parser.parse_args()
     table = Table(title=f"embedded bus, events of {options.bytes:,} bytes, 4 partitions")

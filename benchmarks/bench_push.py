@@ -1,7 +1,7 @@
 """`make bench-push`: how fast one push process delivers, compared with clients that only POST.
 
-Deliveries of 1 KiB are signed, sent over loopback to a compiled receiver on another core, and their outcomes written
-and recorded. aiohttp and httpx send the same bodies with the same number in flight, and sign and write nothing.
+Deliveries of 1 KiB are signed and sent over loopback to a compiled receiver on another core, and their outcomes are
+stored. aiohttp and httpx send the same bodies with the same number in flight, but sign and store nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 _TYPE = {"content-type": "application/json"}
-#: Promised: deliveries per CPU-second and per second of wall clock.
+#: The promised minimum of deliveries per CPU-second and per second of wall clock.
 HTTP_GOAL = (20_000, 15_000)
 FILE_GOAL = (None, 300_000)
 #: A chunk is cut for targets that take 250 a second; for one that takes a thousand times that, to begin and to end a
@@ -52,7 +52,9 @@ class Row(NamedTuple):
 def main() -> int:
     """Measure each row and print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--deliveries", type=int, default=100_000, help="of each row (default: 100000)")
+    parser.add_argument(
+        "--deliveries", type=int, default=100_000, help="number of deliveries for each row (default: 100000)"
+    )
     parser.add_argument("--bytes", type=int, default=1024, help="size of a delivery (default: 1024)")
     parser.add_argument("--in-flight", type=int, default=32, help="requests at a time (default: 32)")
     parser.add_argument(

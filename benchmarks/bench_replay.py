@@ -1,8 +1,8 @@
 """`make bench-replay`: the effect of a replay at full speed on live traffic, its speed, and the files that it reads.
 
-Live traffic at 30 % of what it could be, alone and beside a replay, in rounds that take turns, as a machine's speed
-changes in minutes. Then an archive is replayed to a file target: matched on a Spark Connect server, two pushes at once.
-Then one hour is replayed that began long before the archive, and it is counted what was listed and read.
+Live traffic runs at 30 % of the measured capacity, alone and beside a replay, in alternating rounds, because a
+machine's speed changes within minutes. Then an archive is replayed to a file target, with matching on a Spark Connect
+server and two concurrent pushes. Then an hour long before the archive is replayed, to count the files listed and read.
 """
 
 from __future__ import annotations
@@ -72,14 +72,20 @@ class Round(NamedTuple):
 def main() -> int:
     """Measure, print the tables; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=5_000_000, help="archived ones of the speed run (5000000)")
-    parser.add_argument("--beside", type=int, default=500_000, help="archived ones beside live traffic (500000)")
-    parser.add_argument("--capacity", type=int, default=100_000, help="events by which capacity is measured (100000)")
+    parser.add_argument(
+        "--events", type=int, default=5_000_000, help="archived events in the speed run (default: 5000000)"
+    )
+    parser.add_argument(
+        "--beside", type=int, default=500_000, help="archived events beside live traffic (default: 500000)"
+    )
+    parser.add_argument(
+        "--capacity", type=int, default=100_000, help="events to measure the capacity with (default: 100000)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="runs alone, and beside a replay (default: 3)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="measured in each run (default: 60)")
-    parser.add_argument("--warm", type=float, default=15.0, help="seconds before that (default: 15)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="measured time of each run (default: 60)")
+    parser.add_argument("--warm", type=float, default=15.0, help="seconds before the measured time (default: 15)")
     parser.add_argument("--router", choices=["spark", "process"], default="spark", help="where events are matched")
-    parser.add_argument("--only", choices=["beside", "speed"], help="one of the two (default: both)")
+    parser.add_argument("--only", choices=["beside", "speed"], help="only one of the two parts (default: both)")
     options = parser.parse_args()
     with ExitStack() as stack:
         open_router: OpenRouter = _in_process
@@ -260,7 +266,7 @@ def _running(installation: Site, open_router: OpenRouter, *, replaying: bool) ->
         for process in processes:
             process.join()
     if any(process.exitcode for process in processes):
-        raise RuntimeError("a process of the run failed: see above")
+        raise RuntimeError("a process of the run failed; its error is above")
 
 
 def _run_batches(installation: Site, open_router: OpenRouter, stop: Any) -> None:

@@ -1,10 +1,10 @@
 """`make bench-retry-lane`: the cost of finding due deliveries while many are pending, and their delay.
 
-A look is what the watcher does again and again; its cost must not depend on what is pending and not due. Then as many
-deliveries fail and are pending by the product's own settlement, to be tried again at random times within an hour: how
-late is the first attempt, after the time that the policy gave and after the one that the ledger made of it? And how
-fast does a target that is well again get a backlog, beside what comes live? Without Airflow: what it takes to start a
-run (about a second, see `make bench-latency`) comes on top.
+A look is one poll of the watcher, whose cost must not depend on deliveries that are pending but not due. Then as many
+deliveries fail, and the product's settlement schedules their retries at random times within an hour. Two delays of the
+first retry are measured: from the time that the retry policy gave, and from the time that the ledger stores for it. The
+last part measures how fast a recovered target gets its backlog, compared with live deliveries. Airflow is not used:
+starting a run (about a second, see `make bench-latency`) adds to the delays.
 """
 
 from __future__ import annotations
@@ -59,9 +59,11 @@ _PENDING_PER_SECOND = 2_000
 def main() -> int:
     """Measure, print the tables; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--pending", type=int, default=200_000, help="deliveries (default: 200000)")
-    parser.add_argument("--seconds", type=float, default=120.0, help="how long they are taken up (default: 120)")
-    parser.add_argument("--backlog", type=int, default=1_000_000, help="deliveries that drain (default: 1000000)")
+    parser.add_argument("--pending", type=int, default=200_000, help="number of pending deliveries (default: 200000)")
+    parser.add_argument("--seconds", type=float, default=120.0, help="how long retries run (default: 120)")
+    parser.add_argument(
+        "--backlog", type=int, default=1_000_000, help="number of deliveries in the backlog (default: 1000000)"
+    )
     options = parser.parse_args()
     kept = _costs(options.pending)
     try:
@@ -144,7 +146,7 @@ def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
             wanted = _fail_at_random(runtime, batch_id, began)
             due, rows = _pending(runtime), len(runtime.ledger.pending.find("scheduled"))
             if runtime.clock() > began:  # what fell due meanwhile would be measured as late
-                print(f"to make {pending:,} pending took too long here: try with fewer, --pending n", file=sys.stderr)  # noqa: T201
+                print(f"to make {pending:,} pending took too long here. Try fewer, with --pending.", file=sys.stderr)  # noqa: T201
                 return False
             _take_up(runtime, began + timedelta(seconds=seconds))
             found = {"the ledger's due time": _late(runtime, due), "the policy's own time": _late(runtime, wanted)}

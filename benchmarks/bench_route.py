@@ -1,6 +1,6 @@
-"""Route as a whole in one process: read buffer rows, match, render, write delivery Parquet; CPU seconds per event.
+"""Measures the CPU time of routing an event in one process: reading, matching, rendering and writing Parquet.
 
-`python -m benchmarks.bench_route EVENTS RULES` prints one table; `measure` is for comparisons of matchers.
+`python -m benchmarks.bench_route EVENTS RULES` prints one table; other benchmarks use `measure` to compare matchers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Shared by the delivery benchmarks: an installation in a temporary folder, its events, and stages in processes."""
+"""An installation in a temporary folder, its events, and stages in processes, for the delivery benchmarks."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def _ended(process: BaseProcess, responses: Connection) -> Cost:
     try:
         cost: Cost = responses.recv()
     except EOFError:
-        raise RuntimeError("the measured process failed: see above") from None
+        raise RuntimeError("the measured process failed; its error is above") from None
     process.join()
     return cost
 

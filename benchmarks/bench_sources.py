@@ -1,9 +1,9 @@
 """`make bench-sources`: the cost of landing a broker's events in the store, compared with only reading them.
 
-A real broker holds a backlog. A process reads all of it, block by block, and drops it; another plans one batch, checks
-every event and lands it as Parquet, as the stages listen and buffer do; in a third turn the two workers of a Spark
-Connect server land it in parts, of which the wall time counts. They take turns, as a machine's speed changes in
-minutes. CPU time is theirs; the broker's own is not in it.
+A real broker holds a backlog. One process only reads it, block by block. Another plans one batch, checks every event
+and lands the batch as Parquet, as the stages listen and buffer do. In a third pass, the two workers of a Spark Connect
+server land it in parts; only the wall time of this pass counts. The passes alternate, because a machine's speed changes
+within minutes. CPU time does not include the broker's.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eventbridge.pipeline.ingest.listen import listen
 from eventbridge.spark.land import ConnectLander
 from eventbridge.spark.server import SparkConnectServer
 
-#: Landing reaches so many events a CPU-second, or the share of reading alone.
+#: The minimum rate of landing: events per CPU-second, or a share of the rate of only reading.
 GOALS = {"kafka": 80_000, "rocketmq": 60_000}
 SHARE_GOAL = 0.3
 
@@ -85,9 +85,9 @@ class Row(NamedTuple):
 def main() -> int:
     """Measure each source and print the table; 1 if one reaches neither goal."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=500_000, help="in the backlog (default: 500000)")
+    parser.add_argument("--events", type=int, default=500_000, help="number of events in the backlog (default: 500000)")
     parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
-    parser.add_argument("--rounds", type=int, default=3, help="of reading and landing (default: 3)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of reading and landing (default: 3)")
     parser.add_argument("--sources", nargs="*", default=list(BROKERS), choices=list(BROKERS), help="default: all")
     options = parser.parse_args()
     rows = [_row(name, BROKERS[name], options) for name in options.sources]

@@ -1,10 +1,10 @@
 """`make bench-streaming`: latency in streaming and batch mode, and a runner's CPU time, batches and files.
 
-Each line is a runner of its own, fed at a steady rate with events of 510 bytes of which half match. The clock of a
-delivery starts when the bus has its event and stops at the target's response. `eventbridge deliver` runs as a process
-of its own, and its CPU time is that of this process and its children; batch lines call the stages in a loop, batch by
-batch. A line of a change is one of streaming mode in which, after a third, a second process takes the runner over.
-Airflow is in none of them, or with --airflow in all (bench_streaming_airflow).
+Each line is a separate runner, for which events of 510 bytes are published at a steady rate; half of them match. The
+latency of a delivery is measured from when the bus has its event to the target's response. `eventbridge deliver` runs
+as a separate process, and its CPU time includes its children's. Lines of batch mode call the stages in a loop, batch by
+batch. A line with a handover is in streaming mode, and a second process takes over the runner after a third of the
+time. Airflow is used by no line or, with --airflow, by all (see bench_streaming_airflow).
 """
 
 from __future__ import annotations
@@ -82,9 +82,14 @@ def main() -> int:
     parser.add_argument("--targets", nargs="*", default=["http", "file"], choices=["http", "file"])
     modes = ["streaming", "change", "batch"]
     parser.add_argument("--modes", nargs="*", default=modes, choices=modes)
-    parser.add_argument("--seconds", type=float, default=21.0, help="of each load (default: 21)")
-    parser.add_argument("--slow", type=float, default=65.0, help="of a load below 10 a second, and idle (default: 65)")
-    parser.add_argument("--airflow", action="store_true", help="through a real Airflow; handovers are not in it")
+    parser.add_argument("--seconds", type=float, default=21.0, help="duration of each load (default: 21)")
+    parser.add_argument(
+        "--slow",
+        type=float,
+        default=65.0,
+        help="duration of loads below 10 events a second, and of idle ones (default: 65)",
+    )
+    parser.add_argument("--airflow", action="store_true", help="use a real Airflow, without handovers")
     options = parser.parse_args()
     loads = list(_loads(options))
     try:

@@ -1,8 +1,8 @@
 """The lines of bench_streaming through a real Airflow, one after the other: `make bench-streaming AIRFLOW=1`.
 
-The services are those of the demo, and the DAG processor gives way, as docker-compose.yaml says. CPU time is that of
-the task's process and its committer, without its supervisor and Airflow's own; of a runner in batch mode, whose tasks
-are processes of a second, it is not known.
+The services are those of the demo, and the DAG processor has a low CPU priority, as in docker-compose.yaml. CPU time is
+that of the task's process and its committer, without its supervisor and Airflow's own. It is not known for a runner in
+batch mode, whose tasks are processes that live for about a second.
 """
 
 from __future__ import annotations
@@ -126,5 +126,5 @@ def _until(what: str, reached: Callable[[], bool]) -> None:
     end = time.monotonic() + _WAIT_SECONDS
     while not reached():
         if time.monotonic() > end:
-            raise RuntimeError(f"After {_WAIT_SECONDS:g} s still not: {what}.")
+            raise RuntimeError(f"Not reached within {_WAIT_SECONDS:g} s: {what}.")
         time.sleep(0.5)

@@ -1,4 +1,4 @@
-"""The runner in batch mode of bench_streaming, as a process of its own: SIGINT ends it after its batch."""
+"""The runner in batch mode of bench_streaming, as a separate process that SIGINT ends after its current batch."""
 
 from __future__ import annotations
 

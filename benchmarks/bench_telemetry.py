@@ -1,8 +1,8 @@
 """`make bench-telemetry`: the cost of OpenTelemetry at 1 % sampling for a batch, compared with none.
 
-Each pair routes and pushes two like batches to a file, one with traces to a local collector that takes everything, in
-turn which goes first; then commits them, where the spans of deliveries are made. Each is a process of its own, forked
-with the modules of OpenTelemetry imported: what that import costs a new process is reported separately.
+Each pair routes and pushes two equal batches to a file, one of them with traces to a local collector that accepts
+everything; which batch is first alternates. Then it commits them, which creates the spans of deliveries. Each batch
+runs in a separate process, forked after importing OpenTelemetry; the cost of that import is reported separately.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class _Collector(BaseHTTPRequestHandler):
 def main() -> int:
     """Measure the pairs and print the table; 1 if the goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--events", type=int, default=100_000, help="of each batch (default: 100000)")
-    parser.add_argument("--pairs", type=int, default=5, help="how many (default: 5)")
+    parser.add_argument("--events", type=int, default=100_000, help="number of events in each batch (default: 100000)")
+    parser.add_argument("--pairs", type=int, default=5, help="number of pairs (default: 5)")
     options = parser.parse_args()
     for name in _IMPORTED:
         importlib.import_module(name)

@@ -1,8 +1,8 @@
 """`make bench-watcher`: the cost of finding due deliveries while none, a thousand, and a million rows are due.
 
-The watcher looks five times a second, so what is due must not add to its cost. Each row is one of the ledger, which
-may stand for thousands of deliveries. `well`: all targets can be sent to. `dead`: the breaker of the target that most
-rows are of is open, and its rows have been due longest: nothing of it starts a run, but all of it is due.
+The watcher polls five times a second, so its cost must not grow with what is due. Each row of the ledger may represent
+thousands of deliveries. `well`: all targets accept deliveries. `dead`: most rows belong to a target whose breaker is
+open, and have been due longest: all of them are due, but none of them starts a run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class _Costs:
 def main() -> int:
     """Measure, print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--due", type=int, default=1_000_000, help="rows of the ledger (default: 1000000)")
+    parser.add_argument(
+        "--due", type=int, default=1_000_000, help="number of due rows in the ledger (default: 1000000)"
+    )
     counts = [0, 1_000, parser.parse_args().due]
     table = Table(title=f"milliseconds of CPU, median of {_CHECKS}; beside it the ratio to nothing due")
     for title in ("target", "rows due", "watcher's look", "", "due targets", ""):

@@ -1,7 +1,8 @@
 """`make bench-why`: the time of `eventbridge why` over a month of events, and the size of its index.
 
-The archive is made, day by day, of batches as `buffer` lands them, in ledger and store; in the middle of it real events
-are delivered, which are asked about. Then `maintain` indexes it. Every question is a process of its own, as in a shell.
+The archive is built day by day from batches as `buffer` lands them, in ledger and store. In the middle of it, real
+events are delivered, and the queries ask about them. Then `maintain` builds the index. Every query is a process of its
+own, as in a shell.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from eventbridge.store.schemas import BUFFER
 from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.run import RetentionRun
 
-#: Seconds that a question may take, over 30 days of 1,000,000 events.
+#: The maximum time of a query over 30 days of 1,000,000 events, in seconds.
 GOAL: Final = 2.0
 
 _DELIVERED: Final = 200
@@ -55,7 +56,7 @@ def main() -> int:
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--events", type=int, default=100_000, help="events a day")
     parser.add_argument("--batches", type=int, default=576, help="batches a day: one in 150 s")
-    parser.add_argument("--rounds", type=int, default=5, help="questions of each kind, of which the median counts")
+    parser.add_argument("--rounds", type=int, default=5, help="queries of each kind, of which the median counts")
     options = parser.parse_args()
     rows: list[Row] = []
     with site() as installation:

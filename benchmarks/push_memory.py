@@ -1,4 +1,4 @@
-"""Push's memory while the backlog of a dead target grows: a part of `make bench-isolation`."""
+"""Measures push's memory while the backlog of a dead target grows: a part of `make bench-isolation`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reserves ports, so that environments that start at once on one machine get different ones."""
+"""Reserves ports, so that environments that start at the same time on one machine get different ones."""
 
 from __future__ import annotations
 

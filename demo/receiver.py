@@ -3,7 +3,7 @@
 `python -m demo.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is
 stopped. `receiver_paths` defines its responses. Each request is one JSON line in FILE, written before the response is
 sent: `at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at
-that moment), `connection` (its number); of a batch request `webhook_ids`, and `item_statuses`, the status of each
+that moment), `connection` (its number); for a batch request also `webhook_ids`, and `item_statuses`, the status of each
 delivery; with `--whole` also `headers` (names in lower case) and `body` (base64).
 """
 
@@ -164,11 +164,13 @@ def _context(certificate: Path, client_ca_certificates: Path | None, *, http2: b
 def main() -> None:
     """Serve until SIGTERM or SIGINT, or with `--with-parent` until standard input closes."""
     parser = argparse.ArgumentParser(prog="python -m demo.receiver")
-    parser.add_argument("--port", type=int, default=0, help="0 = any free one; the port is printed")
-    parser.add_argument("--log", type=Path, required=True, help="JSON lines, one a request")
+    parser.add_argument("--port", type=int, default=0, help="0: any free port; the port is printed")
+    parser.add_argument("--log", type=Path, required=True, help="the log: a JSON line for each request")
     parser.add_argument("--whole", action="store_true", help="log headers and bodies too")
-    parser.add_argument("--certificate", type=Path, help="PEM file of key and certificate: speak TLS")
-    parser.add_argument("--client-ca-certificates", type=Path, help="PEM file: clients need a certificate of theirs")
+    parser.add_argument("--certificate", type=Path, help="PEM file with key and certificate, to use TLS")
+    parser.add_argument(
+        "--client-ca-certificates", type=Path, help="PEM file of CA certificates; clients need a certificate from one"
+    )
     parser.add_argument("--http2", action="store_true", help="offer HTTP/2 too")
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     given = parser.parse_args()

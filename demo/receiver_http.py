@@ -1,4 +1,4 @@
-"""The test receiver's HTTP/1.1: keep-alive, pipelining, chunked bodies; one request of a connection at a time."""
+"""The test receiver's HTTP/1.1: keep-alive, pipelining, chunked bodies; one request at a time per connection."""
 
 from __future__ import annotations
 

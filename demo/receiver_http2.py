@@ -1,4 +1,4 @@
-"""The test receiver's HTTP/2, for clients that choose it when TLS begins; many requests of a connection at a time."""
+"""The test receiver's HTTP/2, for clients that choose it when TLS begins; many requests at a time per connection."""
 
 from __future__ import annotations
 

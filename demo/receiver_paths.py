@@ -1,4 +1,4 @@
-"""The test receiver's responses by the first part of the path, so that any name works (`/healthy/crm`)."""
+"""The test receiver's responses, which the first part of the path selects: any name may follow (`/healthy/crm`)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class BatchRequestEndpoint:
         self._refused: Counter[tuple[str, str]] = Counter()
 
     def statuses(self, path: str, ids: Sequence[str], status: int, every: int, times: int) -> list[int]:
-        """Return `status` for every `every`th delivery that comes to a path, so many times each, else 200."""
+        """Return `status` for every `every`th delivery of a path, `times` times for each, else 200."""
         found, ordinals = [], self._ordinals[path]
         for each in ids:
             key = (path, each)
@@ -82,8 +82,7 @@ def _error(status: int, error: str, description: str) -> tuple[int, bytes]:
     return status, json.dumps({"error": error, "error_description": description}).encode()
 
 
-#: What must follow these first parts: a status (and a name), milliseconds (and how often, and a name), seconds and a
-#: secret, uses of a token and a name, how many of a batch request.
+#: The form of the path after these first parts, such as a status and a name.
 _NUMBERED = {
     "status": "[1-9][0-9]{2}",
     "script": "[1-9][0-9]{2}/[^/]+",
@@ -102,9 +101,9 @@ _JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Reply:
-    """A response and how it is sent; `status` None = the request never gets a response.
+    """A response and how it is sent; with `status` None, the request never gets a response.
 
-    With `drop`, a request that never gets a response has its connection closed at once.
+    With `drop`, the connection of a request without a response is closed immediately.
     """
 
     status: int | None
@@ -123,10 +122,10 @@ class Reply:
 class SeenRequest:
     """The parts of a request that decide its response."""
 
-    rest: str  # of the path, after the first part
+    rest: str  # the path after its first part
     webhook_id: str
     headers: Mapping[str, str]
-    path: str = ""  # the whole of it
+    path: str = ""  # the whole path
     body: bytes = b""
 
     @property
@@ -138,15 +137,18 @@ class SeenRequest:
 class Paths:
     """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens of /token.
 
-    /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
-    of its tokens so many times. /throttle/SECONDS/NAME responds with 429 until so long after its first request, with
-    the rest of that time as Retry-After. /some-late/MS/EVERY/NAME responds to every EVERYth request after so many
-    milliseconds and all others at once. /leave-after/COUNT/NAME responds to the first COUNT requests, and closes the
-    connection of each later one without a response. /scripted/NAME responds with the status that /script/STATUS/NAME
-    set last, initially 200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they
-    first come, STATUS so many times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses
-    with 413 what has more; /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that
-    text, escaped, as JSON; /blame refuses every delivery by itself, with the text of /mirror for each.
+    /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES accepts
+    each of its tokens USES times. /throttle/SECONDS/NAME responds with 429 for SECONDS after its first request, with
+    the rest of that time as Retry-After. /some-late/MS/EVERY/NAME responds to every EVERYth request after MS
+    milliseconds, and to all others immediately. /leave-after/COUNT/NAME responds to the first COUNT requests, and
+    closes the connection of each later one without a response. /scripted/NAME responds with the status that
+    /script/STATUS/NAME set last, initially 200.
+
+    For batch requests: /each/STATUS/EVERY/TIMES responds to every EVERYth delivery, in the order of their first
+    attempts, with STATUS for the first TIMES attempts, and with 200 otherwise. /first/COUNT acknowledges the first
+    COUNT deliveries. /at-most/COUNT refuses a batch request of more deliveries with 413, and /picky refuses one with
+    the word poison with 400. /say/TEXT responds with 200 and the unescaped TEXT as JSON. /blame refuses each delivery
+    separately, with the text of /mirror.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""`python -m demo.respond crew 503`: has the receiver respond with 503 at /scripted/crew from now on; 200 fixes it."""
+"""`python -m demo.respond crew 503`: makes the receiver respond with 503 at /scripted/crew from now on."""
 
 from __future__ import annotations
 

@@ -265,7 +265,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m demo.s3_server")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--bucket", required=True, type=_bucket)
-    parser.add_argument("--journal", type=Path, help="keep in this file what is written, for the next start")
+    parser.add_argument("--journal", type=Path, help="file that keeps the written objects for the next start")
     options = parser.parse_args(arguments)
     with S3Server(options.port, options.journal) as server:
         server.make_bucket(options.bucket)

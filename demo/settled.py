@@ -1,4 +1,4 @@
-"""`python -m demo.settled`: waits until everything that was published is delivered, dead-lettered or on hold."""
+"""`python -m demo.settled`: waits until each published event is delivered, dead-lettered or on hold."""
 
 from __future__ import annotations
 

@@ -42,8 +42,8 @@ def summary(config: DemoConfig, seconds: float) -> str:
         f"  Spark     {redact_address(config.spark_url)}, token in {config.folder.name}/settings.sh\n"
         f"  rules     {config.rules_folder}, a copy of include/rules that you can edit\n"
         f"  logs      {config.logs}\n"
-        f"`source {config.folder.name}/settings.sh` makes the command `eventbridge` use it.\n"
-        "`make down` stops it and keeps its data; `make clean-up` removes the data."
+        f"`source {config.folder.name}/settings.sh` makes the command `eventbridge` use this environment.\n"
+        "`make down` stops the environment and keeps its data; `make clean-up` removes the data."
     )
 
 
