@@ -75,22 +75,22 @@ class RuleCache:
     def __init__(self, folder: Path) -> None:
         """Take the folder of the entries; it is created with the first entry, its parent never."""
         self._folder = folder
-        self._asked: dict[str, RuleSet] = {}
-        self._kept = False
+        self._used: dict[str, RuleSet] = {}
+        self._has_new_entries = False
 
     def find(self, content: bytes) -> RuleSet | None:
         """Return the parsed content of a file with these bytes, None if it is not in the cache."""
         name = _name(content)
         found = _remembered.get(name) or self._entry(name)
         if found is not None:
-            self._asked[name] = found
+            self._used[name] = found
         return found
 
     def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
         """Store `rules`, the parsed content of a file without errors, and return it."""
         name = _name(content)
-        self._asked[name] = kept = RuleSet.join([rules])
-        self._kept = True
+        self._used[name] = kept = RuleSet.join([rules])
+        self._has_new_entries = True
         self._write(name, kept.to_lines().encode())
         return kept
 
@@ -110,13 +110,13 @@ class RuleCache:
     def forget_others(self) -> None:
         """Forget the entries that this load did not use; those on disk are deleted once they are 10 minutes old."""
         global _remembered
-        _remembered = self._asked
-        if not self._kept:  # no new entry replaces an old one
+        _remembered = self._used
+        if not self._has_new_entries:  # no new entry replaces an old one
             return
         before = time.time() - _KEPT_SECONDS
         try:
             for entry in self._folder.glob(f"*{_SUFFIX}"):
-                if entry.stem not in self._asked and entry.stat().st_mtime < before:
+                if entry.stem not in self._used and entry.stat().st_mtime < before:
                     entry.unlink()
         except OSError:
             return

@@ -108,7 +108,7 @@ def _reuse_cached(folder: Path, cache: RuleCache) -> RuleSet | None:
         joined = RuleSet.join(parts)
         if _names(joined) < sum(map(_names, parts)):
             return None  # a name is defined twice
-        rule_set = _together(joined)
+        rule_set = _with_operations_bus(joined)
         if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
             return None
         known = keep_joined(parts, rule_set, zones_of(rule_set))
@@ -163,7 +163,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
     ]
     definitions = _Definitions([top for top in tops if top is not None], errors)
     read = _read_file(definitions, errors)
-    rule_set = _together(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
+    rule_set = _with_operations_bus(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # else a missing bus may be in the file that cannot be read
         errors.extend(field_or_rule(nodes[rule], field).error(*texts) for rule, field, *texts in _conflicts(rule_set))
@@ -223,7 +223,7 @@ def _read_file(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
     return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions.of_each)
 
 
-def _together(read: RuleSet) -> RuleSet:
+def _with_operations_bus(read: RuleSet) -> RuleSet:
     """Return `read`, with the bus `eventbridge` added if a rule names it and no file defines it."""
     if OPERATIONS_BUS.name in read.buses or all(rule.bus != OPERATIONS_BUS.name for rule in read.rules.values()):
         return read

@@ -207,11 +207,13 @@ def read_by_model(fields: Fields, model: type[Model], own: list[str], values: di
         return model(**values, **{name: plain(node.to_json()) for name, node in nodes.items()})
     except ValidationError as error:
         for each in error.errors(include_url=False, include_input=False):
-            _note(fields, model, nodes, each["type"], [str(step) for step in each["loc"]], each["msg"])
+            _record_validation_error(
+                fields, model, nodes, each["type"], [str(step) for step in each["loc"]], each["msg"]
+            )
         return None
 
 
-def _note(
+def _record_validation_error(
     fields: Fields, model: type[BaseModel], nodes: dict[str, Node], kind: str, steps: list[str], message: str
 ) -> None:
     name = steps[0] if steps else ""
@@ -223,12 +225,12 @@ def _note(
     described = model.model_fields[name].description if name in model.model_fields else None
     remedy = f"Expected: {described}" if described else "Correct it"
     if name in nodes:
-        fields.add(_deepest(nodes[name], steps[1:]), f"{name}: {text}", remedy)
+        fields.add(_deepest_node(nodes[name], steps[1:]), f"{name}: {text}", remedy)
     else:
         fields.add(fields.node, text, remedy)
 
 
-def _deepest(node: Node, steps: list[str]) -> Node:
+def _deepest_node(node: Node, steps: list[str]) -> Node:
     for step in steps:
         children = node.value
         if isinstance(children, dict) and step in children:

@@ -41,18 +41,18 @@ def transform_errors(definition: object) -> list[TransformError]:
         message = f"missing is {format_value(definition['missing'])}, but must be {either(words)}"
         errors.append(error_at("$.missing", message, definition["missing"], "Write missing: error, or remove it"))
     form = definition.get("form")
-    check = _CHECKS.get(form if isinstance(form, str) else _implied(definition))
+    check = _CHECKS.get(form if isinstance(form, str) else _implied_form(definition))
     if check is None or (form is not None and not isinstance(form, str)):
         return [*errors, _unknown_form(form)]
     return [*errors, *map(_with_jsonata, check(definition))]
 
 
 def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "ORIGINAL", "value", "template", "steps")
+    yield from _extra_field_errors(definition, "ORIGINAL", "value", "template", "steps")
 
 
 def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "CONSTANT", "template", "steps")
+    yield from _extra_field_errors(definition, "CONSTANT", "template", "steps")
     if "value" not in definition:
         yield error_at("$", "the form CONSTANT needs a value", None, "Write value: and the content of every delivery")
         return
@@ -66,7 +66,7 @@ def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "JSONPATH", "template", "steps")
+    yield from _extra_field_errors(definition, "JSONPATH", "template", "steps")
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
@@ -91,12 +91,12 @@ def _with_jsonata(error: TransformError) -> TransformError:
 
 
 def _check_fields(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "FIELDS", "value", "template")
+    yield from _extra_field_errors(definition, "FIELDS", "value", "template")
     yield from read_steps(definition.get("steps"), missing_is_error=definition.get("missing") == "error")[1]
 
 
 def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "JSONATA", "template", "steps")
+    yield from _extra_field_errors(definition, "JSONATA", "template", "steps")
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
@@ -106,7 +106,7 @@ def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "SQL", "template", "steps")
+    yield from _extra_field_errors(definition, "SQL", "template", "steps")
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
@@ -116,7 +116,7 @@ def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _superfluous(definition, "TEMPLATE", "steps")
+    yield from _extra_field_errors(definition, "TEMPLATE", "steps")
     names, errors = sources(definition.get("value"))
     yield from errors
     text = definition.get("template")
@@ -170,13 +170,13 @@ def _unknown_form(form: object) -> TransformError:
     return error_at("$.form", f"there is no form {format_value(form)}", form, remedy)
 
 
-def _implied(definition: Mapping[Any, Any]) -> str:
+def _implied_form(definition: Mapping[Any, Any]) -> str:
     """Return the form of a transform that names none: ORIGINAL if it has no other fields, else an empty text."""
     bare = all(definition.get(field) is None for field in ("value", "template", "steps"))
     return "ORIGINAL" if bare else ""
 
 
-def _superfluous(definition: Mapping[Any, Any], form: str, *fields: str) -> Iterable[TransformError]:
+def _extra_field_errors(definition: Mapping[Any, Any], form: str, *fields: str) -> Iterable[TransformError]:
     for field in fields:
         if definition.get(field) is not None:
             yield error_at(

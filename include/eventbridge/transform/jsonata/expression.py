@@ -29,7 +29,7 @@ def expression_error(text: str, where: str) -> TransformError | None:
         return error_at(where, "the expression is nested too deep", text, "Put parts of it into variables: $x := ...")
     except Exception as error:  # errors that the library raises, and any bug in its parser
         return error_at(
-            where, f"the expression is invalid{_line_and_column(text, error)}: {_what(error)}", text, _REMEDY
+            where, f"the expression is invalid{_line_and_column(text, error)}: {_error_text(error)}", text, _REMEDY
         )
     return None
 
@@ -72,7 +72,7 @@ def _line_and_column(text: str, error: Exception) -> str:
     return f" at line {line}, column {begin - text.rfind(chr(10), 0, begin)}"
 
 
-def _what(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     if hasattr(error, "location") and str(error):
         message = str(error).rstrip(".")
         return message[0].lower() + message[1:]

@@ -59,7 +59,7 @@ class Evaluator:
         """End the process."""
         process, self._process = self._process, None
         if process is not None:
-            _drop(process)
+            _close_pipes(process)
             process.kill()
             process.wait()
 
@@ -68,7 +68,7 @@ class Evaluator:
         process, self._process, self._lock = self._process, None, threading.Lock()
         if process is not None:
             process.returncode = 0  # not a child of this process
-            _drop(process)
+            _close_pipes(process)
 
     def _ask(self, request: bytes) -> Evaluation | None:
         process = self._process = self._process or _start()
@@ -132,7 +132,7 @@ def _read(pipe: int, length: int) -> bytes | None:
     return bytes(found)
 
 
-def _drop(process: subprocess.Popen[bytes]) -> None:
+def _close_pipes(process: subprocess.Popen[bytes]) -> None:
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:
             pipe.close()
@@ -154,7 +154,7 @@ class JsonataRenderer:
         """Return the value as JSON; raises TransformFailed, also above a limit of time or memory, and BudgetSpent."""
         if scope.budget is not None:
             scope.budget.require()
-        status, seconds, payload = EVALUATOR.ask(self._expression, _described(scope), event.body)
+        status, seconds, payload = EVALUATOR.ask(self._expression, _eb_variable(scope), event.body)
         if scope.budget is not None:
             scope.budget.charge(seconds)
         if status == VALUE:
@@ -166,7 +166,7 @@ class JsonataRenderer:
         raise TransformFailed(payload.decode())
 
 
-def _described(scope: Scope) -> bytes:
+def _eb_variable(scope: Scope) -> bytes:
     """Return the JSON of `$eb` in an expression, with the values that templates call `eb.rule` and so on."""
     at = scope.ingested_at.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
     names = {"rule": scope.rule, "bus": scope.bus, "target": scope.target, "delivery_id": scope.delivery_id}

@@ -71,7 +71,7 @@ def render_deliveries(
         row = int64_at(tables.first_operation, target)
         stop = int64_at(tables.first_operation, target + 1)
         while row < stop and outcome == RENDERED:
-            most = _most(tables, row, delivery)
+            most = _max_bytes(tables, row, delivery)
             if written - begin + most > MAXIMUM_BYTES:  # it may be too large, which the Python renderer decides
                 outcome = HANDED_BACK
             elif written + most > size:
@@ -98,7 +98,7 @@ def _part(tables: Any, row: int, delivery: int) -> Any:
 
 
 @compiled
-def _most(tables: Any, row: int, delivery: int) -> Any:
+def _max_bytes(tables: Any, row: int, delivery: int) -> Any:
     """Return the maximum number of bytes that an operation may write."""
     code = _field(tables, row, 0)
     if code == PART:

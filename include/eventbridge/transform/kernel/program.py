@@ -87,7 +87,7 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
             template, _ = parse_template(transform.template or "")
             names = sources(transform.value)[0]
             own = {"eb.rule": rule, "eb.bus": bus, "eb.target": target}
-            filled = _Filled(names, own, missing_is_error)
+            filled = _TemplateOperations(names, own, missing_is_error)
             try:
                 operations = [each for part in template.parts for each in filled.operations(part, template.is_json)]
             except UnicodeEncodeError:  # an unpaired surrogate in text, with which every delivery fails
@@ -112,7 +112,7 @@ def _part(path: Path, missing_is_error: bool) -> Program:
     return Program((Operation(PART, b"null", path.steps, CONTEXTS["value"], b"null", failure),), JSON)
 
 
-class _Filled:
+class _TemplateOperations:
     def __init__(self, names: dict[str, Path | Any], own: dict[str, str], missing_is_error: bool) -> None:
         self._names = names
         self._own = own

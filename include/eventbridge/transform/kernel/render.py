@@ -78,7 +78,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
     wanted[deliveries.events[first:last][group.has_paths[targets]]] = True
     row_of_event = np.cumsum(wanted, dtype=np.int64) - 1
     parts = find_parts(events.texts, np.flatnonzero(wanted), group.paths)
-    runtime = _KeptBuffers(group, events, deliveries, parts, row_of_event)
+    runtime = _RenderBuffers(group, events, deliveries, parts, row_of_event)
     size = int(events.texts.end[-1] - events.texts.start[0])
     room = min(
         ROOM, _LEAST_ROOM + 4 * size
@@ -94,7 +94,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
         first, room = payloads.last, ROOM
 
 
-class _KeptBuffers:
+class _RenderBuffers:
     """The buffers whose addresses compiled code uses, which this object keeps alive."""
 
     def __init__(

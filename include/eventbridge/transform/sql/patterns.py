@@ -323,11 +323,11 @@ def text_limit(degree: int, times: int = 1) -> int:
 
 def characters(piece: str, flags: str = "") -> frozenset[int]:
     """Return a set of characters that includes all that one piece of a pattern may match."""
-    found = _set(piece, flags) if piece[0] == "[" else _one(piece)
+    found = _characters_of_set(piece, flags) if piece[0] == "[" else _characters_of_single(piece)
     return _other_case(found, flags)
 
 
-def _set(piece: str, flags: str) -> frozenset[int]:
+def _characters_of_set(piece: str, flags: str) -> frozenset[int]:
     negated = piece.startswith("[^")
     members = _MEMBER.findall(piece[1 + negated : -1])
     found: set[int] = set()
@@ -341,7 +341,7 @@ def _set(piece: str, flags: str) -> frozenset[int]:
         elif len(members) > 1 and members[0] == "-":
             return _ALL  # a range from or to an escape
         else:
-            found |= _one(first, inside=True)
+            found |= _characters_of_single(first, inside=True)
             if negated and first[0] == "\\" and first[1].isalnum() and first[1] not in _CLASSES:
                 return _ALL
     if not negated:
@@ -349,7 +349,7 @@ def _set(piece: str, flags: str) -> frozenset[int]:
     return _ALL - {code for code in found if code < _OTHER and _other_case(frozenset({code}), flags) <= found}
 
 
-def _one(text: str, *, inside: bool = False) -> frozenset[int]:
+def _characters_of_single(text: str, *, inside: bool = False) -> frozenset[int]:
     if text == "." and not inside:
         return _ALL
     if text[0] != "\\":

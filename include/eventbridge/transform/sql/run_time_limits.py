@@ -67,14 +67,16 @@ def limit_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
     """
     if name in PAIRWISE:
         compared, most = PAIRWISE[name], COMPARED_INSIDE if inside else MAXIMUM_COMPARED
-        limited = [_hashed(_compared(each, name, most), name) for each in arguments[:compared]]
+        limited = [
+            _limit_hashed_members(_limit_compared_members(each, name, most), name) for each in arguments[:compared]
+        ]
         return [*limited, *arguments[compared:]]
     if name in _DECIMALS and (len(arguments) > 1 or name == "decimal"):
         return [limit_decimal(each) if at == _DECIMALS[name] else each for at, each in enumerate(arguments)]
     if name in ("variant_get", "try_variant_get") and len(arguments) > 2:
-        return _got(name, arguments)
+        return _limit_decimal_get(name, arguments)
     if name in _REMOVED and len(arguments) > 1:
-        return [_characters(each) if at == _REMOVED[name] else each for at, each in enumerate(arguments)]
+        return [_limit_removed_characters(each) if at == _REMOVED[name] else each for at, each in enumerate(arguments)]
     texts = [arguments[at].literal_text() or "" for at in PATTERNS.get(name, ()) if at < len(arguments)]
     if name in ("parse_url", "try_parse_url"):  # Spark searches for the key with its own pattern
         texts = [f"(&|^){text}=([^&]*)" for text in texts]
@@ -94,10 +96,10 @@ def limit_decimal(value: Node) -> Node:
         f"a number has more than {MAXIMUM_DIGITS} digits or an exponent below -9999, and its conversion to a decimal "
         "may take too long: use left(x, 100), or a double"
     )
-    return _unless(value, f"CAST(`__it` AS STRING) RLIKE {quote(_SLOW_NUMBER)}", message)
+    return _fail_with_message(value, f"CAST(`__it` AS STRING) RLIKE {quote(_SLOW_NUMBER)}", message)
 
 
-def _got(name: str, arguments: list[Node]) -> list[Node]:
+def _limit_decimal_get(name: str, arguments: list[Node]) -> list[Node]:
     value, path, wanted = arguments
     if not re.search("dec|numeric", (wanted.literal_text() or "").lower()):
         return arguments
@@ -105,19 +107,19 @@ def _got(name: str, arguments: list[Node]) -> list[Node]:
     return [limit_decimal(part), Node("text", path.at, (quote("$"),), "$"), wanted]
 
 
-def _characters(value: Node) -> Node:
+def _limit_removed_characters(value: Node) -> Node:
     message = f"more than {MAXIMUM_REMOVED} characters to remove may take too long: use left(x, {MAXIMUM_REMOVED})"
-    return _unless(value, f"length(`__it`) > {MAXIMUM_REMOVED}", message)
+    return _fail_with_message(value, f"length(`__it`) > {MAXIMUM_REMOVED}", message)
 
 
-def _hashed(value: Node, name: str) -> Node:
+def _limit_hashed_members(value: Node, name: str) -> Node:
     if name not in _HASHED:
         return value
     message = (
         f"the array has more than {MAXIMUM_HASHED} members, and {name} takes too long if their hashes are equal: use "
         f"slice(x, 1, {MAXIMUM_HASHED})"
     )
-    return _unless(value, f"size(`__it`) > {MAXIMUM_HASHED}", message)
+    return _fail_with_message(value, f"size(`__it`) > {MAXIMUM_HASHED}", message)
 
 
 class MemberTime(NamedTuple):
@@ -149,7 +151,7 @@ def limit_members(value: Node, name: str, time: MemberTime) -> Node:
         f"CAST({allowed} AS BIGINT)",
         quote("), or let it read only its own member"),
     )
-    return _failing_if(value, f"size(`__it`) > 1 AND size(`__it`) > {allowed}", f"concat({', '.join(parts)})")
+    return _fail_if(value, f"size(`__it`) > 1 AND size(`__it`) > {allowed}", f"concat({', '.join(parts)})")
 
 
 def _run_time_expression(time: Growth, size: str) -> str:
@@ -189,24 +191,24 @@ def _limit_length(value: Node, limit: int) -> Node:
     if limit >= NO_LIMIT:
         return value
     message = f"the text has more than {limit} characters, and the pattern may take too long: use left(x, {limit})"
-    return _unless(value, f"length(`__it`) > {limit}", message, str(limit))
+    return _fail_with_message(value, f"length(`__it`) > {limit}", message, str(limit))
 
 
-def _compared(value: Node, name: str, limit: int) -> Node:
+def _limit_compared_members(value: Node, name: str, limit: int) -> Node:
     what, remedy = ("map", "map_filter(...)") if name == "map_zip_with" else ("array", f"slice(x, 1, {limit})")
     message = (
         f"the {what} has more than {limit} members, and {name} compares each array, struct or binary value "
         f"with every other one: use {remedy}, or compare texts or numbers"
     )
     nested = "typeof(`__it`) RLIKE '^(array|map)<(array|struct|binary)'"
-    return _unless(value, f"size(`__it`) > {limit} AND {nested}", message)
+    return _fail_with_message(value, f"size(`__it`) > {limit} AND {nested}", message)
 
 
-def _unless(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
-    return _failing_if(value, problem, quote(message), longest)
+def _fail_with_message(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
+    return _fail_if(value, problem, quote(message), longest)
 
 
-def _failing_if(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
+def _fail_if(value: Node, problem: str, message: str, longest: str | None = None) -> Node:
     """Return a node that fails with a message, given as SQL; `longest` is the maximum length for a pattern."""
     parts = ("transform(array(", value, f"), `__it` -> if({problem}, raise_error({message}), `__it`))[0]")
     return Node("limited", value.at, parts, longest)

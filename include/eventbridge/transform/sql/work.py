@@ -150,7 +150,7 @@ class _Meter:
             time = time.plus(each)
         if node.kind == "call" and node.value in HIGHER_ORDER and len(sizes) < len(node.children):
             return size, time.plus(self._lambdas(node, sizes, known, growing))
-        return size, time.plus(_own(node, sizes, size, growing))
+        return size, time.plus(_own_time(node, sizes, size, growing))
 
     def _lambdas(self, call: Node, sizes: Sequence[Size], known: Sizes, growing: frozenset[str]) -> Growth:
         given = total(sizes)
@@ -176,7 +176,7 @@ class _Meter:
         each, together, finish = Growth(), Growth(), Growth()
         for at, function in enumerate(child for child in call.children if child.kind == "lambda"):
             names = str(function.value).split()
-            small = set(names if fixed else _small(str(call.value), names))
+            small = set(names if fixed else _fixed_size_parameters(str(call.value), names))
             many = {name: _SMALL if name in small else given for name in names}
             whole = self._body(function, {**known, **many}, growing.union(set(names) - small))
             one = self._body(function, {**known, **dict.fromkeys(names, _SMALL)}, growing.difference(names))
@@ -218,14 +218,14 @@ def _time_at(time: Growth, n: int) -> int:
     return time.value_at(n) + time.beyond * n**3
 
 
-def _small(name: str, names: Sequence[str]) -> Sequence[str]:
+def _fixed_size_parameters(name: str, names: Sequence[str]) -> Sequence[str]:
     """Return the parameters of a lambda that have a fixed size for any array: accumulators and indexes."""
     if name in ("aggregate", "reduce"):
         return names[:1]
     return names[1:] if name in ("filter", "transform") else ()
 
 
-def _own(node: Node, sizes: Sequence[Size], size: Size, growing: frozenset[str]) -> Growth:
+def _own_time(node: Node, sizes: Sequence[Size], size: Size, growing: frozenset[str]) -> Growth:
     """Return the time of a node without that of its children."""
     if not node.children:
         return _LEAF.time_for(size)
