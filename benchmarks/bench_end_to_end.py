@@ -38,10 +38,10 @@ from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import Publisher
 
-#: Events that go in, a second, from the first batch's plan to the last commit.
+#: The minimum number of events a second from the first batch's plan to the last commit.
 GOAL = 40_000
 AIM = 60_000
-#: The wall time of it all, as a multiple of landing alone.
+#: The aim for the wall time of the whole run, as a multiple of landing alone.
 TIMES_AIM = 2.5
 
 _LOOP_TURNS = 20_000_000
@@ -139,7 +139,7 @@ def _measure(name: str, options: argparse.Namespace) -> Found:
         rules.mkdir()
         output = folder / "half.jsonl"
         (rules / "flow.yaml").write_text(_rules(broker, output))
-        # Tasks know connections by Airflow's names, the command line by the product's.
+        # tasks read connections from Airflow's variables, the command line from the product's
         names = {"EVENTBRIDGE_CONN_BROKER": broker.connection, "AIRFLOW_CONN_BROKER": broker.connection}
         alone = _landing_alone(broker, options)
         services = Services(new_config(RUN_FOLDER, rules_folder=rules, settings=names))

@@ -49,18 +49,18 @@ _RETRY_RUNS = 4
 _BAD = {7: "/hang/dead", 8: "/delay/2000/slow", 9: "/flap/3000/flapping"}
 _OTHERS = [f"rule-{number}" for number in range(_RULES) if number not in _BAD]
 
-#: At most this of the others' throughput may be lost, and their p99 may be at most so many times as long.
+#: The maximum loss of the other rules' throughput, and the maximum ratio of their p99.
 LOST_GOAL, P99_GOAL = 0.05, 1.2
 #: Their p99 in the seconds in which a target begins to hang, beside those before, at most so many times as long; with a
 #: runner in batch mode, which waits for one time-out of that target, so many seconds longer beyond that.
 BEGINS_GOAL, TIMEOUT_SECONDS = 1.3, 10.0
 
 _PUBLISH_SECONDS = 0.05
-#: How often it is looked whether retries are due.
+#: The interval between two checks for due retries.
 _POLL_SECONDS = 0.5
-#: How long the others may take to be done after the last event.
+#: How long the other rules may take to finish after the last event.
 _LAST_SECONDS = 120.0
-#: How long all of its processes together may take to end.
+#: How long all processes of a run together may take to end.
 _END_SECONDS = 5.0
 
 

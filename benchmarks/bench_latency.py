@@ -30,7 +30,7 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 
 RULES = ROOT / "benchmarks" / "latency_rules"
 
-#: Seconds; the median and the 99th percentile that are promised.
+#: The promised median and 99th percentile, in seconds.
 PROMISED = (4.0, 10.0)
 
 PARTS = (

@@ -22,7 +22,7 @@ from rich.table import Table
 from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
 
-#: CPU time of a command, as a multiple of the libraries' import.
+#: The maximum CPU time of a command, as a multiple of the libraries' import.
 GOAL: Final = 3.0
 
 _LIBRARIES: Final = ("-c", "import sqlalchemy, typer, pydantic, rich")

@@ -29,13 +29,13 @@ from eventbridge.pipeline.settle.settlement import read_settled_as
 
 #: The maximum ratio of a delivery's CPU with the most rules to that with the fewest.
 CPU_GOALS = {"http": 3.0, "file": 15.0}
-#: A batch of few deliveries may take so many times as long with the second number of rules as with the first.
+#: The maximum ratio of the time of a small batch with the second number of rules to that with the first.
 FEW_GOAL = 1.3
 
 _PUSHES_AT_ONCE = 8
 #: When Airflow ends a push that does not stop by itself: `airflow.push.push_limit` with the product's settings.
 _PUSH_LIMIT_SECONDS = 50.0
-#: Targets that a batch of few deliveries goes to, whatever the number of rules.
+#: The number of targets of a small batch, for any number of rules.
 _FEW_TARGETS = 10
 
 #: What a rule's target is, by the rule's number and the installation's folder.

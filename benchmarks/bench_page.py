@@ -58,7 +58,7 @@ TIMES: Final = 3.0
 #: The maximum time to find an event by its id, in milliseconds.
 FIND_GOAL: Final = 1_000.0
 
-#: A page that is so quick may be more than three times an empty one: that is then a matter of the clock.
+#: A page below this may take more than three times as long as an empty one: the clock is too coarse to tell.
 _SMALL: Final = 20.0
 
 #: At least one of each page; `main` refuses to run without.

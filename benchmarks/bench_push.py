@@ -23,8 +23,8 @@ _TYPE = {"content-type": "application/json"}
 #: The promised minimum of deliveries per CPU-second and per second of wall clock.
 HTTP_GOAL = (20_000, 15_000)
 FILE_GOAL = (None, 300_000)
-#: A chunk is cut for targets that take 250 a second; for one that takes a thousand times that, to begin and to end a
-#: push is a third of its time.
+#: Chunks are sized for targets that accept 250 deliveries a second; for a target that is a thousand times as fast,
+#: starting and ending a push would be a third of its time.
 _LARGE_CHUNKS = {"chunk_max_deliveries": "20000", "chunk_max_size": str(64 << 20)}
 #: httpx is slow enough that a fraction of the requests shows it.
 _HTTPX_SHARE = 10

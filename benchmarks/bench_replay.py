@@ -45,11 +45,11 @@ from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.testing.store import CountingStore
 
-#: Live traffic keeps so much of its throughput, and its p99 is at most so many times as long.
+#: The minimum share of its throughput that live traffic keeps, and the maximum ratio of its p99.
 KEPT_GOAL, P99_GOAL = 0.95, 1.3
-#: Archived events a second that are read, matched and delivered to a file target, on two cores.
+#: The minimum number of archived events a second that are read, matched and delivered to a file target, on two cores.
 SPEED_GOAL = 40_000.0
-#: Live traffic, as a share of what it could be.
+#: Live traffic, as a share of the measured capacity.
 _LOAD = 0.3
 
 _LIVE, _ARCHIVED = "live", "archived"

@@ -44,7 +44,7 @@ from eventbridge.store.parquet import read_rows, read_table
 
 #: Seconds late at p99, from due to the first attempt of the chunk.
 LATE_GOAL = 3.0
-#: A look with everything pending may cost at most so many times as one with nothing pending, beside this many ms.
+#: The maximum cost of a look with everything pending: a multiple of one with nothing pending, plus milliseconds.
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0
 
 _TARGETS = 20

@@ -48,7 +48,7 @@ BUS = "bench"
 _SIGNING = {"any_host": True, "signing_secret": f"whsec_{'a' * 43}="}
 SIGNED = {"EVENTBRIDGE_CONN_SIGNED": json.dumps({"conn_type": "http", "extra": _SIGNING})}
 
-#: Large batches, and time for all of their chunks.
+#: Settings for large batches, with enough time for all of their chunks.
 _SETTINGS = {
     "EVENTBRIDGE_BATCH_MAX_EVENTS": "1000000",
     "EVENTBRIDGE_BATCH_MAX_SIZE": str(4 << 30),
@@ -58,7 +58,7 @@ _SETTINGS = {
 }
 
 
-#: What follows a batch's pushes.
+#: The stages after a batch's pushes.
 _SETTLING: dict[str, Callable[[Runtime, str], Any]] = {
     "write_dead_letters": write_dead_letters,
     "schedule_retries": schedule_retries,

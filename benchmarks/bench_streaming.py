@@ -40,11 +40,11 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 
 _SIZE = 510
 _DAY = 86_400.0
-#: How long a runner may take to begin, and to be done after the last event.
+#: How long a runner may take to start, and to finish after the last event.
 _WAIT_SECONDS = 60.0
 #: How long streaming mode is given to read the last event, before it is stopped, which closes its batch.
 _LAST_SECONDS = 2.0
-#: Events published at a time are those of so many seconds.
+#: The interval between two publishes.
 _TICK_SECONDS = 0.002
 
 

@@ -33,7 +33,7 @@ _WAIT_SECONDS = 180.0
 
 #: Of the executor, beside one for the streaming task of each streaming runner: for tasks of the line that is measured.
 _SPARE_SLOTS = 8
-#: Tasks read Airflow's connections, everybody else ours.
+#: Tasks read Airflow's connections, all other processes read EventBridge's.
 _CONNECTIONS = {**SIGNED, **{name.replace("EVENTBRIDGE_", "AIRFLOW_"): value for name, value in SIGNED.items()}}
 _SETTINGS = {**_CONNECTIONS, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
 

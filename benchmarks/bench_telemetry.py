@@ -32,10 +32,10 @@ from eventbridge.runtime.open import open_runtime
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.telemetry.selection import telemetry_from_environment
 
-#: What route and push may cost more with traces at 1 %, median of the pairs.
+#: The maximum extra cost of route and push with traces at 1 %, as the median of the pairs.
 GOAL = 0.05
 _SIZE = 1024
-#: What telemetry imports when a process begins to send.
+#: The modules that telemetry imports when a process begins to send.
 _IMPORTED = ("eventbridge.telemetry.open_telemetry", "requests")
 _IMPORT = f"import time; t = time.process_time(); import {', '.join(_IMPORTED)}; print(time.process_time() - t)"
 

@@ -27,7 +27,7 @@ from eventbridge.pipeline.settle.pending import pending_rows
 from eventbridge.policy.breaker import Count, Tally
 from eventbridge.runtime.runtime import Runtime
 
-#: With everything due a look may cost at most so many times as with nothing due, and so many ms more.
+#: The maximum cost of a look with everything due: a multiple of one with nothing due, plus milliseconds.
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0
 
 _TARGETS = 20

@@ -16,7 +16,7 @@ from eventbridge.pipeline.settle.dead_letters import write_dead_letters
 from eventbridge.pipeline.settle.pending import schedule_retries
 from eventbridge.runtime.stop import Stop
 
-#: Memory of push counts as flat up to this.
+#: The maximum ratio of push's last memory to its first that counts as flat.
 _FLAT = 1.1
 
 

@@ -15,7 +15,7 @@ NOTICES_DEATH: Final[Mapping[str, int]] = {
 }
 
 #: Parts of messages from libpq and the server that report a state that may soon end.
-_COMES_BACK = (
+_TEMPORARY_STATES = (
     "Connection refused",
     "Connection reset",
     "No such file or directory",  # of a Unix socket
@@ -30,4 +30,4 @@ _COMES_BACK = (
 
 def may_come_back(message: str) -> bool:
     """Return whether the server that caused this error may soon accept connections, so that a client should wait."""
-    return any(words in message for words in _COMES_BACK)
+    return any(words in message for words in _TEMPORARY_STATES)

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 #: Validates a value without building it.
-_PASSED_OVER = msgspec.json.Decoder(msgspec.Raw)
+_VALIDATOR = msgspec.json.Decoder(msgspec.Raw)
 #: Below this number of payloads, converting them one by one is as fast as Arrow's calls for all of them.
-_FEW = 16
+_MIN_FOR_ARROW = 16
 
 
 def json_lines(payloads: pa.Array) -> bytes | memoryview:
@@ -23,7 +23,7 @@ def json_lines(payloads: pa.Array) -> bytes | memoryview:
 
     Arrow joins the payloads if none of them needs a change, as is usual. Only a few are faster one by one.
     """
-    if len(payloads) < _FEW or not _are_lines(payloads):
+    if len(payloads) < _MIN_FOR_ARROW or not _are_lines(payloads):
         return b"".join(json_line(payload or b"") for payload in payloads.to_pylist())
     return _bytes_of(
         pc.binary_join_element_wise(payloads, b"", b"\n")
@@ -37,7 +37,7 @@ def _are_lines(payloads: pa.Array) -> bool:
     try:
         payloads.cast(pa.string())  # raises if a payload is not UTF-8
         for payload in payloads.to_pylist():
-            _PASSED_OVER.decode(payload)
+            _VALIDATOR.decode(payload)
     except (pa.ArrowInvalid, msgspec.DecodeError, RecursionError):
         return False
     return True
@@ -88,7 +88,7 @@ def _is_surely_json(payload: bytes) -> bool:
     A payload that it rejects may still be JSON: it does not accept half of a surrogate pair.
     """
     try:
-        _PASSED_OVER.decode(payload.decode())  # decoded here, because the decoder does not check for UTF-8
+        _VALIDATOR.decode(payload.decode())  # decoded here, because the decoder does not check for UTF-8
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
         return False
     return True
@@ -103,9 +103,9 @@ def is_json(text: str) -> bool:
     return True
 
 
-def _no_number(text: str) -> NoReturn:
+def _reject_constant(text: str) -> NoReturn:
     raise ValueError(f"{text} is not JSON")
 
 
 # `parse_int=len`: int() would reject more than 4,300 digits
-_DECODER = json.JSONDecoder(parse_int=len, parse_constant=_no_number)
+_DECODER = json.JSONDecoder(parse_int=len, parse_constant=_reject_constant)

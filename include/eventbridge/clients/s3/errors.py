@@ -18,7 +18,7 @@ _NAMED = re.compile(r"ExceptionName: (\w+)")
 CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the response was cut short"
 
 #: Transient errors, as pyarrow spells them. It also reports INTERNAL_FAILURE for a response that it cannot parse.
-_PASSING = {
+_TRANSIENT = {
     "INTERNAL_FAILURE",
     "NETWORK_CONNECTION",
     "REQUEST_TIMEOUT",
@@ -112,7 +112,7 @@ def what_it_is(code: str, message: str) -> str:
 def is_passing(error: OSError) -> bool:
     """Return whether an error of pyarrow's S3 file system is transient."""
     found = _ARROW.search(str(error))
-    return found is not None and (found[1] in _PASSING or (found[2] or "").startswith("5"))
+    return found is not None and (found[1] in _TRANSIENT or (found[2] or "").startswith("5"))
 
 
 def _describe(code: str, message: str) -> tuple[str, str]:

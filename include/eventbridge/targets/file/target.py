@@ -33,7 +33,7 @@ _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
 #: The kernel is asked to start writing out a write of at least this many bytes immediately; for a smaller one, that
 #: costs more than it saves in `flush`.
-_WRITTEN_AT_ONCE = 256 * 1024
+_MIN_WRITEBACK_BYTES = 256 * 1024
 
 
 class FileTarget:
@@ -96,7 +96,7 @@ class FileTarget:
         waiting = [each for each in targets if each._lost is None and each._file is not None]
         if len(waiting) > 1:
             for target in waiting:
-                target._hand_over()
+                target._start_writeback()
         for target in waiting:
             target._sync_lines()
         _sync_folders([target for target in waiting if target._lost is None])
@@ -152,7 +152,7 @@ class FileTarget:
             with suppress(OSError):  # if this fails, the next writer repairs the file
                 os.ftruncate(descriptor, size)
             raise
-        if len(lines) >= _WRITTEN_AT_ONCE:
+        if len(lines) >= _MIN_WRITEBACK_BYTES:
             with suppress(OSError):  # the disk begins to write, so that `flush` waits less
                 os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
 
@@ -190,7 +190,7 @@ class FileTarget:
         self._file = descriptor
         return descriptor
 
-    def _hand_over(self) -> None:
+    def _start_writeback(self) -> None:
         assert self._file is not None
         with suppress(OSError):
             os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -17,7 +17,7 @@ from eventbridge.targets.http.multi import HasFileno, Multi
 _MAX_IN_FLIGHT = 2048
 #: The share of concurrent transfers from which on only a target without a transfer in flight gets one, so that hanging
 #: targets leave room for others.
-_SHARED_FREELY = 0.75
+_SHARED_PORTION = 0.75
 
 
 class HttpEngine:
@@ -187,4 +187,4 @@ def engine_of_push() -> HttpEngine:
     """Return an engine for all http targets of a push, sized by the process's limit on open files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = max(1, min(_MAX_IN_FLIGHT, files // 2))
-    return HttpEngine(most, freely=math.ceil(most * _SHARED_FREELY))
+    return HttpEngine(most, freely=math.ceil(most * _SHARED_PORTION))

@@ -87,7 +87,7 @@ HTTP = TargetType(
 
 #: The maximum number of deliveries in a batch request: the ids of 200 make a header of 7.4 KB, and most servers accept
 #: header lines of 8 KB.
-_MOST = 200
+_MAX_DELIVERIES = 200
 _SMALLEST_BYTES, _LARGEST_BYTES = 1 << 10, 1 << 20
 _EXAMPLE = "batch: {count: 100, bytes: 256KiB}"
 
@@ -119,6 +119,6 @@ def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
     fields.refuse_empty("batch", f"Write {_EXAMPLE}, or one of the two")
     default = BatchLimits()
     return BatchLimits(
-        count=size.whole("count", default.count, 2, _MOST),
+        count=size.whole("count", default.count, 2, _MAX_DELIVERIES),
         size_bytes=size.size("bytes", default.size_bytes, _SMALLEST_BYTES, _LARGEST_BYTES),
     )

@@ -22,7 +22,7 @@ _EVENTS[pycurl.POLL_NONE] = 0
 _UNSURE = (-1, -1)
 #: The maximum number of times that the sockets are read again before an overdue transfer is aborted: a response of
 #: 1 MiB arrives in parts, and so do thousands of small responses.
-_LAST_ROUNDS = 16
+_MAX_LAST_READS = 16
 #: The maximum normal time between two polls of the sockets, in seconds; after a longer one, this process was stalled.
 _STALL_SECONDS = 0.1
 
@@ -86,7 +86,7 @@ class Multi:
         drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))
         if self._next_timeout_at > self._active_time():
             return self._collect_ended() if drove else []
-        for _ in range(_LAST_ROUNDS):
+        for _ in range(_MAX_LAST_READS):
             if not self._drive(0.0):
                 break
         return self._collect_ended() + self._overdue()

@@ -75,23 +75,23 @@ class _ConnectionSecrets:
 
 
 #: By `id()` of a live connection: a push reads each connection once for all its targets.
-_proofs: dict[int, _ConnectionSecrets] = {}
+_secrets_by_id: dict[int, _ConnectionSecrets] = {}
 
 
-def _proof_of(connection: Connection) -> _ConnectionSecrets:
-    found = _proofs.get(id(connection))
+def _secrets_of(connection: Connection) -> _ConnectionSecrets:
+    found = _secrets_by_id.get(id(connection))
     if found is None:
-        found = _proofs[id(connection)] = _ConnectionSecrets(tls_of(connection), credentials_of(connection))
-        weakref.finalize(connection, _proofs.pop, id(connection), None)
+        found = _secrets_by_id[id(connection)] = _ConnectionSecrets(tls_of(connection), credentials_of(connection))
+        weakref.finalize(connection, _secrets_by_id.pop, id(connection), None)
     return found
 
 
 def _tls_of(connection: Connection | None) -> Tls:
-    return tls_of(None) if connection is None else _proof_of(connection).tls
+    return tls_of(None) if connection is None else _secrets_of(connection).tls
 
 
 def _credentials(rule: str, target: HttpFields, connection: Connection) -> Credentials:
-    found = _proof_of(connection).credentials
+    found = _secrets_of(connection).credentials
     if found.client is not None and found.client.url.startswith("http:") and not target.allow_http:
         raise ConnectionUnusable(
             f"Connection {connection.id!r}: its extra `token_url` is http:, which anyone on the network path can read. "

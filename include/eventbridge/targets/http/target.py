@@ -26,7 +26,7 @@ from eventbridge.targets.steps import BlockingCall, Step
 #: The maximum time to wait before the clock is checked.
 _WAIT_SECONDS = 1.0
 #: The minimum time between two renewals of credentials in one `deliver`, which may last as long as a push.
-_RENEWED = timedelta(seconds=5)
+_MIN_RENEWAL_INTERVAL = timedelta(seconds=5)
 _NO_MORE = object()
 
 
@@ -105,7 +105,7 @@ class HttpTarget:
                     break
             while slot.flying:
                 yield self._give_up(slot)
-            yield from self._last_refused()
+            yield from self._refused_responses()
         finally:
             self._delivering = False
             self._refused.clear()
@@ -257,7 +257,7 @@ class HttpTarget:
     @property
     def _can_renew(self) -> bool:
         """Whether the last renewal of credentials is long enough ago."""
-        return self._renewed_at is None or self._clock() - self._renewed_at >= _RENEWED
+        return self._renewed_at is None or self._clock() - self._renewed_at >= _MIN_RENEWAL_INTERVAL
 
     def _give_up(self, slot: TransferSlot) -> tuple[int, Response]:
         exchange = slot.take_out(next(reversed(slot.flying)))
@@ -267,7 +267,7 @@ class HttpTarget:
         slot.free(exchange)
         return index, response
 
-    def _last_refused(self) -> Iterator[tuple[int, Response]]:
+    def _refused_responses(self) -> Iterator[tuple[int, Response]]:
         while self._refused:
             request, response = self._refused.pop()
             yield request.index, response

@@ -31,7 +31,7 @@ _SETTINGS: Final[Mapping[str, Any]] = {
 DELIVERY_ID: Final = "eventbridge-delivery-id"
 
 #: Errors that Kafka returns for all messages of a batch even if a single message, or their total size, is the cause.
-_PERHAPS_ITS_BATCH: Final = frozenset(
+_BATCH_WIDE_ERRORS: Final = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
         KafkaError.RECORD_LIST_TOO_LARGE,
@@ -72,8 +72,8 @@ class KafkaTarget:
         self._clock = clock
         self._client_errors = ClientErrors()
         self._producer: Producer | None = None
-        self._flying: dict[int, _MessageInFlight] = {}
-        self._again: deque[Request] = (
+        self._in_flight: dict[int, _MessageInFlight] = {}
+        self._to_resend: deque[Request] = (
             deque()
         )  # refused, perhaps because of others in their batch: each is sent again alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
@@ -83,10 +83,10 @@ class KafkaTarget:
         waiting = iter(requests)
         try:
             more = True
-            while more or self._flying or self._again:
-                if self._again and not self._flying:
-                    self._send(self._again.popleft(), alone=True)
-                elif not self._again:
+            while more or self._in_flight or self._to_resend:
+                if self._to_resend and not self._in_flight:
+                    self._send(self._to_resend.popleft(), alone=True)
+                elif not self._to_resend:
                     more = more and self._fill(waiting, until)
                 self._wait()
                 yield from self._responses()
@@ -94,7 +94,7 @@ class KafkaTarget:
                     break
             yield from self._interrupted()
         finally:
-            if self._flying or self._again:
+            if self._in_flight or self._to_resend:
                 self._drop()
 
     def flush(self) -> None:
@@ -117,7 +117,7 @@ class KafkaTarget:
 
     def _fill(self, waiting: Iterator[Request], until: datetime) -> bool:
         """Send while there is capacity and time; return whether there may be more to send."""
-        while len(self._flying) < self._max_in_flight and not self._again:
+        while len(self._in_flight) < self._max_in_flight and not self._to_resend:
             if self._clock() >= until:
                 return False
             request = next(waiting, None)
@@ -129,7 +129,7 @@ class KafkaTarget:
     def _send(self, request: Request, *, alone: bool = False) -> None:
         reach("target.send")
         index, ended = request.index, self._ended
-        self._flying[index] = sent = _MessageInFlight(self._clock(), request, alone)
+        self._in_flight[index] = sent = _MessageInFlight(self._clock(), request, alone)
         try:
             self._open().produce(
                 self._topic,
@@ -150,7 +150,7 @@ class KafkaTarget:
 
     def _wait(self) -> None:
         """Wait for the result of a message; a fatal error ends all messages in flight."""
-        if self._producer is None or not self._flying:
+        if self._producer is None or not self._in_flight:
             return
         if not self._ended:
             self._producer.poll(_WAIT_SECONDS)
@@ -159,18 +159,18 @@ class KafkaTarget:
         final = self._client_errors.fatal or next(lost, None)
         if final is not None:
             known = {index for index, _ in self._ended}
-            self._ended += [(index, final) for index in self._flying if index not in known]
+            self._ended += [(index, final) for index in self._in_flight if index not in known]
             self._producer.purge(blocking=False)
             self._producer = None
 
     def _responses(self) -> Iterator[tuple[int, Response]]:
         while self._ended:
             index, error = self._ended.popleft()
-            sent = self._flying.pop(index, None)
+            sent = self._in_flight.pop(index, None)
             if sent is None:
                 continue
-            if not sent.alone and error is not None and error.code() in _PERHAPS_ITS_BATCH:
-                self._again.append(sent.request)
+            if not sent.alone and error is not None and error.code() in _BATCH_WIDE_ERRORS:
+                self._to_resend.append(sent.request)
                 continue
             reach("target.responded")
             yield index, self._response(sent.started_at, error)
@@ -186,9 +186,9 @@ class KafkaTarget:
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
         """Abandon the messages in flight, and yield their responses."""
-        given_up = {index: sent.started_at for index, sent in self._flying.items()}
+        given_up = {index: sent.started_at for index, sent in self._in_flight.items()}
         now = self._clock()
-        given_up |= {request.index: now for request in self._again}
+        given_up |= {request.index: now for request in self._to_resend}
         self._drop()
         for index, started_at in given_up.items():
             duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
@@ -199,8 +199,8 @@ class KafkaTarget:
 
     def _drop(self) -> None:
         """Drop the messages in flight; Kafka may still get them, but no result is reported."""
-        self._flying.clear()
-        self._again.clear()
+        self._in_flight.clear()
+        self._to_resend.clear()
         self._ended = deque()
         if self._producer is not None:
             self._producer.purge(blocking=False)

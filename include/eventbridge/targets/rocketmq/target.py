@@ -62,23 +62,23 @@ class RocketmqTarget:
         self._lines = SendConnections(settings, self._topic)
         self._max_in_flight = max_in_flight
         self._clock = clock
-        self._flying: dict[int, datetime] = {}  # send times, by index
+        self._in_flight: dict[int, datetime] = {}  # send times, by index
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Send every request, see `protocol.Target`; a response is the broker's acknowledgement of that message."""
         waiting = iter(requests)
         try:
             more = True
-            while more or self._flying:
-                if more and len(self._flying) < self._max_in_flight:
+            while more or self._in_flight:
+                if more and len(self._in_flight) < self._max_in_flight:
                     more = yield from self._fill(waiting, until)
-                if self._flying:
+                if self._in_flight:
                     yield from self._responses()
                 if self._clock() >= until:
                     break
             yield from self._interrupted()
         finally:
-            if self._flying:
+            if self._in_flight:
                 self._drop()
 
     def flush(self) -> None:
@@ -100,14 +100,14 @@ class RocketmqTarget:
 
     def _fill(self, waiting: Iterator[Request], until: datetime) -> Generator[tuple[int, Response], None, bool]:
         """Send while there is capacity and time; return whether there may be more to send."""
-        while len(self._flying) < self._max_in_flight:
+        while len(self._in_flight) < self._max_in_flight:
             if self._clock() >= until:
                 return False
             request = next(waiting, None)
             if request is None:
                 return False
             reach("target.send")
-            self._flying[request.index] = self._clock()
+            self._in_flight[request.index] = self._clock()
             try:
                 self._lines.send(request.index, message_of(request, self._tag), request.order_key)
             except RemotingError as error:
@@ -119,7 +119,7 @@ class RocketmqTarget:
             yield self._response_to(index, error)
 
     def _response_to(self, index: int, error: RemotingError | None) -> tuple[int, Response]:
-        started_at = self._flying.pop(index)
+        started_at = self._in_flight.pop(index)
         reach("target.responded")
         if error is None:
             return index, Response(True, started_at, self._elapsed_ms(started_at))
@@ -130,7 +130,7 @@ class RocketmqTarget:
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
         """Abandon the messages in flight, and yield their responses."""
-        given_up = dict(self._flying)
+        given_up = dict(self._in_flight)
         if given_up:
             self._drop()
         for index, started_at in given_up.items():
@@ -144,7 +144,7 @@ class RocketmqTarget:
         return max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
 
     def _drop(self) -> None:
-        self._flying.clear()
+        self._in_flight.clear()
         self._lines.drop()
 
 
@@ -171,7 +171,7 @@ class SendConnections:
         self._topic = topic
         self._timeout = settings.timeout_seconds
         self._connections: dict[str, Connection] = {}
-        self._flying: dict[tuple[str, int], _Sent] = {}
+        self._in_flight: dict[tuple[str, int], _Sent] = {}
         self._turns = count()
         self._queues: list[TopicQueue] = []
         self._failed: RemotingError | None = None
@@ -193,7 +193,7 @@ class SendConnections:
             if not self._is_flying(queue.broker):  # otherwise the results of messages in flight would be lost
                 self._close(queue.broker)
             raise
-        self._flying[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
+        self._in_flight[queue.broker, number] = _Sent(index, queue.broker, time.monotonic() + self._timeout)
 
     def results(self, wait_seconds: float) -> Iterator[tuple[int, RemotingError | None]]:
         """Yield the index of each ended message and its error, None if the broker stored it; waits if none ended."""
@@ -203,16 +203,16 @@ class SendConnections:
             found = self._received()
         yield from found
         now = time.monotonic()
-        for key, sent in list(self._flying.items()):
+        for key, sent in list(self._in_flight.items()):
             if now > sent.until:
-                del self._flying[key]
+                del self._in_flight[key]
                 yield sent.number, TimedOut(sent.broker, f"no response within {self._timeout:g} s")
                 if not self._is_flying(sent.broker):
                     self._close(sent.broker)  # another connection may succeed
 
     def drop(self) -> None:
         """Drop the messages in flight; brokers may still store them, but no result is reported."""
-        self._flying.clear()
+        self._in_flight.clear()
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -222,15 +222,15 @@ class SendConnections:
         for broker, connection in list(self._connections.items()):
             try:
                 while (response := connection.receive(0.0)) is not None:
-                    sent = self._flying.pop((broker, response.opaque), None)
+                    sent = self._in_flight.pop((broker, response.opaque), None)
                     if sent is not None:
                         refused = response.code != codes.SUCCESS
                         error = Refused(connection.address, response.code, response.remark) if refused else None
                         found.append((sent.number, error))
             except RemotingError as error:
                 self._close(broker)
-                lost = [key for key in self._flying if key[0] == broker]
-                found += [(self._flying.pop(key).number, error) for key in lost]
+                lost = [key for key in self._in_flight if key[0] == broker]
+                found += [(self._in_flight.pop(key).number, error) for key in lost]
         return found
 
     def _close(self, broker: str) -> None:
@@ -239,7 +239,7 @@ class SendConnections:
             self._connections.pop(broker).close()
 
     def _is_flying(self, broker: str) -> bool:
-        return any(key[0] == broker for key in self._flying)
+        return any(key[0] == broker for key in self._in_flight)
 
     def _writable(self) -> list[TopicQueue]:
         if time.monotonic() >= self._known_until:

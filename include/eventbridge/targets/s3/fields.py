@@ -16,7 +16,7 @@ _PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*
 FORMATS: Final = ("jsonl", "parquet")
 
 #: Fields about single deliveries; a span is sent, retried and dead-lettered as a whole.
-_OF_ONE_DELIVERY: Final = ("ordering_key", "not_before", "deliver_within")
+_SINGLE_DELIVERY_FIELDS: Final = ("ordering_key", "not_before", "deliver_within")
 
 
 class S3Fields(Target):
@@ -37,7 +37,7 @@ def _read_fields(fields: Fields, _: Transform | None) -> dict[str, Any]:
         remedy = "Write parts of A-Z a-z 0-9 _ - . = ! * ' ( ) with / between them, such as orders/big"
         fields.add_to("prefix", f"{prefix!r} is not a valid prefix", remedy)
     what = "{} is about single deliveries, but a target of the type s3 takes spans as a whole"
-    fields.refuse(_OF_ONE_DELIVERY, what, "Remove it")
+    fields.refuse(_SINGLE_DELIVERY_FIELDS, what, "Remove it")
     tolerance = fields.get("errors_tolerance")
     if tolerance is not None and tolerance.value == "none":
         fields.refuse(

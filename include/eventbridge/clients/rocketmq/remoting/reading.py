@@ -18,8 +18,8 @@ from eventbridge.clients.rocketmq.remoting.queues import TopicQueue
 #: A broker's default maximum of messages per pull.
 _SLICE: Final = 32
 #: The maximum number of messages to request per pull from a broker with a larger limit.
-_MOST: Final = 512
-_ON_THEIR_WAY: Final = 8
+_MAX_PER_PULL: Final = 512
+_MAX_PULLS_IN_FLIGHT: Final = 8
 #: How long a broker may be silent or busy before a read fails.
 SILENCE_SECONDS: Final = 30.0
 
@@ -116,7 +116,7 @@ def pulled(
 
     silence_ends = time.monotonic() + SILENCE_SECONDS
     while True:
-        while begin < end and len(asked) < _ON_THEIR_WAY and len(in_order) < 4 * _ON_THEIR_WAY:
+        while begin < end and len(asked) < _MAX_PULLS_IN_FLIGHT and len(in_order) < 4 * _MAX_PULLS_IN_FLIGHT:
             in_order.append(_Slice(begin, min(begin + size, end)))
             begin = in_order[-1].end
             ask(in_order[-1])
@@ -129,7 +129,7 @@ def pulled(
         before, wanted = part.next, part.end - part.next
         if _take(part, response, connection.address, holes):
             came = part.next - before
-            size = max(size, min(2 * wanted, _MOST)) if came >= wanted else came
+            size = max(size, min(2 * wanted, _MAX_PER_PULL)) if came >= wanted else came
             silence_ends = time.monotonic() + SILENCE_SECONDS
         elif time.monotonic() > silence_ends:
             raise TimedOut(connection.address, f"the broker was busy for {SILENCE_SECONDS:g} s")
