@@ -9,7 +9,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from demo.config import USER
 
-#: On SQLite two concurrent writes can fail at once, whatever the time-out, and Airflow responds with 500.
+#: On SQLite two concurrent writes can fail immediately, whatever the time-out, and Airflow responds with 500.
 _BUSY_SECONDS = 30.0
 
 

@@ -289,7 +289,7 @@ def copy_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> 
 
 
 def save(config: DemoConfig) -> None:
-    """Write it to files, for `make down`, for the next `make up`, and for a person who needs the password."""
+    """Write the configuration to files: for `make down`, the next `make up`, and a user who needs the password."""
     (config.folder / "config.json").write_text(json.dumps(asdict(config), default=str, indent=1))
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in shell_settings(config).items()]
     (config.folder / "settings.sh").write_text("".join(lines))

@@ -1,4 +1,4 @@
-"""Proves that no flight is lost: by the reconciliation, by the receiver's own record, and by the files."""
+"""Proves that no flight is lost, from the reconciliation, the receiver's own record, and the targets' files."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
 
 
 class RequestLog:
-    """The log: one JSON line a request, passed to the operating system before the response is sent."""
+    """The log: one JSON line for each request, passed to the operating system before the response is sent."""
 
     def __init__(self, descriptor: int, whole: bool) -> None:
         self._descriptor = descriptor
@@ -128,7 +128,7 @@ class RequestLog:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: requests get a response in the order they came."""
+    """One client's connection: requests get responses in the order in which they arrived."""
 
     def __init__(self, paths: Paths, record: RequestLog) -> None:
         self._paths = paths

@@ -28,7 +28,7 @@ from werkzeug.wsgi import get_input_stream
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Any]
 
-#: Conditions that held when the request was carried out, and are not checked again.
+#: Headers with conditions that held when the request was carried out, so the journal omits them.
 _CONDITIONS = {"HTTP_IF_NONE_MATCH", "HTTP_IF_MATCH"}
 
 
@@ -137,12 +137,12 @@ class S3Request:
 
     @property
     def is_put(self) -> bool:
-        """Whether S3 counts and bills it as a put: a file, a part, a copy."""
+        """Whether S3 counts and bills the request as a put: of a file, a part or a copy."""
         return self.method == "PUT" or (self.method == "POST" and "delete" not in self.query)
 
     @property
     def is_listing(self) -> bool:
-        """Whether it lists a bucket."""
+        """Whether the request lists a bucket."""
         return self.method == "GET" and "list-type=2" in self.query
 
 
@@ -179,7 +179,7 @@ class S3Server:
         return connection_uri(self._port)
 
     def make_bucket(self, name: str) -> None:
-        """Make a bucket."""
+        """Create a bucket."""
         make_bucket(self._port, name)
         self.requests.clear()
 
@@ -203,7 +203,7 @@ class S3Server:
         threading.Thread(target=self._server.serve_forever, name="s3", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop it; harmless if it has stopped."""
+        """Stop the server; has no effect if it has stopped."""
         server, self._server = self._server, None
         if server is not None:
             server.shutdown()
@@ -251,7 +251,7 @@ def connection_uri(port: int) -> str:
 
 
 def make_bucket(port: int, name: str) -> None:
-    """Make a bucket on the server on a port of 127.0.0.1, which knows the keys of the tests."""
+    """Create a bucket on the server on a port of 127.0.0.1, which accepts the keys of the tests."""
     import boto3
 
     keys = {"aws_access_key_id": ACCESS_KEY, "aws_secret_access_key": SECRET_KEY, "region_name": "us-east-1"}

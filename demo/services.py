@@ -43,7 +43,7 @@ _WAITS_FOR_LOCKS = frozenset({"scheduler", "dag-processor", "triggerer"})
 _LOCK_SECONDS = 30
 
 #: The limit for a start: Airflow's API server alone may take two minutes on a busy machine. A service that ends is
-#: noticed at once.
+#: noticed immediately.
 _READY_SECONDS = 300.0
 _GRACE_SECONDS = 8.0
 _PIDS = "pids.json"

@@ -39,7 +39,7 @@ _KINDS = (
 
 
 class SsrfGuard:
-    """Refuses every non-public address, except those in the blocks `allowed`."""
+    """Refuses every non-public address outside the blocks `allowed`."""
 
     def __init__(self, allowed: Sequence[Network] = ()) -> None:
         self._allowed = tuple(allowed)

@@ -40,13 +40,13 @@ _TLS = frozenset(
     }
 )
 #: The errors that mean, once a request was sent, that its connection closed without a response: libcurl connects again
-#: to repeat the request, and either that fails or `_before_request` refuses it.
+#: to repeat the request, and either that fails or `_allow_request` refuses it.
 _CLOSED = _HOST_UNKNOWN | _TLS | {pycurl.E_ABORTED_BY_CALLBACK, pycurl.E_COULDNT_CONNECT, pycurl.E_GOT_NOTHING}
 _CLOSED_TEXT = "the target closed the connection before a response came"
 #: libcurl's debug output for a stream that was reset as refused, or excluded by a GOAWAY.
 _REFUSED = b"refused by server"
 
-#: libcurl's limit for a response's headers. Exceeding it has no error number of its own.
+#: libcurl's limit for a response's headers. A longer header section has no distinct error number.
 _HEAD_BYTES = 300 * 1024
 
 

@@ -1,4 +1,4 @@
-"""The HTTP target: POSTs deliveries with libcurl, many at once over keep-alive connections."""
+"""The HTTP target: POSTs deliveries with libcurl, many at the same time, over keep-alive connections."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class HttpTarget:
         """Return immediately: an HTTP response is already final."""
 
     def check(self) -> str | None:
-        """Return why a connection, with TLS, or a token cannot be had, or None; sends no request to the target."""
+        """Return why no connection, TLS included, or no token can be obtained, or None; sends the target no request."""
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
         except TokenUnavailable as error:
@@ -242,7 +242,7 @@ class HttpTarget:
             problem = str(error)
         except (
             EventBridgeError
-        ):  # the connection is missing or broken: the old credentials stay, and 401 is the response
+        ):  # the connection is missing or unusable: the old credentials stay, and the response is 401 or 407
             pass
         self._renewed_at = self._clock()
         refused, self._refused = self._refused, []
@@ -256,7 +256,7 @@ class HttpTarget:
 
     @property
     def _can_renew(self) -> bool:
-        """Whether the last renewal of credentials is long enough ago."""
+        """Whether the last renewal of credentials was long enough ago."""
         return self._renewed_at is None or self._clock() - self._renewed_at >= _MIN_RENEWAL_INTERVAL
 
     def _give_up(self, slot: TransferSlot) -> tuple[int, Response]:
