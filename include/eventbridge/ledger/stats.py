@@ -156,8 +156,7 @@ def select_of_rule(times: Sequence[datetime]) -> sa.Select[Any]:
     return found.order_by(*by)
 
 
-#: The number of events by which normal batches moved offsets, for batches planned since `planned` and committed since
-#: `since`.
+#: The number of events by which normal batches, planned since `planned` and committed since `since`, moved offsets.
 MOVED_SINCE = (
     sa.select(sa.func.coalesce(sa.func.sum(batch_range.c.end_offset - batch_range.c.start_offset), 0))
     .join(batch, batch.c.batch_id == batch_range.c.batch_id)

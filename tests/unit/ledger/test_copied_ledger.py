@@ -154,7 +154,7 @@ def test_a_ledger_that_has_rows_is_not_written_over(file: str, server_url: str) 
 
 def test_a_ledger_is_not_copied_onto_itself(file: str) -> None:
     """Both URLs name one file."""
-    with pytest.raises(UserError, match="name one ledger"):
+    with pytest.raises(UserError, match="name the same ledger"):
         copy_ledger(file, file)
 
 
