@@ -78,7 +78,7 @@ def _check_owners(runtime: Runtime, owners: Sequence[str], scopes: Sequence[str]
     for owner in owners:
         if owner not in known:
             remedy = suggest("Owners", owner, known)
-            raise UserError(f"no rule file names an owner {owner!r}. {remedy}")
+            raise UserError(f"no rule file defines an owner {owner!r}. {remedy}")
 
 
 def _check_scope(runtime: Runtime, scope: str) -> None:

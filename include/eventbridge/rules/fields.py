@@ -85,7 +85,7 @@ class Fields:
             self.add(node, f"{name} must be text, but this {what}", f'Write {name}: "..."')
             return default
         if not node.value.strip():
-            self.add(node, f"{name} must not be empty text", "Give it a value")
+            self.add(node, f"{name} must not be empty", "Give it a value")
             return default
         return node.value
 

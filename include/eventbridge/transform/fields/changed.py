@@ -34,7 +34,7 @@ class Put:
         if self.only_present and not present:
             return _missing(self.path, self.missing_is_error)
         if present and self.if_present == "error":
-            raise TransformFailed(f"the event has {self.path.text} already")
+            raise TransformFailed(f"the event already has {self.path.text}")
         if present and self.if_present == "keep":
             return None
         value: JsonValue | MissingValue = self.value if not isinstance(self.value, Path) else draft.find(self.value)
@@ -77,7 +77,7 @@ class Rename:
             return _missing(self.path, self.missing_is_error)
         if draft.find(self.to) is not MISSING and not self._is_inside():
             if self.if_present == "error":
-                raise TransformFailed(f"the event has {self.to.text} already")
+                raise TransformFailed(f"the event already has {self.to.text}")
             if self.if_present == "keep":
                 return None
         if self.keeps_position:

@@ -1,7 +1,7 @@
 """Parses an SQL expression into a tree, with Spark's operator precedence and an explicit list of allowed parts.
 
 Anything that is not on the list is rejected with its position. The text that goes to Spark is written from the tree
-with brackets around every operator, so that Spark cannot parse it differently: see `tree.Node.written`.
+with brackets around every operator, so that Spark cannot parse it differently: see `tree.Node.to_sql`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 If a lambda's body reads only its own member and constants, the time for all members is proportional to the size of the
 event. If it reads a column, a parameter of an enclosing lambda or another array, it takes that time for each member.
-Spark cannot stop such a call, so the number of members is limited before it starts.
+Spark cannot stop such a call, so `run_time_limits.limit_members` limits its members before it starts.
 
 Times are in nanoseconds, measured on Spark 4.2 for the slowest function of each kind and rounded up.
 """
@@ -33,7 +33,8 @@ MAXIMUM_WORK: Final = 30_000_000_000
 #: The event size in bytes, by default the maximum, for which lambdas must stay within their time or get a limit.
 _LARGEST: Final = 1 << 20
 #: How often a sort calls its comparator for each member, that is the logarithm of the maximum number of members in an
-#: event, and how often it reads all of them.
+#: event, and how often it reads all of them: a long member may be compared with every other one, but then those are
+#: short.
 _SORTED: Final = 20
 _LONG_SORTED: Final = 2
 #: To read a member of `data`, Spark copies all of it, which takes as long as reading one byte in this many.
