@@ -1,7 +1,7 @@
 # EventBridge with Airflow, Spark, their Java, and s3proxy: one image for every service of ours in docker-compose.yaml.
 #   docker build -t eventbridge:0.2.0 .
 
-# The base images by their full versions; docs/deploy.md says how to pin them by digest.
+# The base images by their full versions; docs/howto/deploy.md says how to pin them by digest.
 ARG MAVEN_IMAGE=maven:3.9.11-eclipse-temurin-17
 ARG PYTHON_IMAGE=python:3.11.13-slim-bookworm
 

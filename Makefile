@@ -38,7 +38,7 @@ OF_ANY_PYTHON := $(addprefix tests/unit/,ledger store demo policy delivery)
 OF_ANY_SIZE := tests/unit/matching/pattern/test_expression_sizes.py tests/unit/rules/test_many_errors.py \
   tests/unit/matching/test_kernel_matcher.py::test_expressions_that_are_too_large_together_are_split
 
-.PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
+.PHONY: help setup wheel docs demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-watcher bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-streaming bench-batches requirements
@@ -77,6 +77,9 @@ wheel: setup ## build the wheel, into dist/
 	@rm -rf build
 	trap 'rm -rf build $(EGG_INFO)' EXIT
 	$(BIN)/python -c "from setuptools.build_meta import build_wheel as build; print('dist/' + build('dist'))" | tail -1
+
+docs: setup ## build the documentation site into .site/; a broken link fails
+	@NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs build --strict --quiet
 
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, and prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=streaming
 	@exec $(BIN)/python -m demo.run
@@ -139,7 +142,7 @@ services: setup ## fetch the real servers that tests start, into .services and .
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on each of two S3 servers that are fetched, one built by Go: 10 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, the commands of docs/install.md, the demo's rules on every service of docker-compose.yaml, handovers, a backlog of a streaming runner, the demo on Kafka and RocketMQ, spark-submit part by part, every benchmark at a small size, the stages in both modes
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, the commands of docs/howto/install.md, the demo's rules on every service of docker-compose.yaml, handovers, a backlog of a streaming runner, the demo on Kafka and RocketMQ, spark-submit part by part, every benchmark at a small size, the stages in both modes
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -242,4 +245,4 @@ bench-watcher: setup ## what a look for due deliveries costs while none, a thous
 requirements: ## pin pyproject.toml's packages again in requirements.txt, for every Python from 3.11
 	@PATH="$$PATH:$(UV_VENV)/bin"
 	UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --universal --generate-hashes \
-	  --all-extras --group demo --group test --group check --group bench -o requirements.txt
+	  --all-extras --group demo --group test --group check --group docs --group bench -o requirements.txt

@@ -94,7 +94,7 @@ class PackageMissing(UserError):
         return cls(
             f"{package} is not installed. It belongs to the extra {extra}: "
             f"pip install './dist/{wheel_file()}[{extra}]'. `make wheel` builds that wheel in a checkout; "
-            "docs/install.md also shows how to install from a git URL"
+            "docs/howto/install.md also shows how to install from a git URL"
         )
 
 

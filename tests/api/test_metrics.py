@@ -100,8 +100,8 @@ def test_openmetrics_is_offered(scraper: httpx.Client) -> None:
 
 
 def test_every_metric_is_documented(scraper: httpx.Client) -> None:
-    """docs/monitoring/metrics.md lists exactly these families."""
-    page = (Path(__file__).parents[2] / "docs" / "monitoring" / "metrics.md").read_text()
+    """docs/reference/metrics.md lists exactly these families."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
     response = scraper.get("/metrics", params={"targets": "true"})
     found = {line.split()[2] for line in response.text.splitlines() if line.startswith("# TYPE")}
 

@@ -204,5 +204,5 @@ def test_every_wheel_that_a_text_names_is_the_one_that_is_built() -> None:
     ]
 
     assert (project["name"], project["version"]) == (DISTRIBUTION, __version__)
-    assert [each for each in named if each[0] == "docs/install.md"] != []
+    assert [each for each in named if each[0] == "docs/howto/install.md"] != []
     assert [each for each in named if each[1] != wheel_file()] == []

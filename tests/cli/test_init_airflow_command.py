@@ -106,7 +106,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     assert done.stderr == (
         "error: airflow is not installed. It belongs to the extra airflow: "
         f"pip install './dist/eventbridge_airflow-{__version__}-py3-none-any.whl[airflow]'. "
-        "`make wheel` builds that wheel in a checkout; docs/install.md also shows how to install from a git URL\n"
+        "`make wheel` builds that wheel in a checkout; docs/howto/install.md also shows how to install from a git URL\n"
     )
 
 
@@ -118,9 +118,9 @@ def test_every_extra_that_is_named_is_one_of_the_package() -> None:
 
 
 def test_the_install_page_lists_every_extra() -> None:
-    """docs/install.md has a row for each extra of pyproject.toml, and for no other."""
+    """docs/howto/install.md has a row for each extra of pyproject.toml, and for no other."""
     root = Path(__file__).parents[2]
     extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    table = (root / "docs" / "install.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+    table = (root / "docs" / "howto" / "install.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
 
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(extras)

@@ -35,7 +35,7 @@ def test_operator_has_a_class_of_its_name(operator: str) -> None:
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_has_a_section_with_an_example(operator: str) -> None:
     """The page has a section with the operator's name, and an example in it uses the operator."""
-    page = (ROOT / "docs" / "pattern-language.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "patterns.md").read_text(encoding="utf-8")
     sections = dict(re.findall(r"^## (\S+)\n(.*?)(?=^## |\Z)", page, re.M | re.S))
 
     assert f'"{operator}":' in "".join(re.findall(r"```json\n(.*?)```", sections.get(operator, ""), re.S))

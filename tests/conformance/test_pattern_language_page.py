@@ -1,4 +1,4 @@
-"""docs/pattern-language.md is executed: its examples match what they say, its messages are the parser's."""
+"""docs/reference/patterns.md is executed: its examples match what they say, its messages are the parser's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.matching.pattern import find_errors, rule_pattern_errors
 from eventbridge.matching.reference import matches
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pattern-language.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "patterns.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```json\n(.*)\n```\n\n((?:- .*\n)+)", PAGE)
 EVENT = re.compile(r"- (matches|does not match) `(.*)`")
 MESSAGES = re.findall(r"^\| `(\{.*?\})` \| `(\$.*)` \|$", PAGE, re.M)

@@ -76,9 +76,9 @@ def _console_steps(block: str, line: int) -> Iterator[Step]:
     line += parts[0].count("\n")
     commands = [re.sub(r"^> ", "", command, flags=re.MULTILINE) for command in parts[1::2]]
     followers = [*commands[1:], ""]
-    for command, expected, follower in zip(commands, parts[2::2], followers, strict=True):
-        yield Step(line, command, expected, may_fail=follower.strip() == "echo $?")
-        line += command.count("\n") + expected.count("\n")
+    for text, expected, follower in zip(commands, parts[2::2], followers, strict=True):
+        yield Step(line, text, expected, may_fail=follower.strip() == "echo $?")
+        line += text.count("\n") + expected.count("\n")
 
 
 def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[str]:

@@ -15,7 +15,7 @@ from typer.main import get_command
 from eventbridge.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "command-line.md"
+PAGE = ROOT / "docs" / "reference" / "command-line.md"
 APP: Any = get_command(app)
 #: Inline code of Markdown and docstrings, or of HTML; it may go over the end of a line.
 _CODE = re.compile(r"(?<!`)`([^`]{3,300}?)`(?!`)|<code>([^<]+)</code>")
@@ -23,7 +23,10 @@ _WORD = re.compile(r"[a-z]+(-[a-z]+)*")
 
 
 def texts() -> list[Path]:
-    """Return the files whose texts users read: pages, the package, DAGs, the demo. The changelog describes the past."""
+    """Return the files whose texts users read: pages, the package, DAGs, the demo.
+
+    The changelog and decision records describe the past.
+    """
     command = [
         "git",
         "ls-files",
@@ -36,7 +39,8 @@ def texts() -> list[Path]:
         "docker-compose.yaml",
     ]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    found = [ROOT / name for name in listed if name not in ("CHANGELOG.md", "docs/decisions.md")]
+    past = ("CHANGELOG.md", "docs/contributing/decisions/")
+    found = [ROOT / name for name in listed if not name.startswith(past)]
     return [path for path in found if path.is_file() and path.suffix in {".md", ".py", ".html", ".yaml", ".sh", ""}]
 
 
@@ -106,7 +110,7 @@ def test_a_command_that_does_not_exist_is_found(text: str, said: str) -> None:
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    """The table at the head of docs/command-line.md names every command, and no other."""
+    """The table at the head of docs/reference/command-line.md names every command, and no other."""
     head = PAGE.read_text().partition("## Common behaviour")[0]
     listed = set()
     for row in re.findall(r"^\| (.*?) \|", head, re.MULTILINE):

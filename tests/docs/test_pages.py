@@ -13,7 +13,7 @@ from docs.session import FENCE, run_page, steps_of
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "GLOSSARY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages that are read one after the other, in one shell: the command line's page continues the tour.
-TOURS = [("README.md", "docs/command-line.md")]
+TOURS = [("README.md", "docs/reference/command-line.md")]
 _KILLED = """
 ```sh
 mkdir rules
@@ -27,6 +27,9 @@ for _ in $(seq 100); do curl -s $URL > /dev/null || break; sleep 0.1; done
 ! curl -s $URL > /dev/null
 ```
 """
+_RECORD = re.compile(
+    r"# (\d+)\. (.+)\n\nDate: (\d{4}-\d\d-\d\d) · Status: ((?:Accepted|Superseded by|Superseded in part by).*)\n"
+)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -103,8 +106,8 @@ def _anchors(page: Path) -> set[str]:
 
 
 def test_every_promise_names_tests_that_exist() -> None:
-    """docs/guarantees.md proves each promise by tests, `file::test`, and all of them exist."""
-    promises = re.split(r"^### ", (ROOT / "docs" / "guarantees.md").read_text(), flags=re.MULTILINE)[1:]
+    """docs/contributing/promises.md proves each promise by tests, `file::test`, and all of them exist."""
+    promises = re.split(r"^### ", (ROOT / "docs" / "contributing" / "promises.md").read_text(), flags=re.MULTILINE)[1:]
     named = {promise.split("\n")[0]: re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", promise) for promise in promises}
 
     assert len(promises) >= 10
@@ -118,14 +121,21 @@ def _tests_of(file: Path) -> set[str]:
     return {node.name for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_decision_is_dated() -> None:
-    """docs/decisions.md: each decision has its date, newest first, and a reason."""
-    text = (ROOT / "docs" / "decisions.md").read_text()
-    titles = re.findall(r"^### (.+)$", text, re.MULTILINE)
-    dates = re.findall(r"^### (\d{4}-\d{2}-\d{2}) .+$", text, re.MULTILINE)
+def test_the_index_lists_every_decision_record() -> None:
+    """Each record has a number in date order, a date and a status, and its row in the index says the same."""
+    folder = ROOT / "docs" / "contributing" / "decisions"
+    records = [_RECORD.match(page.read_text()) for page in sorted(folder.glob("0*.md"))]
+    assert all(records)
+    pages = [page.name for page in sorted(folder.glob("0*.md"))]
+    rows = [
+        f"| [{record[1]}]({page}) | {record[3]} | {record[2]} | {record[4]} |"
+        for page, record in zip(pages, records, strict=True)
+        if record
+    ]
 
-    assert len(dates) == len(titles)
-    assert len(dates) >= 15
+    assert [int(record[1]) for record in records if record] == list(range(1, len(pages) + 1))
+    assert [record[3] for record in records if record] == sorted(record[3] for record in records if record)
+    assert rows == [line for line in (folder / "index.md").read_text().splitlines() if line.startswith("| [")][::-1]
 
 
 def test_the_demos_output_has_its_place() -> None:

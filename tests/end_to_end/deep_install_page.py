@@ -1,4 +1,4 @@
-"""Runs the commands of docs/install.md in a separate Airflow with the wheel and without the checkout.
+"""Runs the commands of docs/howto/install.md in a separate Airflow with the wheel and without the checkout.
 
 Part of `make test-deep`; `tests/orchestration/test_installed_wheel.py` runs the wheel's commands and parses its DAGs.
 """
@@ -20,7 +20,7 @@ from orchestration.fresh_venv import ROOT, FreshVenv, build_wheel, install_wheel
 
 pytestmark = pytest.mark.timeout(600)
 
-PAGE = ROOT / "docs" / "install.md"
+PAGE = ROOT / "docs" / "howto" / "install.md"
 _PATIENCE_SECONDS = 400.0
 
 

@@ -1,4 +1,4 @@
-"""docs/operations.md, command by command, on a real Airflow, Spark and receiver."""
+"""docs/tutorials/operations.md, command by command, on a real Airflow, Spark and receiver."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from end_to_end.running import RunningEnvironment
 
 pytestmark = pytest.mark.timeout(600)
 
-PAGE = ROOT / "docs" / "operations.md"
+PAGE = ROOT / "docs" / "tutorials" / "operations.md"
 
 
 def test_a_day_of_operations_runs_as_documented(day: RunningEnvironment, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Operators use Airflow's own pages, in a real browser on a real Airflow: forms, backfills, pools.
 
-docs/operations.md shows its screenshots; `make screenshots` takes them.
+docs/tutorials/operations.md shows its screenshots; `make screenshots` takes them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The table of crash points in docs/guarantees.md, as it stands and as the harness counts.
+"""The table of crash points in docs/contributing/promises.md, as it stands and as the harness counts.
 
 `python -m faults.page` prints it again.
 """
@@ -15,7 +15,7 @@ from faults.receiver import receiving
 from faults.room import room
 from faults.trial import Scene
 
-_PAGE = Path(__file__).parents[2] / "docs" / "guarantees.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "contributing" / "promises.md"
 _HEAD = "| batch | stage | killed at | failing calls | broken connections | overlapping attempts |"
 
 

@@ -1,6 +1,6 @@
 """The crash matrix of a small batch: every stage is stopped at every call that can lose data, and nothing is lost.
 
-What must hold after each trial is in `proof.check`; the numbers of trials stand in docs/guarantees.md.
+What must hold after each trial is in `proof.check`; the numbers of trials stand in docs/contributing/promises.md.
 """
 
 from __future__ import annotations
@@ -89,5 +89,5 @@ def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
 
 
 def test_the_page_says_what_was_tried(scene: Scene) -> None:
-    """docs/guarantees.md: the table of crash points has the numbers that the tests above count."""
+    """docs/contributing/promises.md: the table of crash points has the numbers that the tests above count."""
     assert page_rows() == table_rows(scene)

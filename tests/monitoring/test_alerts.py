@@ -1,4 +1,4 @@
-"""docs/monitoring/alerts.yaml: the condition of each alert, and its section in the runbook."""
+"""docs/howto/monitoring/alerts.yaml: the condition of each alert, and its section in the runbook."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from services.prometheus import fetch_prometheus
 
-FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
+FOLDER = Path(__file__).parents[2] / "docs" / "howto" / "monitoring"
 ALERTS: list[dict[str, Any]] = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]
 NAMES = [each["alert"] for each in ALERTS]
 
@@ -43,12 +43,12 @@ def test_each_alert_links_to_its_section_of_the_runbook() -> None:
 
     assert sections == NAMES
     for each in ALERTS:
-        assert each["annotations"]["runbook"] == f"docs/monitoring/runbook.md#{each['alert'].lower()}"
+        assert each["annotations"]["runbook"] == f"docs/howto/monitoring/runbook.md#{each['alert'].lower()}"
 
 
 def test_alerts_use_existing_metrics() -> None:
-    """Every metric of an alert is in docs/monitoring/metrics.md, which another test compares with a scrape."""
-    page = (FOLDER / "metrics.md").read_text()
+    """Every metric of an alert is in docs/reference/metrics.md, which another test compares with a scrape."""
+    page = (FOLDER.parents[1] / "reference" / "metrics.md").read_text()
     asked = {name for each in ALERTS for name in re.findall(r"eventbridge_\w+", each["expr"])}
 
     assert [name for name in sorted(asked) if f"`{name}`" not in page] == []

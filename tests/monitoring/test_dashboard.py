@@ -1,4 +1,4 @@
-"""docs/monitoring/dashboard.json: every query finds series on a real Prometheus that scrapes a real server."""
+"""docs/howto/monitoring/dashboard.json: every query finds series on a real Prometheus that scrapes a real server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.pipeline.deliver import deliver_until_idle
 from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.open import open_runtime
 
-FOLDER = Path(__file__).parents[2] / "docs" / "monitoring"
+FOLDER = Path(__file__).parents[2] / "docs" / "howto" / "monitoring"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 QUERIES = [(panel["title"], each["expr"]) for panel in DASHBOARD["panels"] for each in panel["targets"]]
 ALERTS = yaml.safe_load((FOLDER / "alerts.yaml").read_text())["groups"][0]["rules"]

@@ -1,7 +1,8 @@
 """`make oracle`: our matcher against Event Ruler on generated pairs of a rule and an event.
 
-Every result that differs must belong to a class of docs/pattern-language.md (`oracle.differences`), every refused rule
-to one of `oracle.refusals`. Prints how often each class was met; exits with 1 and the smallest pair if one is in none.
+Every result that differs must belong to a class of docs/reference/patterns.md (`oracle.differences`), every refused
+rule to one of `oracle.refusals`. Prints how often each class was met; exits with 1 and the smallest pair if one is in
+none.
 """
 
 from __future__ import annotations

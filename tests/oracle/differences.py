@@ -1,4 +1,4 @@
-"""In which ways Event Ruler is known to respond differently: the rows of docs/pattern-language.md, as predicates.
+"""In which ways Event Ruler is known to respond differently: the rows of docs/reference/patterns.md, as predicates.
 
 A predicate looks at a pair, never at the results: the pattern has to use the feature and the event has to hold what
 triggers it. A pair that triggers nothing must be decided alike. `oracle.compare` counts both.

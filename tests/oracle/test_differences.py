@@ -19,7 +19,7 @@ from eventbridge.event.json_document import write_document
 from eventbridge.matching.pattern import parse_pattern, write_pattern
 from eventbridge.matching.reference import matches
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pattern-language.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "patterns.md").read_text(encoding="utf-8")
 
 PAIRS = [
     ("exists: false among other keys", '{"a":{"m":[{"exists":false}],"z":[1]}}', '{"a":[{"z":1},{"m":1}]}', True),

@@ -10,12 +10,12 @@ from typing import Any
 from pipeline.modes import deliver_all
 from services.brokers import Broker
 
-DOCS = Path(__file__).parents[2] / "docs" / "connectors"
+DOCS = Path(__file__).parents[2] / "docs" / "howto"
 
 
 def example_of(kind: str, block: str) -> str:
     """Return the example on a broker's page in the block with this name."""
-    page = (DOCS / f"{kind}.md").read_text()
+    page = (DOCS / f"connect-{kind}.md").read_text()
     (example,) = re.findall(rf"^```yaml {block}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return str(example)
 

@@ -65,7 +65,7 @@ diskMaxUsedSpaceRatio=99
 flushConsumerOffsetInterval=500
 flushDelayOffsetInterval=1000
 """
-#: As docs/connectors/rocketmq.md recommends for large backlogs.
+#: As docs/howto/connect-rocketmq.md recommends for large backlogs.
 _LARGE_RESPONSES = """\
 maxTransferCountOnMessageInMemory=512
 maxTransferBytesOnMessageInMemory=1048576

@@ -187,7 +187,7 @@ def test_sql_gives_the_payload(sql_site: SqlSite) -> None:
 
 def test_the_examples_of_the_page_give_what_it_shows(sql_site: SqlSite) -> None:
     """Each SQL example on the page about transforms has the result that the page shows."""
-    page = (ROOT / "docs" / "transform-language.md").read_text()
+    page = (ROOT / "docs" / "reference" / "transforms.md").read_text()
     event = json.loads(re.findall(r"^```json event\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)[0])
     found = re.findall(r"^```yaml sql\n(.*?)^```\n\n```\w+ gives\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     targets = {f"t{number}": yaml.safe_load(text)["transform"] for number, (text, _) in enumerate(found)}

@@ -147,7 +147,7 @@ def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
     """Return the message about a variable that is not a setting, with the nearest one of `fields`."""
     names = [field.upper() for field in fields]
     near = similar(name.removeprefix(PREFIX).upper(), names)
-    remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
+    remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/reference/settings.md lists all settings."
     return f"unknown setting {name}. {remedy}"
 
 

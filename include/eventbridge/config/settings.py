@@ -1,6 +1,6 @@
 """The settings of one installation, from EVENTBRIDGE_* variables; an entry point builds them once and passes them on.
 
-Each field has its unit and reason; docs/settings.md has the same text.
+Each field has its unit and reason; docs/reference/settings.md has the same text.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 10.0
 _SCHEMES = ("https://", "http://")
 
 #: How long a runner with events may commit nothing before it counts as stalled, and how long a batch may be open before
-#: it counts as old; the same as in docs/monitoring/alerts.yaml.
+#: it counts as old; the same as in docs/howto/monitoring/alerts.yaml.
 STILL_SECONDS = 1_200.0
 OLD_SECONDS = 1_800.0
 

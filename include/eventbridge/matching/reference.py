@@ -1,4 +1,4 @@
-"""The reference matcher, the executable form of docs/pattern-language.md: it defines every result.
+"""The reference matcher, the executable form of docs/reference/patterns.md: it defines every result.
 
 It also explains why a pattern does not match an event.
 """

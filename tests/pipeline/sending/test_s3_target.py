@@ -34,7 +34,7 @@ from eventbridge.routing.task import InProcessRouter
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.s3 import S3Store
 
-PAGE = (Path(__file__).parents[3] / "docs" / "connectors" / "s3.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "howto" / "connect-s3.md").read_text()
 (EXAMPLE,) = re.findall(r"^```yaml rules\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 #: Of the bus: each has a delivery file of its own in a small batch, and so a span.

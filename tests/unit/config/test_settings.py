@@ -1,4 +1,4 @@
-"""Settings: read from a mapping, all errors at once; and docs/settings.md says of each what the model says."""
+"""Settings are read from a mapping, all errors at once, and docs/reference/settings.md says what the model says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.config.setting_types import PREFIX
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError
 
-PAGE = Path(__file__).parents[3] / "docs" / "settings.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 
 
 def rows() -> dict[str, tuple[str, str, str, str]]:
@@ -30,7 +30,7 @@ def errors(**given: str) -> list[str]:
 
 
 def test_page_has_every_setting_and_no_other() -> None:
-    """docs/settings.md has one row for each setting."""
+    """docs/reference/settings.md has one row for each setting."""
     assert sorted(PREFIX + name.upper() for name in Settings.model_fields) == sorted(rows())
 
 
@@ -117,7 +117,7 @@ def test_other_names_and_connections_are_left_alone() -> None:
     [
         ("HOMME", "x", "unknown setting EVENTBRIDGE_HOMME. Did you mean EVENTBRIDGE_HOME?"),
         ("home", "x", "unknown setting EVENTBRIDGE_home. Did you mean EVENTBRIDGE_HOME?"),
-        ("XYZZY", "x", "unknown setting EVENTBRIDGE_XYZZY. docs/settings.md lists all settings."),
+        ("XYZZY", "x", "unknown setting EVENTBRIDGE_XYZZY. docs/reference/settings.md lists all settings."),
         (
             "BATCH_MAX_EVENTS",
             "many",
@@ -286,11 +286,11 @@ def _stated_defaults() -> list[tuple[str, str]]:
         ("howto/replay.md", f"`EVENTBRIDGE_REPLAY_TIMEOUT` ({disk.replay_timeout / 3600:.0f} hours)"),
         ("howto/schemas.md", f"{disk.schema_sample_events} in all (`EVENTBRIDGE_SCHEMA_SAMPLE_EVENTS`"),
         (
-            "transform-language.md",
+            "reference/transforms.md",
             f"{disk.route_rule_cpu_budget:.0f} s of CPU time per batch (`EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET`)",
         ),
         (
-            "transform-language.md",
+            "reference/transforms.md",
             f"{disk.route_total_cpu_budget:.0f} s of CPU time on them (`EVENTBRIDGE_ROUTE_TOTAL_CPU_BUDGET`)",
         ),
     ]
@@ -299,4 +299,4 @@ def _stated_defaults() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("page", "sentence"), _stated_defaults())
 def test_other_pages_state_the_defaults_of_the_code(page: str, sentence: str) -> None:
     """Where a page names a default beside its setting, the number is that of the code."""
-    assert sentence in (PAGE.parent / page).read_text()
+    assert sentence in (PAGE.parents[1] / page).read_text()

@@ -1,4 +1,4 @@
-"""Where strict events and Python's own `json.loads` differ, row by row of the table in docs/pattern-language.md."""
+"""Where strict events and Python's own `json.loads` differ, row by row of the table in docs/reference/patterns.md."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from eventbridge.rules.model import Source
 from eventbridge.rules.node import Location, Node
 from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES, SourceType, TargetType
 
-PAGES = Path(__file__).parents[3] / "docs" / "connectors"
+PAGES = Path(__file__).parents[3] / "docs" / "howto"
 _NOWHERE = Location(Path("none.yaml"), 1, 1)
 
 
@@ -71,7 +71,7 @@ def fields_of(of: SourceType | TargetType) -> dict[str, str]:
 def test_a_page_has_each_field_with_its_default(page: str, heading: str, of: SourceType | TargetType) -> None:
     """Of those of the type alone; what all sources or targets have stands on the page of rule files."""
     (section,) = re.findall(
-        rf"^##+ {heading}\n(.*?)(?=^##|\Z)", (PAGES / f"{page}.md").read_text(), re.MULTILINE | re.DOTALL
+        rf"^##+ {heading}\n(.*?)(?=^##|\Z)", (PAGES / f"connect-{page}.md").read_text(), re.MULTILINE | re.DOTALL
     )
 
     assert dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", section, re.MULTILINE)) == fields_of(of)

@@ -1,4 +1,4 @@
-"""docs/rule-files.md: every field, every word that is refused, and examples that are what they say."""
+"""docs/reference/rule-file.md: every field, every word that is refused, and examples that are what they say."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbridge.rules.vocabulary import (
 )
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "rule-files.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "rule-file.md").read_text()
 README = (ROOT / "README.md").read_text()
 
 HEADINGS = {

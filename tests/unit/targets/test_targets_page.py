@@ -1,4 +1,4 @@
-"""docs/targets.md: every extra of a connection that is used, and examples that can be used as they stand."""
+"""docs/reference/targets.md: every extra of a connection that is used, and examples that can be used as they stand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.targets.http.credentials import EXTRAS, credentials_of
 from eventbridge.targets.http.tls import tls_of
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "targets.md").read_text()
+PAGE = (ROOT / "docs" / "reference" / "targets.md").read_text()
 
 
 def examples() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""docs/transform-language.md: every example on the page is executed, and does what the page says."""
+"""docs/reference/transforms.md: every example on the page is executed, and does what the page says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.transform.definition import FORMS
 from eventbridge.transform.fields import OPERATIONS
 from eventbridge.transform.fill import PREDEFINED
 
-PAGE = (Path(__file__).parents[3] / "docs" / "transform-language.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "transforms.md").read_text(encoding="utf-8")
 FENCE = re.compile(r"^```(\w+) (event|target|result|refused|failed|sql|gives)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SCOPE = Scope(
     "docs", "flights", "desk", "0190aaaa-0000-8000-8000-000000000001", datetime(2013, 1, 1, 10, 17, 2, 250_000, UTC)

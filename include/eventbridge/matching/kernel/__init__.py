@@ -1,1 +1,1 @@
-"""The compiled matcher, explained in `docs/matching.md`; `eventbridge.matching.reference` defines its results."""
+"""The compiled matcher (docs/explanation/matching.md); `eventbridge.matching.reference` defines its results."""

@@ -1,4 +1,4 @@
-"""The nodes of a parsed filter pattern: one frozen class per operator, in the order of docs/pattern-language.md.
+"""The nodes of a parsed filter pattern: one frozen class per operator, in the order of docs/reference/patterns.md.
 
 The matchers visit these nodes; only the parser creates them, so they are always well-formed.
 """

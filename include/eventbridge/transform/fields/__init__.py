@@ -1,4 +1,4 @@
-"""The form FIELDS: steps that change an event one after the other, as docs/transform-language.md describes."""
+"""The form FIELDS: steps that change an event one after the other, as docs/reference/transforms.md describes."""
 
 from eventbridge.transform.fields.changed import FieldsRenderer
 from eventbridge.transform.fields.read import OPERATIONS, read_steps

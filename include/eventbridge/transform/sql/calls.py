@@ -125,7 +125,8 @@ class Calls(Reader):
         token, bracket = self._next(), self._next()
         if name not in FUNCTIONS:
             near = similar(name, FUNCTIONS, cutoff=0.8)
-            found = f"Did you mean {near[0]}?" if near else "Use one of the functions that transform-language.md lists"
+            listed = "Use one of the functions that docs/reference/transforms.md lists"
+            found = f"Did you mean {near[0]}?" if near else listed
             self._refuse(token, f"{token.text} is not a function that an expression can call", INSTEAD.get(name, found))
         unit = self._unit() if name in WITH_UNIT and self._peek(1).text == "," else ""
         arguments = [] if self._take(")") else self._arguments(name, bracket)

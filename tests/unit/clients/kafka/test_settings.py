@@ -12,7 +12,7 @@ from eventbridge.clients.kafka.client import EXTRAS, MECHANISMS, client_settings
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 
-PAGE = (Path(__file__).parents[4] / "docs" / "connectors" / "kafka.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs" / "howto" / "connect-kafka.md").read_text()
 TOKENS = {"sasl.mechanism": "OAUTHBEARER", "sasl.oauthbearer.token.endpoint.url": "https://id.example/token"}
 LOGIN = {"login": "orders", "password": "hush"}
 
