@@ -13,7 +13,7 @@ from docs.session import FENCE, run_page, steps_of
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "GLOSSARY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages that are read one after the other, in one shell: the command line's page continues the tour.
-TOURS = [("README.md", "docs/reference/command-line.md")]
+TOURS = [("docs/tutorials/first-rule.md", "docs/reference/command-line.md")]
 _KILLED = """
 ```sh
 mkdir rules
@@ -66,7 +66,7 @@ def test_a_command_that_is_killed_has_ended(tmp_path: Path) -> None:
 
 def test_the_tour_leaves_a_checkout_clean() -> None:
     """A reader takes it in the checkout that `make setup` was run in; git passes over the folders that it makes."""
-    made = re.findall(r"^mkdir -p (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    made = re.findall(r"^mkdir -p (\w+)", (ROOT / "docs" / "tutorials" / "first-rule.md").read_text(), re.MULTILINE)
     ignored = (ROOT / ".gitignore").read_text().splitlines()
 
     assert made
@@ -139,7 +139,7 @@ def test_the_index_lists_every_decision_record() -> None:
 
 
 def test_the_demos_output_has_its_place() -> None:
-    """The README holds the demo's output between two marks, so that it can be replaced as a whole."""
-    text = (ROOT / "README.md").read_text()
+    """The page of the demo holds its output between two marks, so that it can be replaced as a whole."""
+    text = (ROOT / "docs" / "tutorials" / "demo.md").read_text()
 
     assert re.search(r"<!-- demo output: begin.* -->\n(.*\n)*<!-- demo output: end -->", text)

@@ -23,7 +23,7 @@ from eventbridge.rules.vocabulary import (
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "rule-file.md").read_text()
-README = (ROOT / "README.md").read_text()
+HOME = (ROOT / "docs" / "index.md").read_text()
 
 HEADINGS = {
     "a rule file": "## Files",
@@ -82,9 +82,9 @@ def test_page_has_every_word(word: str) -> None:
     assert f"`{word}`" in PAGE
 
 
-@pytest.mark.parametrize("example", [*blocks("yaml rules"), *blocks("yaml rules", README)])
+@pytest.mark.parametrize("example", [*blocks("yaml rules"), *blocks("yaml rules", HOME)])
 def test_example_is_right(tmp_path: Path, example: str) -> None:
-    """The examples of the page, and that of README, can be used as they stand."""
+    """The examples of the page, and that of the site's home, can be used as they stand."""
     (tmp_path / "example.yaml").write_text(example)
 
     assert load_rules(tmp_path).rules
