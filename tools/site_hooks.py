@@ -17,10 +17,12 @@ ROOT = Path(__file__).parents[1]
 TOP_LEVEL = {
     "GLOSSARY.md": "reference/glossary.md",
     "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing/index.md",
+    "CODE_OF_CONDUCT.md": "contributing/code-of-conduct.md",
     "SECURITY.md": "contributing/security-policy.md",
 }
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
-_FENCE = re.compile(r"^```(\w+) [a-z ]+$", re.MULTILINE)
+_FENCE = re.compile(r"^( *```\w+) [a-z ]+$", re.MULTILINE)
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
@@ -52,4 +54,4 @@ def on_page_markdown(markdown: str, *, page: Page, **_: Any) -> str:
         return f"`{target}`"
 
     # A fence's second word says how tests run it; Markdown knows the first one only.
-    return _LINK.sub(adapted, _FENCE.sub(r"```\1", markdown))
+    return _LINK.sub(adapted, _FENCE.sub(r"\1", markdown))

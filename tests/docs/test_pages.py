@@ -11,7 +11,7 @@ import pytest
 from docs.session import FENCE, run_page, steps_of
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "GLOSSARY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages that are read one after the other, in one shell: the command line's page continues the tour.
 TOURS = [("docs/tutorials/first-rule.md", "docs/reference/command-line.md")]
 _KILLED = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,6 @@ from eventbridge.rules.vocabulary import (
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "reference" / "rule-file.md").read_text()
-HOME = (ROOT / "docs" / "index.md").read_text()
 
 HEADINGS = {
     "a rule file": "## Files",
@@ -53,7 +53,7 @@ def section(heading: str) -> str:
 
 def blocks(kind: str, page: str = PAGE) -> list[str]:
     """Return the code blocks of one kind."""
-    return re.findall(rf"^```{kind}\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    return re.findall(rf"^ *```{kind}\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
 
 
 @pytest.mark.parametrize("what", HEADINGS)
@@ -82,9 +82,15 @@ def test_page_has_every_word(word: str) -> None:
     assert f"`{word}`" in PAGE
 
 
-@pytest.mark.parametrize("example", [*blocks("yaml rules"), *blocks("yaml rules", HOME)])
-def test_example_is_right(tmp_path: Path, example: str) -> None:
-    """The examples of the page, and that of the site's home, can be used as they stand."""
+def examples() -> list[tuple[str, str]]:
+    """Return every example of rules on any page: the page, and the text."""
+    pages = sorted((ROOT / "docs").rglob("*.md"))
+    return [(page.stem, textwrap.dedent(text)) for page in pages for text in blocks("yaml rules", page.read_text())]
+
+
+@pytest.mark.parametrize(("page", "example"), examples())
+def test_example_is_right(tmp_path: Path, page: str, example: str) -> None:
+    """The examples of all pages can be used as they stand."""
     (tmp_path / "example.yaml").write_text(example)
 
     assert load_rules(tmp_path).rules
