@@ -40,6 +40,7 @@ BY_HTTP = {
     "deliver": "the server never delivers",
     "stats": "GET /stats",
     "heartbeat": "scheduled",
+    "init": "concerns the host",
     "init-airflow": "concerns the host",
     "ledger copy": "concerns the host",
     "ledger migrate": "concerns the host",

@@ -17,6 +17,7 @@ from eventbridge.cli import (
     bus,
     dead_letters,
     deliver,
+    init,
     installation,
     quality,
     replay,
@@ -58,6 +59,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+app.command("init", short_help="Create a folder with a rule, its tests and events to begin with.")(init.init)
 app.add_typer(rules.app, name="rules")
 app.add_typer(bus.app, name="bus")
 app.command("status", short_help="Show the status of runners, batches, pending deliveries and targets.")(
