@@ -65,6 +65,7 @@ BY_HTTP = {
     "rules publish": "rule files are the single source of truth: for their authors",
     "rules release": "POST /rules/{rule}/release",
     "rules resume": "POST /operate",
+    "rules schema": "for editors on a laptop",
     "rules shadow": "GET /rules/{rule}/shadows",
     "rules show": "GET /rules/{rule}",
     "rules test": "POST /rules/{rule}/test",

@@ -88,6 +88,17 @@ def _parallelism() -> int:
     return int(value) if value.isdecimal() else 0
 
 
+@app.command(short_help="Print the JSON Schema of rule files, for editors.")
+def schema() -> None:
+    """Print the JSON Schema of rule files, for editors.
+
+    Save it, and name it in the first line of a rule file: `# yaml-language-server: $schema=PATH`.
+    """
+    from eventbridge.rules.json_schema import rule_file_schema
+
+    print_line(json_text(rule_file_schema()))
+
+
 @app.command(short_help="Show the rules, or one rule completely.")
 def show(
     rule: Annotated[

@@ -1,0 +1,258 @@
+"""The JSON Schema of rule files, for editors: completion, hover texts, and a first check while you type.
+
+`eventbridge rules check` decides what is valid; the schema knows each field, its kind and its words, not how fields
+depend on one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
+from eventbridge.rules.vocabulary import (
+    CONTENT_MODES,
+    ERRORS_TOLERANCE,
+    FIELDS,
+    MODES,
+    NOT_FOR_QUEUES,
+    POLICIES,
+    POLICY_ALIASES,
+    PRIORITIES,
+    SIGNATURES,
+)
+
+_Schema = dict[str, Any]
+
+_FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
+_TEXT: Final[_Schema] = {"type": "string", "minLength": 1}
+_NAME: Final[_Schema] = {"type": "string", "pattern": r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"}
+_FLAG: Final[_Schema] = {"type": "boolean"}
+_ANYTHING: Final[_Schema] = {}
+_DURATION: Final[_Schema] = {"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h|d)$"}
+_SIZE: Final[_Schema] = {"type": ["string", "integer"]}
+_RATE: Final[_Schema] = {"type": "string", "pattern": r"^\d+(\.\d+)?/(s|m)$"}
+_SHARE: Final[_Schema] = {"type": "number", "minimum": 0, "maximum": 1}
+
+
+def _whole(low: int, high: int) -> _Schema:
+    return {"type": "integer", "minimum": low, "maximum": high}
+
+
+def _one_of(words: Iterable[str]) -> _Schema:
+    return {"enum": [*words]}
+
+
+def _list_of(item: _Schema) -> _Schema:
+    return {"type": "array", "items": item, "minItems": 1}
+
+
+def _named(item: _Schema) -> _Schema:
+    return {"type": "object", "additionalProperties": item}
+
+
+def _ref(what: str) -> _Schema:
+    return {"$ref": f"#/definitions/{_key(what)}"}
+
+
+def _key(what: str) -> str:
+    return what.removeprefix("a ").removeprefix("an ").replace("'s", "").replace(" ", "_")
+
+
+#: The schema and the hover text of each field of each item of the vocabulary.
+_FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
+    "a rule file": {
+        "owners": (_named(_ref("an owner")), "Quotas of owners, by name."),
+        "buses": (_named(_ref("a bus")), "Buses by name."),
+        "runners": (_named(_ref("a runner")), "Modes of runners, by name; the default is batch mode."),
+        "rules": (_named(_ref("a rule")), "Rules by name."),
+    },
+    "an owner": {
+        "published": (_RATE, "Events a second that the owner may publish."),
+        "pending": (_ref("pending deliveries"), "The limit of pending deliveries of all its rules."),
+        "stored": (_SIZE, "Bytes that the owner's events may take in the store."),
+    },
+    "a runner": {
+        "mode": (_one_of(MODES), "batch: DAG runs on Spark, seconds. streaming: one task, milliseconds."),
+        "streaming": (_ref("streaming mode"), "Settings of streaming mode."),
+    },
+    "streaming mode": {
+        "task_duration": (_DURATION, "How long a streaming task runs before it hands over."),
+        "batch_interval": (_DURATION, "How long an open batch takes events."),
+        "idle": (_DURATION, "A streaming task without events ends after this time."),
+        "backlog": (_DURATION, "A longer backlog is delivered as one batch."),
+    },
+    "a bus": {
+        "source": (_ref("a source"), "Where the events come from."),
+        "owner": (_NAME, "The team that owns the bus."),
+        "retention": (_DURATION, "How long the archive keeps events; default 30d."),
+        "weights": (_named(_whole(1, 100)), "Shares of the topics in a batch."),
+        "max_backlog": (_whole(1, 10**12), "At this backlog the publish API responds with 429."),
+        "webhooks": (_named(_ref("a webhook")), "Signed calls of other services that become events."),
+    },
+    "a webhook": {
+        "signature": (_one_of(SIGNATURES), "The signature scheme of the sender."),
+        "connection": (_NAME, "The connection whose extra signing_secret has the secret."),
+        "mapping": (_ref("a webhook's mapping"), "Overrides for attributes of the event."),
+    },
+    "a webhook's mapping": {
+        name: (_TEXT, f"The event's {name}: a text, or a path in the JSON of the call.")
+        for name in FIELDS["a webhook's mapping"]
+    },
+    "a mapping": {
+        name: (_TEXT, f"The event's {name}: a text, $.path of the message, or $header.NAME.")
+        for name in FIELDS["a mapping"]
+    },
+    "a rule": {
+        "description": (_TEXT, "What the rule is for."),
+        "owner": (_NAME, "The team that owns the rule."),
+        "bus": (_NAME, "The bus whose events the rule matches."),
+        "runner": (_NAME, "The runner of the rule; default: the name of its bus."),
+        "enabled": (_FLAG, "false: the rule matches nothing."),
+        "pattern": ({"type": "object"}, "Which events match; {} matches every event."),
+        "where": (_TEXT, "A Spark SQL condition that matching events must meet."),
+        "priority": (_one_of(PRIORITIES), "The weight of the rule's push tasks; default medium."),
+        "concurrency": (_whole(1, 10_000), "Push tasks of the rule at a time: a pool of its own."),
+        "pool": (_NAME, "The Airflow pool of the rule's push tasks."),
+        "expect": (_ref("an expectation"), "Bounds on what the rule matches; a failure puts it on hold."),
+        "pending": (_ref("pending deliveries"), "The limit of pending deliveries."),
+        "tests": (_list_of(_ref("a test")), "Events with expected results; rules check runs them."),
+        "targets": (_named(_ref("a target")), "Targets by name."),
+    },
+    "pending deliveries": {"max": (_whole(1, 10**9), "At this number further matches are deferred.")},
+    "an expectation": {
+        "matches": (_ref("bounds"), "Matches in a batch."),
+        "dead_letter_rate": (_ref("bounds"), "Share of deliveries that become dead letters, 0 to 1."),
+        "transform_failure_rate": (_ref("bounds"), "Share of deliveries that cannot be rendered, 0 to 1."),
+        "fields": (_named(_ref("a field expectation")), "Expectations by path, such as $.data.id."),
+    },
+    "a field expectation": {
+        "null_rate": (_ref("bounds"), "Share of events without a value at the path, 0 to 1."),
+        "value": (_ref("bounds"), "The number at the path."),
+    },
+    "bounds": {
+        "at_least": ({"type": "number"}, "The lower bound, included."),
+        "at_most": ({"type": "number"}, "The upper bound, included."),
+    },
+    "a test": {
+        "event": ({"type": "object"}, "A CloudEvent; id, source and specversion are filled in."),
+        "matches": (_FLAG, "Whether the rule must match it; default true."),
+        "outputs": ({"type": "object"}, "The expected output, by target."),
+    },
+    "a transform": {
+        "form": (_one_of(_FORMS), "How the output is made; default ORIGINAL."),
+        "value": (_ANYTHING, "A constant, a path, variables of the template, or an expression."),
+        "template": (_TEXT, "The text, with ${name} for the values."),
+        "steps": ({"type": "array"}, "Changes of the event, for the form FIELDS."),
+        "missing": (_one_of(("null", "error")), "What a missing value gives."),
+    },
+    "a retry policy": {
+        "policy": (_one_of((*POLICIES, *POLICY_ALIASES)), "Default EXPONENTIAL_DECAY_RETRY: about a day."),
+        "max_retries": (_whole(0, 1_000), "custom: retries after the first attempt."),
+        "initial_delay": (_DURATION, "custom: delay before the first retry."),
+        "multiplier": ({"type": "number", "minimum": 1, "maximum": 100}, "custom: factor between two delays."),
+        "max_delay": (_DURATION, "custom: the longest delay."),
+        "jitter": (_SHARE, "custom: each delay varies at random by up to this share."),
+        "maximum_event_age": (_DURATION, "At this age a delivery becomes a dead letter."),
+    },
+    "a delivery window": {
+        "hours": ({"type": "string", "pattern": r"^\d\d:\d\d ?- ?\d\d:\d\d$"}, "Such as 08:00-18:00."),
+        "weekdays": (_list_of(_one_of(("mon", "tue", "wed", "thu", "fri", "sat", "sun"))), "Days of the hours."),
+        "time_zone": (_TEXT, "An IANA name, such as Europe/Berlin."),
+        "blackout_dates": (_list_of({"type": "string"}), "Closed days, as YYYY-MM-DD."),
+    },
+    "a batch": {
+        "count": (_whole(2, 200), "Deliveries in one request, at most."),
+        "bytes": (_SIZE, "Bytes of one request, at most."),
+    },
+    "a timeout": {
+        "total": (_DURATION, "The timeout of one attempt."),
+        "connect": (_DURATION, "The part of it for connecting."),
+    },
+}
+
+_TARGET_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
+    "transform": (_ref("a transform"), "What the target receives; default: the event."),
+    "retry": (_ref("a retry policy"), "How often a failed delivery is tried again."),
+    "errors_tolerance": (_one_of(ERRORS_TOLERANCE), "none: a delivery that fails for good holds the rule."),
+    "ordering_key": (_TEXT, "A path, or partition: deliveries with the same value stay in order."),
+    "disable_after": (_DURATION, "The target is disabled after failing for so long."),
+    "rate": (_RATE, "Deliveries a second or a minute, such as 200/s."),
+    "not_before": (_TEXT, "The earliest time to send: a path, or a duration after the arrival."),
+    "deliver_between": (_ref("a delivery window"), "Hours and days in which the target may be sent to."),
+    "deliver_within": (_DURATION, "Deliveries that would be later become dead letters."),
+    "shadow_of": (_NAME, "The target that this one is a shadow of."),
+    "dead_letter_queue": (_ref("a dead letter queue"), "A further target that gets a copy of each dead letter."),
+}
+
+#: Fields of the types of targets and sources; one that is missing here takes any value.
+_TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
+    "url": ({"type": "string", "pattern": "^https?://"}, "Where requests go."),
+    "allow_http": (_FLAG, "true permits a URL with http:."),
+    "connection": (_NAME, "The connection that holds credentials, and where brokers are."),
+    "topic": (_TEXT, "The topic to publish to."),
+    "topics": (_list_of(_TEXT), "The topics of the bus."),
+    "tag": (_TEXT, "The tag of the messages."),
+    "bucket": (_TEXT, "The bucket, which must exist."),
+    "prefix": (_TEXT, "The prefix of the objects' keys."),
+    "format": (_one_of(("jsonl", "parquet")), "The format of the objects."),
+    "timeout": ({"anyOf": [_DURATION, _ref("a timeout")]}, "The timeout of one attempt, 1s to 30s."),
+    "max_in_flight": (_whole(1, 10_000), "Requests or messages at a time from one push task."),
+    "content_mode": (_one_of(CONTENT_MODES), "How an event is sent that is not rendered."),
+    "path": (_TEXT, "The file to append to."),
+    "batch": (_ref("a batch"), "Several deliveries in one request."),
+    "partitions": (_whole(1, 256), "Partitions of each new topic."),
+    "start_at": (_TEXT, "latest, earliest, or a time: where a new runner starts."),
+    "offset_reset": (_one_of(("earliest", "latest", "fail")), "Where to continue if retention deleted the offset."),
+    "mode": (_one_of(("offsets", "pop")), "offsets, or pop: receive messages as from a queue."),
+    "group": (_TEXT, "The consumer group that pops."),
+    "visibility_timeout": (_DURATION, "How long a received message is invisible to others."),
+    "mapping": (_ref("a mapping"), "How plain JSON messages become events."),
+}
+
+_REQUIRED: Final = {
+    "a bus": ["source"],
+    "a rule": ["bus", "pattern", "targets"],
+    "a source": ["type"],
+    "a target": ["type"],
+    "a dead letter queue": ["type"],
+    "a test": ["event"],
+    "a webhook": ["signature", "connection"],
+    "a delivery window": ["time_zone"],
+}
+
+
+def rule_file_schema() -> _Schema:
+    """Return the JSON Schema (draft 7) of a rule file, with the fields of all installed types.
+
+    Raises TypeUnusable if a package that provides a type cannot be used.
+    """
+    definitions = {_key(what): _object(what, _FIELD_SCHEMAS[what]) for what in _FIELD_SCHEMAS}
+    definitions["source"] = _of_types("a source", {}, SOURCE_TYPES)
+    definitions["target"] = _of_types("a target", _TARGET_FIELDS, TARGET_TYPES)
+    queue = {name: field for name, field in _TARGET_FIELDS.items() if name == "retry"}
+    definitions["dead_letter_queue"] = _of_types("a dead letter queue", queue, TARGET_TYPES)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "EventBridge rule file",
+        **definitions.pop("rule_file"),
+        "definitions": definitions,
+    }
+
+
+def _of_types(what: str, common: Mapping[str, tuple[_Schema, str]], registry: Any) -> _Schema:
+    names = registry.names()
+    own = dict.fromkeys(word for name in names for word in registry.get(name).own_words)
+    if what == "a dead letter queue":
+        own = {word: None for word in own if word not in NOT_FOR_QUEUES}
+    kind = (_one_of(names), f"The type of {what}.")
+    return _object(what, {"type": kind, **common, **{word: _TYPE_FIELDS.get(word, (_ANYTHING, "")) for word in own}})
+
+
+def _object(what: str, fields: Mapping[str, tuple[_Schema, str]]) -> _Schema:
+    properties = {
+        name: {"description": text, "allOf": [schema]} if "$ref" in schema else {"description": text, **schema}
+        for name, (schema, text) in fields.items()
+    }
+    found: _Schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return found | ({"required": _REQUIRED[what]} if what in _REQUIRED else {})
