@@ -130,11 +130,11 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	exit $$failed
 
 # What can differ between versions of Python: how its libraries parse and word things, and what is compiled. SQL, files
-# of the store and decisions do not; the tour uses ledger and store once.
-test-python: setup ## the unit tests of what versions parse and compile, and the README's tour, for another version: make test-python VENV=.venv-other PYTHON=python3.13
+# of the store and decisions do not; the page of the first rule uses ledger and store once.
+test-python: setup ## the unit tests of what versions parse and compile, and the page of the first rule, for another version: make test-python VENV=.venv-other PYTHON=python3.13
 	@$(BIN)/python --version
 	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit $(addprefix --ignore ,$(OF_ANY_PYTHON)) $(addprefix --deselect ,$(OF_ANY_SIZE))
-	$(BIN)/pytest -q tests/docs/tour_of_readme.py
+	$(BIN)/pytest -q tests/docs/tour.py
 
 services: setup ## fetch the real servers that tests start, into .services and .s3proxy; tests fetch what they need themselves
 	@PYTHONPATH=tests:. exec $(BIN)/python -m services.fill

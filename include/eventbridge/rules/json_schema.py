@@ -47,7 +47,7 @@ def _list_of(item: _Schema) -> _Schema:
     return {"type": "array", "items": item, "minItems": 1}
 
 
-def _named(item: _Schema) -> _Schema:
+def _mapping_of(item: _Schema) -> _Schema:
     return {"type": "object", "additionalProperties": item}
 
 
@@ -62,10 +62,10 @@ def _key(what: str) -> str:
 #: The schema and the hover text of each field of each item of the vocabulary.
 _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
     "a rule file": {
-        "owners": (_named(_ref("an owner")), "Quotas of owners, by name."),
-        "buses": (_named(_ref("a bus")), "Buses by name."),
-        "runners": (_named(_ref("a runner")), "Modes of runners, by name; the default is batch mode."),
-        "rules": (_named(_ref("a rule")), "Rules by name."),
+        "owners": (_mapping_of(_ref("an owner")), "Quotas of owners, by name."),
+        "buses": (_mapping_of(_ref("a bus")), "Buses by name."),
+        "runners": (_mapping_of(_ref("a runner")), "Modes of runners, by name; the default is batch mode."),
+        "rules": (_mapping_of(_ref("a rule")), "Rules by name."),
     },
     "an owner": {
         "published": (_RATE, "Events a second that the owner may publish."),
@@ -86,9 +86,9 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "source": (_ref("a source"), "Where the events come from."),
         "owner": (_NAME, "The team that owns the bus."),
         "retention": (_DURATION, "How long the archive keeps events; default 30d."),
-        "weights": (_named(_whole(1, 100)), "Shares of the topics in a batch."),
+        "weights": (_mapping_of(_whole(1, 100)), "Shares of the topics in a batch."),
         "max_backlog": (_whole(1, 10**12), "At this backlog the publish API responds with 429."),
-        "webhooks": (_named(_ref("a webhook")), "Signed calls of other services that become events."),
+        "webhooks": (_mapping_of(_ref("a webhook")), "Signed calls of other services that become events."),
     },
     "a webhook": {
         "signature": (_one_of(SIGNATURES), "The signature scheme of the sender."),
@@ -117,14 +117,14 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "expect": (_ref("an expectation"), "Bounds on what the rule matches; a failure puts it on hold."),
         "pending": (_ref("pending deliveries"), "The limit of pending deliveries."),
         "tests": (_list_of(_ref("a test")), "Events with expected results; rules check runs them."),
-        "targets": (_named(_ref("a target")), "Targets by name."),
+        "targets": (_mapping_of(_ref("a target")), "Targets by name."),
     },
     "pending deliveries": {"max": (_whole(1, 10**9), "At this number further matches are deferred.")},
     "an expectation": {
         "matches": (_ref("bounds"), "Matches in a batch."),
         "dead_letter_rate": (_ref("bounds"), "Share of deliveries that become dead letters, 0 to 1."),
         "transform_failure_rate": (_ref("bounds"), "Share of deliveries that cannot be rendered, 0 to 1."),
-        "fields": (_named(_ref("a field expectation")), "Expectations by path, such as $.data.id."),
+        "fields": (_mapping_of(_ref("a field expectation")), "Expectations by path, such as $.data.id."),
     },
     "a field expectation": {
         "null_rate": (_ref("bounds"), "Share of events without a value at the path, 0 to 1."),
@@ -228,10 +228,10 @@ def rule_file_schema() -> _Schema:
     Raises TypeUnusable if a package that provides a type cannot be used.
     """
     definitions = {_key(what): _object(what, _FIELD_SCHEMAS[what]) for what in _FIELD_SCHEMAS}
-    definitions["source"] = _of_types("a source", {}, SOURCE_TYPES)
-    definitions["target"] = _of_types("a target", _TARGET_FIELDS, TARGET_TYPES)
+    definitions["source"] = _typed_object("a source", {}, SOURCE_TYPES)
+    definitions["target"] = _typed_object("a target", _TARGET_FIELDS, TARGET_TYPES)
     queue = {name: field for name, field in _TARGET_FIELDS.items() if name == "retry"}
-    definitions["dead_letter_queue"] = _of_types("a dead letter queue", queue, TARGET_TYPES)
+    definitions["dead_letter_queue"] = _typed_object("a dead letter queue", queue, TARGET_TYPES)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "EventBridge rule file",
@@ -240,7 +240,7 @@ def rule_file_schema() -> _Schema:
     }
 
 
-def _of_types(what: str, common: Mapping[str, tuple[_Schema, str]], registry: Any) -> _Schema:
+def _typed_object(what: str, common: Mapping[str, tuple[_Schema, str]], registry: Any) -> _Schema:
     names = registry.names()
     own = dict.fromkeys(word for name in names for word in registry.get(name).own_words)
     if what == "a dead letter queue":
