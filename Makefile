@@ -78,7 +78,7 @@ wheel: setup ## build the wheel, into dist/
 	trap 'rm -rf build $(EGG_INFO)' EXIT
 	$(BIN)/python -c "from setuptools.build_meta import build_wheel as build; print('dist/' + build('dist'))" | tail -1
 
-docs: setup ## build the documentation site into .site/; a broken link fails
+docs: $(INSTALLED) ## build the documentation site into .site/; a broken link fails
 	@NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs build --strict --quiet
 
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, and prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=streaming
