@@ -168,7 +168,7 @@ def _read(rules: str) -> RuleSet:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "orders.yaml").write_text(rules)
         read = load_rules(Path(folder))
-    return read.model_copy(update={"rules": RuleLines.of_rules(read.rules)})
+    return read.model_copy(update={"rules": RuleLines.from_rules(read.rules)})
 
 
 @cache
@@ -176,7 +176,7 @@ def moved_rule_set() -> RuleSet:
     """Return the same rules, of which the ordered one has a runner to itself."""
     rules = rule_set()
     moved = rules.rules[MOVED_RULE].model_copy(update={"runner": MOVED_RUNNER})
-    return RuleSet(buses=rules.buses, rules=RuleLines.of_rules({**rules.rules, MOVED_RULE: moved}))
+    return RuleSet(buses=rules.buses, rules=RuleLines.from_rules({**rules.rules, MOVED_RULE: moved}))
 
 
 def move_rule(runtime: World) -> None:
