@@ -166,7 +166,7 @@ rules:
 
 
 def test_defaults(tmp_path: Path) -> None:
-    """What a short rule leaves out: the bus's runner, medium priority, the defaults of docs/reference/rule-file.md."""
+    """A short rule gets the runner of its bus, medium priority, and the defaults of docs/reference/rule-file/."""
     write(tmp_path, a=BUSES + "rules:\n" + rule("r"))
 
     rules = load_rules(tmp_path)

@@ -189,7 +189,7 @@ def test_pool_of_a_rule() -> None:
 
 @pytest.mark.parametrize(("priority", "weight"), [("high", 750), ("medium", 500), ("low", 250)])
 def test_weight_of_a_priority(priority: str, weight: int) -> None:
-    """The weights are those of docs/reference/rule-file.md."""
+    """The weights are those of docs/reference/rule-file/index.md."""
     assert weight == rule(priority=priority).weight
 
 

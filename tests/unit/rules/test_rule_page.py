@@ -1,4 +1,4 @@
-"""docs/reference/rule-file.md: every field, every word that is refused, and examples that are what they say."""
+"""docs/reference/rule-file/: every field, every word that is refused, and examples that are what they say."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ from eventbridge.rules.vocabulary import (
 )
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "reference" / "rule-file.md").read_text()
+FOLDER = ROOT / "docs" / "reference" / "rule-file"
+PAGE = "\n".join(["", *(page.read_text() for page in sorted(FOLDER.glob("*.md")))])
 
 HEADINGS = {
     "a rule file": "## Files",
     "an owner": "## Owner",
-    "a bus": "## Bus",
+    "a bus": "# Bus",
     "a runner": "## Runner",
     "streaming mode": "### Streaming",
-    "a source": "### Source",
-    "a mapping": "### Mapping",
-    "a webhook": "### Webhook",
-    "a rule": "## Rule",
-    "an expectation": "### Expectations",
-    "a test": "### Tests",
-    "a target": "## Target",
-    "a dead letter queue": "### Dead letter queue",
-    "a timeout": "### Timeout",
-    "a delivery window": "### Waiting",
-    "a batch": "### Batch",
-    "a retry policy": "### Retry policy",
+    "a source": "## Source",
+    "a mapping": "## Mapping",
+    "a webhook": "## Webhook",
+    "a rule": "# Rule",
+    "an expectation": "## Expectations",
+    "a test": "## Tests",
+    "a target": "# Target",
+    "a dead letter queue": "## Dead letter queue",
+    "a timeout": "## Timeout",
+    "a delivery window": "## Waiting",
+    "a batch": "## Batch",
+    "a retry policy": "# Retry policy",
 }
 
 
