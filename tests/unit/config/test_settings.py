@@ -12,6 +12,7 @@ from eventbridge.config.quantities import write_duration
 from eventbridge.config.setting_types import PREFIX
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError
+from eventbridge.rules.model import PENDING_MAX
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "settings.md"
 
@@ -282,6 +283,18 @@ def _stated_defaults() -> list[tuple[str, str]]:
             "howto/s3-store.md",
             f"lands {bucket.buffer_range_events:,} events at a time (`EVENTBRIDGE_BUFFER_RANGE_EVENTS`) "
             f"instead of {disk.buffer_range_events:,}",
+        ),
+        ("reference/limits.md", f"| an event | {disk.event_max_size >> 20} MiB |"),
+        (
+            "reference/limits.md",
+            f"| events of a batch | {disk.batch_max_events:,}, or {disk.batch_max_size >> 30} GiB;",
+        ),
+        ("reference/limits.md", f"| deliveries of a batch | {disk.batch_max_deliveries:,} |"),
+        ("reference/limits.md", f"| push tasks of a run | {disk.batch_max_chunks} |"),
+        ("reference/limits.md", f"| pending deliveries of a rule | {PENDING_MAX:,}, then"),
+        (
+            "reference/limits.md",
+            f"{disk.route_rule_cpu_budget:.0f} s of CPU time a batch, {disk.route_total_cpu_budget:.0f} s for all rules",
         ),
         ("howto/replay.md", f"`EVENTBRIDGE_REPLAY_TIMEOUT` ({disk.replay_timeout / 3600:.0f} hours)"),
         ("howto/schemas.md", f"{disk.schema_sample_events} in all (`EVENTBRIDGE_SCHEMA_SAMPLE_EVENTS`"),
