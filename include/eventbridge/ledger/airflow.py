@@ -11,8 +11,8 @@ from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
 from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.model.chunk import AppliedSlots
 
-#: The slots that a rule file last set for a pool: until the value in the file changes, an operator's value wins.
-#: `seen_slots`: the slots that the pool had when Airflow was last queried.
+#: The slots that a rule file last set for a pool. They are not set again until the value in the file changes, so that
+#: an operator's value stays. `seen_slots`: the slots that the pool had when Airflow was last queried.
 pool_applied = sa.Table(
     "pool_applied",
     metadata,
@@ -61,7 +61,7 @@ class Pools(Aggregate):
         return {row.pool: AppliedSlots(**row._mapping) for row in rows}
 
     def record_slots(self, pool: str, slots: int, seen: int) -> None:
-        """Record the slots that a rule file set for a pool, and those that the pool has now; writes only changes."""
+        """Record the slots that a rule file set for a pool, and those it has now; writes no unchanged values."""
         now = self._now()
         row = {"pool": pool, "slots": slots, "applied_at": now, "seen_slots": seen, "seen_at": now}
         with self._writing() as connection:
@@ -89,7 +89,7 @@ class Watcher(Aggregate):
 def last_check(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
     """Return when the watcher of a ledger last checked the buses; None if it never did.
 
-    It waits at most `limit_seconds`, only reads, and neither creates nor migrates a ledger. Raises FileNotFoundError if
+    It waits at most `limit_seconds`, reads only, and neither creates nor migrates a ledger. Raises FileNotFoundError if
     there is no ledger, and exceptions of SQLAlchemy if the database fails.
     """
     with engine.reader(limit_seconds).connect() as connection:

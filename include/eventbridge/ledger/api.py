@@ -12,8 +12,8 @@ from eventbridge.ledger.definitions import NUMBERED, JsonText, Message, RowId, U
 from eventbridge.model.api import ApiToken, KeptResponse, OperatorAction
 from eventbridge.policy.rate_limit import Balance, QuotaResult, grant
 
-#: `token_hash` is SHA-256 of the whole token, in hexadecimal: a token contains 256 random bits, so it cannot be
-#: guessed.
+#: `token_hash` is the SHA-256 digest of the whole token, in hexadecimal. It needs no salt, because a token contains 256
+#: random bits and cannot be guessed.
 api_token = sa.Table(
     "api_token",
     metadata,
@@ -130,7 +130,7 @@ class Tokens(Aggregate):
         return None if row is None else _token(row)
 
     def add(self, token: ApiToken, token_hash: str) -> bool:
-        """Record a new token; return False, and change nothing, if its name is or was taken."""
+        """Record a new token; return False, and change nothing, if a token has or had its name."""
         row = {**vars(token), "scopes": list(token.scopes), "token_hash": token_hash}
         return self._change(insert_or_skip(api_token), row) == 1
 
@@ -150,7 +150,7 @@ class Responses(Aggregate):
         return None if row is None else KeptResponse(**row._mapping)
 
     def keep(self, response: KeptResponse, before: datetime) -> bool:
-        """Store a response and delete those made before the aware time `before`; return False if its key has one."""
+        """Store a response and delete those made before the aware time `before`; return False if the key has one."""
         with self._writing() as connection:
             connection.execute(DROP_RESPONSES, {"before": before})
             return connection.execute(insert_or_skip(kept_response), vars(response)).rowcount == 1

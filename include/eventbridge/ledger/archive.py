@@ -122,7 +122,7 @@ DROP_INDEX_FILES = sa.delete(event_index).where(event_index.c.path.in_(sa.bindpa
 #: Deletes the records of the files of a day.
 DROP_INDEX_OF_DAY = sa.delete(event_index).where(event_index.c.day == sa.bindparam("of_day", type_=UtcTime))
 
-#: Marks batches as in the index: compare and set.
+#: Marks batches as in the index (compare and set).
 MARK_INDEXED = (
     sa.update(batch)
     .where(batch.c.batch_id.in_(sa.bindparam("ids", expanding=True)), batch.c.in_index == "no")
@@ -137,7 +137,8 @@ MARK_UNINDEXED = sa.update(batch).where(_OF_TIME, batch.c.in_index == "yes").val
 def select_unindexed(*, committed: bool, limited: bool) -> sa.Select[Any]:
     """Return the query for batches of a period that are not in the index, oldest first.
 
-    If `committed`, only batches that are committed and have their archive; if `limited`, at most `most`.
+    If `committed`, only batches that are committed and have their archive; if `limited`, at most as many as the
+    parameter `most`.
     """
     found = sa.select(batch).where(UNINDEXED, _OF_TIME).order_by(batch.c.planned_at, batch.c.batch_id)
     if committed:
@@ -221,9 +222,10 @@ class EventIndex(Aggregate):
         return [to_batch(row) for row in found]
 
     def publish(self, file: IndexFile, batch_ids: Collection[str], instead_of: Sequence[IndexFile]) -> bool:
-        """Add a file, record that batches are in it, and delete the records of files that it replaces: all or nothing.
+        """Add a file, record that batches are in it, and delete the records of the files that it replaces.
 
-        Returns False if one of the batches is already in the index, or one of the files no longer exists.
+        All of this is one transaction. Returns False, and changes nothing, if one of the batches is already in the
+        index, or if one of the replaced files is no longer recorded.
         """
         ids = sorted(batch_ids)
         try:
@@ -246,7 +248,7 @@ class EventIndex(Aggregate):
         self._change(DROP_INDEX_OF_DAY, {"of_day": day})
 
     def forget_day(self, day: datetime) -> None:
-        """Delete the index records of a day: searches read its archive files directly until they are indexed again."""
+        """Delete the index records of a day, so that searches read its archive files until these are indexed again."""
         with self._writing() as connection:
             connection.execute(DROP_INDEX_OF_DAY, {"of_day": day})
             connection.execute(MARK_UNINDEXED, {"since": day, "until": day + timedelta(days=1)})

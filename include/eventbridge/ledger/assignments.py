@@ -95,7 +95,7 @@ class Assignments(Aggregate):
         """Record that a runner delivers for these (rule, target) pairs only up to its current offsets.
 
         Pairs of other runners stay as they are. Returns False, and changes nothing, if `in_force` is no longer the rule
-        set in force, or if the runner has an uncommitted batch: it may have these rules, and moves the runner's
+        set in force, or if the runner has an uncommitted batch, which may route these rules and will move the runner's
         offsets.
         """
         pairs = sorted(set(targets))
@@ -115,8 +115,8 @@ class Assignments(Aggregate):
     def assign(self, runner: str, targets: Iterable[tuple[str, str]], in_force: str) -> bool:
         """Record that a runner delivers for these (rule, target) pairs from now on.
 
-        Returns False, and changes nothing, if `in_force` is no longer the rule set in force: a newer rule set may
-        assign them to another runner.
+        Returns False, and changes nothing, if `in_force` is no longer the rule set in force, because a newer rule set
+        may assign them to another runner.
         """
         now = self._now()
         pairs = sorted(set(targets))

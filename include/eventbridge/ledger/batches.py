@@ -71,7 +71,7 @@ partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)
 UNCLEARED = batch.c.kept != batch.c.cleared
 partial("ix_batch_uncleared", UNCLEARED, batch.c.batch_id)
 
-#: Batches whose archive is not in the index of event ids: searches for events read their archive files directly.
+#: Batches whose archive is not in the index of event ids; searches for events read their archive files directly.
 UNINDEXED = (
     (batch.c.kind == word("normal"))
     & (batch.c.in_index == word("no"))
@@ -149,21 +149,21 @@ NEWEST_RETRY = (
     sa.select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
 )
 
-#: Moves a batch from one state to another: compare and set. A batch that follows an uncommitted one is not moved.
+#: Moves a batch from one state to another (compare and set). A batch that follows an uncommitted one is not moved.
 MOVE_BATCH = (
     sa.update(batch)
     .where(_BATCH, batch.c.state == sa.bindparam("expected"), batch.c.follows.is_(None))
     .values(state=sa.bindparam("to"))
 )
 
-#: Moves a batch from `buffered` to `routed` and sets its deadline: compare and set.
+#: Moves a batch from `buffered` to `routed` and sets its deadline (compare and set).
 PUBLISH_ROUTED = (
     sa.update(batch)
     .where(_BATCH, batch.c.state == "buffered")
     .values(state="routed", deadline_at=sa.bindparam("deadline", type_=UtcTime))
 )
 
-#: Moves a batch from `settling` to `committed`: compare and set.
+#: Moves a batch from `settling` to `committed` (compare and set).
 PUBLISH_COMMITTED = (
     sa.update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=NOW)
 )
@@ -194,7 +194,7 @@ OLDER = sa.tuple_(batch.c.planned_at, batch.c.batch_id) < sa.tuple_(
 
 
 def select_ids(beginning: str, limit: int) -> sa.Select[Any]:
-    """Return the query for at most `limit` ids of batches that begin with a text, newest first."""
+    """Return the query for at most `limit` batch ids that start with the string `beginning`, newest batch first."""
     return (
         sa.select(batch.c.batch_id)
         .where(batch.c.batch_id.startswith(beginning, autoescape=True))
@@ -299,7 +299,7 @@ class Batches(Aggregate):
         return [to_batch(row) for row in self._rows(OPEN_BATCHES)]
 
     def ids_starting_with(self, beginning: str, limit: int) -> list[str]:
-        """Return at most `limit` ids of batches that begin with a text, newest first."""
+        """Return at most `limit` batch ids that start with the string `beginning`, newest batch first."""
         with self._reading() as connection:
             return list(connection.execute(select_ids(beginning, limit)).scalars())
 
@@ -387,8 +387,8 @@ def is_in_state(connection: sa.Connection, batch_id: str, state: BatchState) -> 
 
 
 def _refuse_old_ranges(connection: sa.Connection, group: str, ranges: Sequence[Range]) -> None:
-    # The offsets are read after the batch was added: no other batch is planned while it exists, so they do not move.
-    # A partition without an offset is no reason to refuse: the commit reports the missing offset.
+    # The offsets are read after the batch was added. No other batch is planned while it exists, so they do not move.
+    # A partition without an offset is accepted, because the commit reports the missing offset.
     rows = connection.execute(select_offsets(group))
     standing = {to_partition(row): row.offset for row in rows}
     if any(standing.get(each.partition, each.start) != each.start for each in ranges):

@@ -41,8 +41,8 @@ delivery_chunk = sa.Table(
     sa.Column("failed", sa.BigInteger, nullable=False),
     sa.Column("error", Message, nullable=False),
     sa.Column("cpu", sa.BigInteger, nullable=False, server_default="0"),  # CPU time of its pushes in microseconds
-    sa.Column("claimed_until", UtcTime),  # no other push claims a started chunk before then, unless its push is dead
-    sa.Column("pieces", JsonText, nullable=False),  # last: columns after a long column are slow to reach
+    sa.Column("claimed_until", UtcTime),  # until then, no other push claims the chunk unless its push is dead
+    sa.Column("pieces", JsonText, nullable=False),  # last, because columns after a long one are slow to reach
     sa.PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),
 )
@@ -113,7 +113,7 @@ LIVE_CLAIMS = (
     .order_by(delivery_chunk.c.chunk_id)
 )
 
-#: A chunk that a push is working on, in any state of its batch.
+#: A chunk that a push is working on, whatever the state of its batch.
 ANY_LIVE = (
     sa.select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == sa.bindparam("of_batch"), _LIVE).limit(1)
 )

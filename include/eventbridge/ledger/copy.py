@@ -20,19 +20,19 @@ _ROWS_AT_ONCE = 1_000
 def copy_ledger(from_url: str, to_url: str) -> dict[str, int]:
     """Copy every row of a ledger into one that is empty, and return how many rows each table has, by name.
 
-    The copy is the same ledger: it keeps the id and continues the numbering of rows. It is a consistent snapshot, and
-    complete or absent. No process can write to a file while it is copied. A server accepts writes during the copy, and
-    commits after its beginning are not in the copy, so end the processes that use the server first. Raises UserError if
-    both URLs name the same ledger or the destination is not empty, LedgerError if a ledger cannot be opened, the counts
-    differ or a database fails.
+    The copy keeps the ledger's id and continues the numbering of rows. It is a consistent snapshot, and complete or
+    absent. No process can write to a SQLite file while it is copied. A server accepts writes during the copy, and the
+    copy does not contain commits made after it began, so end the processes that use the server first. Raises UserError
+    if both URLs name the same ledger or the destination is not empty, and LedgerError if a ledger cannot be opened, the
+    row counts differ or a database fails.
     """
     source, destination = Ledger.open(from_url), Ledger.open(to_url)
     try:
         if source.id == destination.id:
             raise UserError("Both URLs name the same ledger: there is nothing to copy.")
-        # The source is not changed. A writer's transaction prevents others from changing a file. On a server it would
-        # not, and each of its statements would read another snapshot; only a reader's transaction reads one snapshot
-        # throughout.
+        # The source is not changed. A writer's transaction prevents others from changing a SQLite file. On a server it
+        # would not, and each of its statements would read a different snapshot; there, only a reader's transaction
+        # reads one snapshot throughout.
         reading = source.database.reading() if source.database.engine.spans_hosts else source.database.writing()
         with reading as there, destination.database.writing() as here:
             _refuse_nonempty(here, destination.database)
@@ -67,7 +67,7 @@ def _copy(whole: sa.Table, there: sa.Connection, here: sa.Connection) -> int:
 
 
 def _rows(whole: sa.Table) -> Any:
-    """Return a table whose columns give their stored values: only booleans are converted."""
+    """Return a table whose columns return their values as stored, except that booleans are converted."""
     columns = (column(c.name, c.type) if isinstance(c.type, sa.Boolean) else column(c.name) for c in whole.columns)
     return sa.table(whole.name, *columns)
 

@@ -1,10 +1,10 @@
-"""The ledger's one connection to its database: transactions, locks between threads, no connection across a fork.
+"""Runs the ledger's transactions through one connection, which threads share and a forked process does not.
 
 It also runs a method of the ledger again if its transaction was lost, because the server restarted or rolled it back in
-favour of another one. It does so only if nothing can have changed: the transaction was lost before its commit was sent,
-and the method has committed no other before it. If the response to a commit is lost, the commit may have succeeded. The
-caller then gets an error, and a stage that runs again finds out from the rows, as after a kill. Therefore no statement
-has to be idempotent.
+favour of another one. It does so only if nothing can have changed, because the transaction was lost before its commit
+was sent and the method had committed no other transaction before. If the response to a commit is lost, the commit may
+have succeeded. The caller then gets an error, and a stage that runs again finds out from the rows, as after a kill.
+Therefore no statement has to be idempotent.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Clock = Callable[[], datetime]
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-#: How long a lost transaction is repeated: a server that restarts is available again by then, and of two transactions
-#: in a deadlock one has finished.
+#: How long a lost transaction is retried. Within this time a server that restarts is available again, and one of two
+#: deadlocked transactions has finished.
 _AGAIN_SECONDS = 30.0
 
 #: Guards the set below; acquired before the lock of any database, never after.
@@ -55,7 +55,7 @@ def commits_of_this_thread() -> int:
 class Database:
     """One database, used through one connection by any thread of this process, one transaction at a time.
 
-    A transaction uses only the database: no files, no network, no callbacks inside.
+    The code inside a transaction uses only the database: it accesses no files and no network and calls no callbacks.
     The default of `clock` is the database's clock, so that processes on several hosts compare times by one clock.
     Every error of SQLAlchemy is raised as LedgerError.
     """
@@ -120,7 +120,7 @@ class Database:
 
 
 class LostRaceError(Exception):
-    """Another process was first; raised inside a transaction, it rolls all of it back."""
+    """Another process was faster; raised inside a transaction to roll it back."""
 
 
 class Aggregate:
@@ -190,7 +190,7 @@ def _reach_execute(engine: LedgerEngine, _connection: object, _cursor: object, s
 
 
 # No connection is open while this process forks: parent and child would share it. SQLite counts the locks of a file per
-# process, in memory that a fork copies: a child that opens a file which its parent has open acquires no separate lock,
+# process, in memory that a fork copies: a child that opens a file that its parent has open acquires no separate lock,
 # and its commits are lost when the parent closes the file. (A test shows it.)
 
 

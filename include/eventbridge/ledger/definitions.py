@@ -31,7 +31,7 @@ def microseconds(at: datetime) -> int:
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """An aware time in UTC, stored as BIGINT microseconds: the same in every database, and compared exactly."""
+    """An aware time in UTC, stored as BIGINT microseconds, which are the same and compare exactly in every database."""
 
     impl = sa.BigInteger
     cache_ok = True
@@ -105,7 +105,7 @@ metadata = sa.MetaData(
     }
 )
 
-#: Options of a table whose long key makes up most of a row: it is stored by that key, without a row number.
+#: Options of a table whose long key makes up most of a row; it is stored by that key, without a row number.
 BY_KEY: dict[str, Any] = {"sqlite_with_rowid": False}
 
 #: Options of a table whose numbers are never reused, not even after its last row is deleted.
@@ -113,7 +113,7 @@ NUMBERED: dict[str, Any] = {"sqlite_autoincrement": True}
 
 
 def word(name: str) -> sa.ColumnElement[str]:
-    """Return a constant as SQL text: with a parameter instead, a partial index would not be used."""
+    """Return a constant as SQL text, because a partial index is not used if the constant is a parameter."""
     return sa.literal_column(f"'{name}'", sa.Text)
 
 

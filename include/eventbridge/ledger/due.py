@@ -1,4 +1,4 @@
-"""Pending deliveries that are due, late, or past their deadline, for the retry batches and the watcher.
+"""Finds pending deliveries that are due, late, or past their deadline, for the retry batches and the watcher.
 
 The watcher runs these statements several times a second, so their cost must not grow with the number of pending rows,
 due or not. Each enters an index once for each kind of row, or reads a bounded number of rows.
@@ -34,10 +34,10 @@ from eventbridge.ledger.targets import target_status
 from eventbridge.model.pending import DueTarget, PendingDeliveries, RunningLate
 from eventbridge.policy.operational_event import OperationalEvent
 
-#: How many of the rows that have been due longest are checked one by one, before the costlier query by target runs.
+#: The number of longest-due rows that are checked one by one before the costlier query by target runs.
 FIRST_ROWS = 100
 
-#: The smallest rows are chosen among this many of the rows that have been due longest.
+#: The smallest rows are chosen among this many longest-due rows, or among as many as are requested if that is more.
 SMALLEST_OF = 1_000
 
 
@@ -87,7 +87,7 @@ FIRST_DUE = sa.select(
 def select_targets(runner: str | None) -> sa.Select[Any]:
     """Return the query for targets with deliveries due by `now`, the longest waiting first; see `select_rows`.
 
-    For a target that gets no deliveries, the wait begins at the due time of its row that expired first.
+    For a target that gets no deliveries, the wait is measured from the due time of its row that expired first.
     """
     one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
@@ -159,7 +159,7 @@ def select_rows(limit: int, runner: str | None, *, smallest: bool = False, alone
 
 
 def _select_ids(queries: list[sa.Select[Any]], limit: int, runner: str | None) -> sa.Select[Any]:
-    """Return the query for the ids of several queries, at most `limit` of each."""
+    """Return the query for the ids of the rows that several queries select, at most `limit` of each."""
     limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
     return sa.select(
         sa.union_all(*(sa.select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id
@@ -204,7 +204,7 @@ class Due(Aggregate):
     """Deliveries that are due, late, or past their deadline."""
 
     def has_any(self, now: datetime) -> bool:
-        """Return whether `targets` would find any; the cost does not depend on the number of pending deliveries."""
+        """Return whether `targets` would return any; the cost does not depend on the number of pending deliveries."""
         with self._reading() as connection:
             first = connection.execute(FIRST_DUE, {"now": now}).one()
             if first.can_go or first.seen < FIRST_ROWS:
@@ -233,8 +233,9 @@ class Due(Aggregate):
         """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
         Returns at most `limit_rows` rows, each of which may hold many deliveries. For a target that is disabled or
-        paused, or whose breaker is open, it returns only rows that can only be dead-lettered. `smallest` chooses
-        among the 1,000 that wait longest. The cost depends on `limit_rows`, not on how much is pending or due.
+        paused, or whose breaker is open, it returns only rows that can only be dead-lettered. `smallest` chooses among
+        the 1,000 rows (or `limit_rows`, if higher) that have waited longest. The cost depends on `limit_rows`, not on
+        how much is pending or due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
@@ -263,7 +264,7 @@ class Due(Aggregate):
     ) -> int:
         """Queue one event about waiting deliveries of a target that were published by `before`; return their number.
 
-        Deliveries that were reported before are left out.
+        Deliveries that were already reported are left out.
         """
         of = {"of_rule": rule, "of_target": target, "before": before, "now": self._now()}
         with self._reading() as connection:

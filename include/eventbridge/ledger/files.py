@@ -1,4 +1,4 @@
-"""Recorded files of batches in the ledger: the work of a stage counts as finished once it is recorded here."""
+"""Recorded files of batches in the ledger. The work of a stage counts as finished once its file is recorded here."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ FORGET_SETTLEMENT = sa.delete(batch_file).where(
 def select_newest_files(
     kind: str, kept: Collection[str], limit: int, *, bus: str | None, batch_kind: str | None, older: bool
 ) -> sa.Select[Any]:
-    """Return the query for at most `limit` files of a kind, from batches whose `kept` is given, newest batch first.
+    """Return the query for at most `limit` files of a kind, from batches with the given `kept`, newest batch first.
 
     If `bus` or `batch_kind` is set, only files of such batches are returned; if `older`, only files that follow a given
     one.
     """
     name: sa.ColumnElement[Any] = batch.c.batch_id
     left: sa.ColumnElement[Any] = batch.c.kept
-    if kind in _IN_MOST_BATCHES:  # with an index, SQLite would read and sort all
+    if kind in _IN_MOST_BATCHES:  # with an index, SQLite would read and sort all rows
         name, left = sa.func.coalesce(name, ""), sa.func.coalesce(left, "")
     found = (
         sa.select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
@@ -107,9 +107,9 @@ class Files(Aggregate):
     def record(self, file: BatchFile, while_state: BatchState, settlement: str | None = None) -> bool:
         """Record a file that a stage has finished, if the batch is in `while_state`; return whether it was recorded.
 
-        Returns False if the batch is in another state or another file has this key; nothing uses the caller's file
-        then. `settlement` is the key of the first settlement from which the file is derived; raises SettledAgainError
-        if the batch has another first settlement now.
+        Returns False if the batch is in another state or another file has this key; in that case nothing uses the
+        caller's file. `settlement` is the key of the first settlement, from which the file is derived. Raises
+        SettledAgainError if the batch has another first settlement now.
         """
         with self._writing() as connection:
             if not is_in_state(connection, file.batch_id, while_state):

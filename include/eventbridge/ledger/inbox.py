@@ -11,7 +11,7 @@ from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata
 from eventbridge.model.storage import InboxFile
 
 #: Each file holds messages `start` (included) to `end` (excluded) of a topic. `again` counts the repeated messages of
-#: the topic that arrived while the file was its newest. Unless `acknowledged`, the queue may hand out the file's
+#: the topic that arrived while the file was its newest. Until `acknowledged` is true, the queue may hand out the file's
 #: messages again.
 inbox_file = sa.Table(
     "inbox_file",

@@ -42,8 +42,8 @@ class Ledger:
 
     A method of an attribute is one transaction, unless its docstring mentions several. A change that depends on the
     current state is a compare-and-set: if another process was faster, the method changes nothing and returns False.
-    Times are aware and in UTC. Every method raises LedgerError, with a remedy, if the database fails. Its transaction
-    has changed nothing then, unless the commit itself failed: then the change is either complete or absent.
+    Times are aware and in UTC. Every method raises LedgerError, with a remedy, if the database fails. In that case its
+    transaction has changed nothing, unless the commit itself failed; the change is then either complete or absent.
     """
 
     def __init__(

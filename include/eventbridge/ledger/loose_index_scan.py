@@ -1,7 +1,7 @@
 """Reads one row of each kind from an index: a loose index scan, which neither SQLite nor PostgreSQL does by itself.
 
-`SELECT DISTINCT` reads every row. Here the index is entered once for each kind: at its first row, then at the first row
-after the kind that was found, and so on. The cost grows with the number of kinds, not with their rows.
+`SELECT DISTINCT` reads every row. This query enters the index once for each kind: at its first row, then at the first
+row after the kind that was found, and so on. The cost grows with the number of kinds, not with their rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def one_of_each(kind: Sequence[sa.Column[Any]], condition: sa.ColumnElement[bool
     here = table.alias("here")
     first = sa.select(row_id).where(condition).order_by(*kind).limit(1).scalar_subquery()
     found = sa.select(first.label(row_id.name)).cte("one_of_each", recursive=True)
-    # The last column is greater, else the one before it, and so on, each in one search. A row comparison such as
+    # The following row has a greater last column; if there is none, a greater last but one, and so on. Each of these is
+    # one search. A row comparison such as
     # (a, b) > (1, 2) would work, but SQLite enters its index at the first equal row and reads all of them.
     following = [_select_next(here, row_id, kind[:length], kind, condition) for length in range(len(kind), 0, -1)]
     next_one = sa.func.coalesce(*following) if len(following) > 1 else following[0]
@@ -44,7 +45,7 @@ def _select_next(
     kind: Sequence[sa.Column[Any]],
     condition: sa.ColumnElement[bool],
 ) -> sa.ScalarSelect[Any]:
-    """Return the query for the first row with the last column of `prefix` greater than here, and the others equal."""
+    """Return the query for the first row that equals the current one in `prefix`, but is greater in its last column."""
     behind = row_id.table.alias("behind")
     *same, greater = (column.name for column in prefix)
     return (

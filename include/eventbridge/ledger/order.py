@@ -65,7 +65,8 @@ _UNTAKEN_OF_THAT_SHARD = IN_THAT_SHARD & on_alias(other, UNTAKEN_IN_ORDER)
 SHARDS_ON_HOLD = sa.select(pending.c.order_shard).where(
     pending.c.pending_id == _one.c.pending_id,
     ~TAKEN_OF_THAT_SHARD,
-    # rows with another hold reason sort before or after rows with this one, which may be many: each side is one search
+    # rows with this hold reason may be many; rows with another one sort before or after them, so each side is one
+    # search
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state > "on_hold"),
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason < _BECAUSE),
     ~sa.exists().where(_UNTAKEN_OF_THAT_SHARD, other.c.state == "on_hold", other.c.hold_reason > _BECAUSE),
@@ -113,7 +114,7 @@ ON_HOLD_OF_RULE = (
     .order_by(pending.c.pending_id)
 )
 
-#: Makes a row on hold due, with an operator's decision as its hold reason: that mark keeps it from being held again.
+#: Makes a row on hold due, with an operator's decision as its hold reason, which keeps it from being held again.
 MARK_ON_HOLD = (
     sa.update(pending)
     .where(pending.c.pending_id == sa.bindparam("of_row"), ON_HOLD, pending.c.hold_reason == _BECAUSE)
@@ -154,7 +155,7 @@ class Order(Aggregate):
         return [to_pending(row) for row in self._rows(statement, of)]
 
     def blocked_shards(self, rule: str, target: str) -> list[int]:
-        """Return the shards of a target whose open rows all wait for earlier rows: none can unblock the others."""
+        """Return the shards of a target whose open rows all wait for earlier rows, so none can unblock the others."""
         of = {"of_rule": rule, "of_target": target, "because": BEHIND_ITS_KEY}
         with self._reading() as connection:
             return sorted(connection.execute(SHARDS_ON_HOLD, of).scalars())

@@ -50,7 +50,7 @@ pending = sa.Table(
     sa.Column("reason", sa.Text, nullable=False),
     sa.Column("attempts", sa.Integer, nullable=False),
     sa.Column("lane", sa.Text, nullable=False),
-    # The initial values of due_at and hold_reason: part of the row's name, and never changed.
+    # The initial values of due_at and hold_reason; they identify the row and never change.
     sa.Column("due_bucket", UtcTime, nullable=False),
     sa.Column("hold_bucket", sa.Text, nullable=False),
     sa.Column("due_at", UtcTime, nullable=False),
@@ -68,7 +68,7 @@ pending = sa.Table(
     sa.Column("lineage", JsonText, nullable=False),
     sa.Column("files", JsonText, nullable=False),
     sa.Column("order_spans", JsonText, nullable=False, server_default="[]"),
-    # For targets with `deliver_within`: when the youngest event was published, and when the delay was reported.
+    # Set for targets with `deliver_within`: when the youngest event was published, and when the delay was reported.
     sa.Column("published_at", UtcTime),
     sa.Column("late_reported_at", UtcTime),
     one_of("state", PendingState),
@@ -193,7 +193,7 @@ _PUT_ON_HOLD = {
 #: Puts the scheduled, untaken rows of a target on hold, except those to be dead-lettered.
 HOLD_PENDING = sa.update(pending).where(OF_TARGET, SCHEDULED, ~_HAS_REASON).values(_PUT_ON_HOLD)
 
-#: Makes the rows of a target that are on hold for one reason due now, only to be dead-lettered: they keep the reason.
+#: Makes the rows of a target that are on hold for one reason due now, only to be dead-lettered; they keep the reason.
 DEAD_LETTER_PENDING = (
     sa.update(pending)
     .where(OF_TARGET, ON_HOLD, pending.c.hold_reason == sa.bindparam("because", type_=pending.c.hold_reason.type))
@@ -222,12 +222,12 @@ DEFERRED_COUNT = sa.select(sa.func.coalesce(sa.func.sum(pending.c.count), 0)).wh
 #: Makes the rows that DEFERRED_COUNT counts due now.
 HASTEN_PENDING = sa.update(pending).where(*_DEFERRED).values(due_at=NOW)
 
-# Looked up by target: a check of each row would read all rows on hold, for any reason.
+# The rows are looked up by target, because a check of each row would read all rows on hold, for any reason.
 _OF_DISABLED = sa.tuple_(pending.c.rule, pending.c.target).in_(
     sa.select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
-#: Makes the expired rows of disabled targets that are on hold due now: they can only be dead-lettered.
+#: Makes the expired rows of disabled targets that are on hold due now; they can only be dead-lettered.
 RELEASE_EXPIRED = sa.update(pending).where(ON_HOLD, _EXPIRED, _OF_DISABLED).values(RELEASED)
 
 _newest = (
@@ -341,7 +341,7 @@ class Pending(Aggregate):
 
         A row with `hold_reason` is added on hold, or as scheduled if `hold_reason` marks an operator's decision about
         it. Raises ReconciliationError, and adds nothing, if a stored row has the name of a new one (see
-        PendingDeliveries) but other files: one of the two would be lost.
+        PendingDeliveries) but other files, because one of the two would be lost.
         """
         if not rows:
             return 0
@@ -372,7 +372,7 @@ class Pending(Aggregate):
         """
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
-            # Planners take turns: two at the same time could take different rows of one shard.
+            # Planners take turns, because two at the same time could take different rows of one shard.
             connection.execute(TAKE_TURN)
             free = [connection.execute(FREE_PENDING, {"ids": some}).all() for some in _id_groups(ids)]
             if sum(map(len, free)) != len(ids):
@@ -426,7 +426,7 @@ class Pending(Aggregate):
         return self._change(HOLD_PENDING, change)
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
-        """Return the targets with waiting, untaken deliveries, once for each state and hold reason of these."""
+        """Return the targets with waiting, untaken deliveries, once for each of their states and hold reasons."""
         return [WaitingTarget(**row._mapping) for row in self._rows(select_waiting_targets(runner))]
 
     def dead_letter(self, rule: str, target: str, reason: str) -> int:

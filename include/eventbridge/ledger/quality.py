@@ -63,7 +63,7 @@ class Quality(Aggregate):
         return self._change(DROP_EXPECTATION_HOLD, {"of_rule": rule}) == 1
 
     def record_check(self, check: QualityCheck, failed: Mapping[str, str], event: OperationalEvent) -> bool:
-        """Record the check of an hour, put the rules with failed expectations on hold, and queue its operational event.
+        """Record the check of an hour, put the rules with failed expectations on hold, and queue the operational event.
 
         All of this is one transaction. If the hour was already checked, it changes nothing and returns False.
         """

@@ -1,4 +1,4 @@
-"""Redrives in the ledger: requests to deliver dead letters again, and which batch took which dead letters."""
+"""Redrives in the ledger: requests to redeliver dead letters, and which batch took which dead letters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.redelivery import RECORDED, Redrive, Redriven, RedriveState
 
-#: Requests to deliver dead letters again; `run` names the Airflow run or the command that made the request.
+#: Requests to redeliver dead letters; `run` names the Airflow run or the command that made the request.
 redrive = sa.Table(
     "redrive",
     metadata,
@@ -95,7 +95,7 @@ REDRIVEN_OF = REDRIVEN.where(redriven.c.file == sa.bindparam("of_file"))
 
 
 class Redrives(Aggregate):
-    """Requests to deliver dead letters again, and the rows that batches took for them."""
+    """Requests to redeliver dead letters, and the rows that batches took for them."""
 
     def begin(self, redrive: Redrive) -> Redrive:
         """Add a redrive and return it; if its run already has one, return that one."""

@@ -1,4 +1,4 @@
-"""Replays in the ledger: requests to deliver archived events again, their positions, and the rows of each batch."""
+"""Replays in the ledger: requests to redeliver archived events, their positions, and the rows of each batch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.ledger.revision import TAKE_TURN
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.redelivery import Replay, Replayed, ReplayPart, ReplayPosition, ReplayState
 
-#: Requests to deliver archived events again; `run` names the Airflow run or the command that made the request.
+#: Requests to redeliver archived events; `run` names the Airflow run or the command that made the request.
 replay = sa.Table(
     "replay",
     metadata,
@@ -73,7 +73,7 @@ REPLAY = sa.select(replay).where(_REPLAY)
 #: All replays, newest first.
 REPLAYS = sa.select(replay).order_by(replay.c.started_at.desc(), replay.c.replay_id)
 
-#: Moves a running replay to a position and sets when its next batch may be planned: compare and set.
+#: Moves a running replay to a position and sets when its next batch may be planned (compare and set).
 MOVE_REPLAY = (
     sa.update(replay)
     .where(_REPLAY, replay.c.state == "running", replay.c.sequence == sa.bindparam("expected"))
@@ -86,7 +86,7 @@ MOVE_REPLAY = (
 
 _NOT_BEFORE = sa.bindparam("now", type_=UtcTime)
 
-#: The time of a replay's next batch, at least now: this records that a process attends to the replay.
+#: The time of a replay's next batch, set to now if it is earlier, which records that a process attends to the replay.
 _ATTENDED = sa.case((replay.c.next_at < _NOT_BEFORE, _NOT_BEFORE), else_=replay.c.next_at)
 
 #: Moves a replay that has not ended from one state to another.
@@ -150,7 +150,7 @@ UNATTENDED_REPLAYS = (
 
 
 class Replays(Aggregate):
-    """Requests to deliver archived events again, and the rows that they searched."""
+    """Requests to redeliver archived events, and the rows that they searched."""
 
     def begin(self, replay: Replay) -> Replay:
         """Add a replay and return it; if its run already has one, return that one."""

@@ -40,14 +40,14 @@ _TIME = sa.bindparam("at", type_=UtcTime)
 #: Batches that retention has marked and not cleared yet.
 UNCLEARED_BATCHES = sa.select(batch).where(UNCLEARED).order_by(batch.c.batch_id).limit(sa.bindparam("most"))
 
-#: Marks the records that are kept of a committed batch from now on: compare and set.
+#: Marks which records of a committed batch are kept from now on (compare and set).
 MARK_KEPT = (
     sa.update(batch)
     .where(batch.c.batch_id == _OF_BATCH, batch.c.state == "committed", batch.c.kept == sa.bindparam("expected"))
     .values(kept=sa.bindparam("to"))
 )
 
-#: Records which records of a batch still exist: compare and set.
+#: Records which records of a batch still exist (compare and set).
 MARK_CLEARED = (
     sa.update(batch)
     .where(batch.c.batch_id == _OF_BATCH, batch.c.cleared == sa.bindparam("expected"))
@@ -77,7 +77,8 @@ WAITS = (
 
 
 def _is_kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
-    """Return the condition that a batch has all its records, as a lookup: for a join, SQLite would read all such."""
+    """Return the condition that a batch has all its records, as a lookup; for a join, SQLite would read all of
+    these."""
     return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
@@ -262,7 +263,7 @@ def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
     return found.order_by(*order).limit(sa.bindparam("most"))
 
 
-#: The maximum number of rows that one transaction deletes: other writers wait for it, a few milliseconds.
+#: The maximum number of rows that one transaction deletes; other writers wait a few milliseconds for it.
 ROWS_AT_ONCE = 200
 
 
@@ -270,7 +271,7 @@ class Retention(Aggregate):
     """Removal of old records, in several small transactions, which hardly delay deliveries."""
 
     def groups(self, kept: Kept) -> list[BatchGroup]:
-        """Return the runners and buses with batches at the step `kept`; the cost grows with these, not the batches."""
+        """Return the runners and buses with batches at the step `kept`; the cost does not grow with the batches."""
         return [BatchGroup(row.runner, row.bus) for row in self._rows(select_groups(kept))]
 
     def expired(
@@ -315,7 +316,7 @@ class Retention(Aggregate):
                 found.append(Need("manifest", "it took rows of a batch that is kept"))
             if connection.execute(LATER_BATCH, group).first() is None:
                 found.append(Need("manifest", "it is the newest batch of its runner"))
-            # Retention leaves no gap in the batches of a runner, so that an audit can follow its offsets.
+            # Retention leaves no gap between the batches of a runner, so that an audit can follow its offsets.
             if batch.kind == "normal" and connection.execute(EARLIER_BATCH, group).first() is not None:
                 found.append(Need("manifest", "an earlier batch of its runner is kept"))
         return found
@@ -324,11 +325,11 @@ class Retention(Aggregate):
         """Mark which records of a committed batch are kept; the caller then removes its other files and rows.
 
         Returns False, and changes nothing, if the batch has changed since it was read, or if a replay or redrive that
-        is not among `known_requests` has begun: it may need records that would be removed.
+        is not among `known_requests` has begun, because it may need records that would be removed.
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
-            connection.execute(TAKE_TURN)  # a replay or redrive that begins now waits, or its rows are visible here
+            connection.execute(TAKE_TURN)  # a replay or redrive that begins now either waits or is visible here
             if not _open_requests(connection) <= set(known_requests):
                 return False
             return connection.execute(MARK_KEPT, change).rowcount == 1

@@ -40,7 +40,7 @@ HEAD = "0001"
 
 #: The oldest revision whose version works with the tables of HEAD. A migration that only adds (a table, an index, a
 #: column with a default) does not change this. A migration that removes or changes something sets it to its own number.
-#: It is released at least one version after the version that no longer needs the removed part: expand, then contract.
+#: It is released at least one version after the version that no longer needs the removed part (expand, then contract).
 SERVES_FROM = "0001"
 
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -71,7 +71,7 @@ def migrate(database: Database) -> tuple[str | None, str]:
     """Create or migrate the tables; return the revision before (None without tables) and after."""
     now = database.now()
     with database.writing() as connection, database.engine.migrating(connection):
-        stored = _read_revision(connection)  # under the lock: another process may have been first
+        stored = _read_revision(connection)  # under the lock, because another process may have been first
         if stored != HEAD:
             _refuse_foreign(database, connection, stored)
             _upgrade(connection)

@@ -30,8 +30,8 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Span
 from eventbridge.model.pending import DeferredMatch, PendingState
 
-#: The number of tries of each slice that began and were not taken back; slice "" stands for all slices that remain of
-#: a batch, tried as one job.
+#: The number of tries of each slice that began and were not taken back; slice "" stands for all remaining slices of a
+#: batch, which are tried as one job.
 route_try = sa.Table(
     "route_try",
     metadata,
@@ -123,7 +123,7 @@ _one = one_of_each([deferred_match.c.rule], DEFERRED_MATCH_SCHEDULED)
 _due = deferred_match.alias("due")
 _of_rule = (_due.c.rule == deferred_match.c.rule, on_alias(_due, DEFERRED_MATCH_SCHEDULED), _due.c.due_at <= NOW)
 
-#: One due deferred match whose rule has none in an uncommitted batch: one batch at a time routes those of a rule.
+#: One due deferred match whose rule has none in an uncommitted batch, because one batch at a time routes a rule's.
 ONE_DUE = (
     sa.select(deferred_match.c.deferred_match_id)
     .where(
@@ -209,7 +209,7 @@ class RouteTries(Aggregate):
             return int(connection.execute(sa.select(route_try.c.tries).where(_SLICE), of).scalar_one())
 
     def take_back(self, batch_id: str, slice_id: str) -> None:
-        """Subtract a counted try that is no evidence against its slice: it succeeded, or failed for another reason."""
+        """Subtract a try that is no evidence against its slice, because it succeeded or failed for another reason."""
         self._change(ADD_TRY, {"of_batch": batch_id, "of_slice": slice_id, "more": -1})
 
     def counts(self, batch_id: str) -> dict[str, int]:
@@ -250,7 +250,8 @@ class DeferredMatches(Aggregate):
             return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, of)]
 
     def has_due(self, now: datetime) -> bool:
-        """Return whether a batch of deferred matches can be planned at `now`; the cost grows only with the rules."""
+        """Return whether a batch of deferred matches can be planned at `now`; the cost grows with the number of
+        rules."""
         return self._first(ONE_DUE, {"now": now}) is not None
 
     def has_waiting(self) -> bool:

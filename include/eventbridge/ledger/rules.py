@@ -69,7 +69,7 @@ RULES_IN_FORCE = sa.select(
     rules_in_force.c.streaming_task_seconds,
 )
 
-#: Puts another rule set in force: compare and set.
+#: Puts another rule set in force (compare and set).
 CHANGE_RULES = (
     sa.update(rules_in_force)
     .where(rules_in_force.c.rule_set == sa.bindparam("before"))
@@ -193,7 +193,7 @@ class Rules(Aggregate):
         return [(row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at)) for row in self._rows(query)]
 
     def hold(self, rule: str, version: str, reason: str) -> None:
-        """Put this version of a rule on hold: it is not routed until an operator releases it or its file changes."""
+        """Put this version of a rule on hold; it is not routed until an operator releases it or its file changes."""
         self._record_status(rule, "on_hold", version, reason)
 
     def release(self, rule: str) -> None:

@@ -1,4 +1,4 @@
-"""Schemas in the ledger: the known fields of events of each type, written when their batch becomes buffered."""
+"""Schemas in the ledger: the known fields of each event type, recorded when a batch becomes `buffered`."""
 
 from __future__ import annotations
 

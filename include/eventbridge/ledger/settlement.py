@@ -1,4 +1,4 @@
-"""The end of a batch in the ledger: its settlement begins, a repair may replace it, and the batch is committed.
+"""Ends batches in the ledger: begins a settlement, replaces it for a repair, and commits the batch.
 
 The commit is the one transaction that completes a batch; the commit of its offsets to the bus follows.
 """
@@ -103,9 +103,9 @@ class Settlement(Aggregate):
         `settlement`: the key of the first settlement with which it was reconciled. `failed`: the failed expectations
         (`expect`) by rule; these rules are put on hold. `stats` are added to the stats of the minute.
         All changes are one transaction. Returns False if the batch is already committed.
-        Raises ReconciliationError, and changes nothing, if the batch is not settling or a committed offset
-        differs from the start of its range; SettledAgainError if the batch has another settlement now; NotFoundError if
-        it does not exist.
+        Changes nothing and raises ReconciliationError if the batch is not settling or a committed offset differs from
+        the start of its range, SettledAgainError if the batch has another settlement now, and NotFoundError if it does
+        not exist.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}

@@ -1,4 +1,4 @@
-"""Stats in the ledger: commits add them, upkeep folds them into hours and days, the page and metrics show sums."""
+"""Stats in the ledger. Commits add them, upkeep folds them into hours and days, the page and metrics show sums."""
 
 from __future__ import annotations
 
@@ -115,7 +115,11 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
     """
     first = microseconds(times[0])
     slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
-    by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL treats two expressions with parameters as different
+    by = (
+        "slot",
+        _c.target,
+        _c.outcome,
+    )  # the label, because PostgreSQL distinguishes two equal expressions with parameters
     found = sa.select(slot, *by[1:], *_SUMMED)
     found = found.where(_c.scope == sa.literal(scope), _c.grain.in_(["minute", "hour"]))
     if on is None:
@@ -167,10 +171,10 @@ MOVED_SINCE = (
     )
 )
 
-#: The maximum number of rows that one transaction folds: other writers wait for it, a few milliseconds.
+#: The maximum number of rows that one transaction folds; other writers wait a few milliseconds for it.
 ROWS_AT_ONCE = 500
 
-#: No batch takes this long from planning to commit.
+#: A period longer than any batch takes from planning to commit.
 _MAX_BATCH_TIME = timedelta(days=30)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -264,8 +268,8 @@ class Stats(Aggregate):
 def add_stats(connection: sa.Connection, stats: Sequence[Stat], now: datetime) -> None:
     """Add stats to the stats of the minute, in the order of their keys, so that two commits cannot deadlock.
 
-    It calls the driver directly: for 10,000 rules, SQLAlchemy would take four times as long to fill in the statement as
-    the database takes to run it.
+    It calls the driver directly because, for 10,000 rules, SQLAlchemy would take four times as long to fill in the
+    statement as the database takes to run it.
     """
     if not stats:
         return

@@ -61,7 +61,7 @@ target_tokens = sa.Table(
 _STATUS = (target_status.c.rule == sa.bindparam("of_rule")) & (target_status.c.target == sa.bindparam("of_target"))
 _WINDOW = (target_window.c.rule == sa.bindparam("of_rule")) & (target_window.c.target == sa.bindparam("of_target"))
 
-#: The statuses of targets that were not always ok.
+#: The statuses of all targets whose state has ever been other than `ok`.
 TARGET_STATUSES = sa.select(target_status).order_by(target_status.c.rule, target_status.c.target)
 
 #: The status of a target, locked until the transaction ends.
@@ -132,7 +132,7 @@ class Targets(Aggregate):
     """Statuses, recent attempts and rate limits of targets."""
 
     def statuses(self) -> dict[tuple[str, str], TargetStatus]:
-        """Return the statuses of targets by (rule, target); a target that was always ok is absent."""
+        """Return the statuses of targets by (rule, target); a target that has always been `ok` is absent."""
         return {(row.rule, row.target): TargetStatus(**row._mapping) for row in self._rows(TARGET_STATUSES)}
 
     def set_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:

@@ -1,1 +1,1 @@
-"""Reads events from buses: from logs by range, from queues with acknowledgement."""
+"""Reads events from buses: from logs by ranges of offsets, from queues with acknowledgements."""

@@ -1,4 +1,4 @@
-"""The rule-file fields that several sources share: those of sources with brokers, and the mapping of plain JSON."""
+"""Reads the rule-file fields that several sources share: those of sources with brokers, and `mapping`."""
 
 from __future__ import annotations
 

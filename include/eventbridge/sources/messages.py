@@ -1,4 +1,4 @@
-"""The schemas in which sources return messages: Arrow record batches, so that landing creates no object per event."""
+"""The Arrow schemas in which sources return messages; with record batches, landing creates no object per event."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _array(values: Sequence[object] | pa.Array, type_: pa.DataType) -> pa.Array:
 def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | pa.Array) -> pa.Array:
     if isinstance(headers, pa.Array):
         return headers
-    # Most messages of a block share a few headers: each is created once and referenced from every row.
+    # Most messages of a block share a few sets of headers, so each set is created once and referenced from every row.
     numbers: dict[tuple[tuple[str, bytes | None], ...] | None, int] = {}
     taken = [numbers.setdefault(None if one is None else tuple(one), len(numbers)) for one in headers]
     listed = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in numbers]

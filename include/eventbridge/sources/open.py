@@ -20,7 +20,7 @@ AnySource = TypeVar("AnySource", bound=Source, covariant=True)
 
 @dataclass(frozen=True)
 class SourceSetup(Generic[AnySource]):
-    """The source of a bus and what its opener needs.
+    """The source of a bus and whatever else its opener needs.
 
     `connections` returns a connection by its name, `clock` the current time (aware).
     """

@@ -47,10 +47,10 @@ class LogSource(Protocol):
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
 
-        A block has at least one message and at most a few MiB: its reader keeps one in memory, and may stop after any.
-        An offset that is in no block is a gap: the log no longer holds it. Raises BusError rather than skip an existing
-        message. The call itself raises OffsetGapError if `end` is beyond the end of the log: the range was planned on
-        another log.
+        A block has at least one message and at most a few MiB, because its reader keeps one in memory. The reader may
+        stop after any block. An offset that is in no block is a gap, which the log no longer holds. Raises BusError
+        rather than skip an existing message. The call itself raises OffsetGapError if `end` is beyond the end of the
+        log, because the range was planned on another log.
         """
 
     def committed(self, group: str) -> Mapping[Partition, int]:
@@ -80,7 +80,7 @@ class QueueSource(Protocol):
         """Return how many seconds a received message is invisible to other receivers."""
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Return up to `at_most` messages as one block of `messages.RECEIVED`; fewer, or none, if no more wait.
+        """Return up to `at_most` messages as one block of `messages.RECEIVED`; fewer or none if no more are waiting.
 
         They are invisible to other receivers until they are acknowledged or their visibility timeout expires.
         """
@@ -143,7 +143,7 @@ class PagedLog(Protocol):
     ) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
         """Yield the messages that `read` would, a page at a time: offset, time of publishing, body.
 
-        The time is in microseconds since 1970. `end` must come from `ends`: it is not checked against the log.
+        The time is in microseconds since 1970. `end` must come from `ends`, because it is not checked against the log.
         """
 
 
@@ -167,7 +167,7 @@ class Publisher(Protocol):
     ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
-        All of them are durable when this returns. Records of one key go to one partition, in order.
+        All of them are durable when this returns. Records with the same key go to one partition, in order.
         Raises BusError if some may not have been stored.
         """
 

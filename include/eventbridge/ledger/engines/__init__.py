@@ -1,1 +1,1 @@
-"""The databases that can hold a ledger: one engine each, the only code specific to that database."""
+"""The databases that can hold a ledger. Each has one engine, which is the only code specific to it."""

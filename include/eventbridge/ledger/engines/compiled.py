@@ -1,4 +1,4 @@
-"""Statements as text, compiled once per process and not once for each opened ledger."""
+"""Caches the SQL text of statements, which is compiled once per process and not once per opened ledger."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, Final
 
 from sqlalchemy.util import LRUCache
 
-#: The maximum number of cached statements: more than the ledger has for one kind of database.
+#: The maximum number of cached statements; the ledger has fewer for each kind of database.
 _STATEMENTS: Final = 1_000
 
 
 class CompiledStatements(LRUCache[Any, Any]):
     """The statements that SQLAlchemy has compiled for one kind of database; see its execution option `compiled_cache`.
 
-    SQLAlchemy's keys begin with the dialect of one engine, which this cache omits: all engines of a kind are set up
-    alike.
+    SQLAlchemy's keys begin with the dialect of one engine, which this cache omits because all engines of a kind have
+    the same settings.
     """
 
     def __init__(self) -> None:

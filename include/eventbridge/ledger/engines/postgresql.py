@@ -22,12 +22,12 @@ from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.engines.shown_url import redact_url
 from eventbridge.ledger.remedies import ledger_errors
 
-#: The driver, regardless of the driver in the URL.
+#: The driver that is used, whatever driver the URL names.
 _DRIVER = "postgresql+psycopg"
 _COMPILED = {"compiled_cache": CompiledStatements()}
 
-#: How long the first connection waits for a server that is down; a process that was connected before waits for the
-#: busy timeout.
+#: How long the first connection waits for a server that is down; a process that was connected before waits for as long
+#: as the busy timeout.
 _OPENING_SECONDS = 5.0
 
 #: The time limit of a statement. No statement of the ledger takes this long: each reads or changes a bounded number of
@@ -38,7 +38,7 @@ _STATEMENT_SECONDS = 120.0
 #: is never idle that long: inside a transaction it waits only for the database.
 _STOPPED_SECONDS = 60.0
 
-#: The advisory lock that prevents two processes from migrating at the same time: an arbitrary number.
+#: The advisory lock that prevents two processes from migrating at the same time. The number is arbitrary.
 _MIGRATION_LOCK = 5_311_007_322_684_716_161
 
 #: SQLSTATEs of transactions that the server has rolled back and that may succeed when they run again.
@@ -53,14 +53,14 @@ _UNDONE = frozenset(
     }
 )
 
-#: Messages of psycopg when it notices the end of a connection before libpq does, or during the rollback: SQLAlchemy
-#: then considers the connection intact.
+#: Messages of psycopg when it notices the end of a connection before libpq does, or during the rollback, in which case
+#: SQLAlchemy considers the connection intact.
 _CUT_OFF = ("connection socket closed", "another command is already in progress")
 
 _REACH = "Make sure that the server is up and can be reached from this host (`pg_isready -h {host} -p {port}`)"
 _ACTIVITY = "`SELECT pid, state, query FROM pg_stat_activity WHERE datname = current_database()`"
 
-#: Text in a message -> remedy; the first match counts.
+#: Maps a string in a message to the remedy; the first match counts.
 _REMEDIES: Sequence[tuple[str, str]] = (
     (
         "password authentication failed",
@@ -151,13 +151,13 @@ class PostgresqlEngine:
     def migrating(self, connection: Connection) -> Iterator[None]:
         """Exclude others by an advisory lock; afterwards make text columns compare byte by byte, as in SQLite."""
         self._prove_encoding(connection)
-        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # an index of many rows takes long
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # indexing many rows takes long
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
         yield
         _compare_bytes(connection)
 
     def now(self) -> datetime:
-        """Return the server's time: the host's time plus a difference that is measured once a minute."""
+        """Return the server's time, from its difference to a clock of the host, which is measured once a minute."""
         return self._clock.now()
 
     def last_number(self, connection: Connection, table: str, column: str) -> int:
@@ -180,7 +180,7 @@ class PostgresqlEngine:
         return any(words in str(error.orig) for words in _CUT_OFF)
 
     def is_full(self, cause: str) -> bool:
-        """Return False: a full disk is the server's, and `remedies` has the message for it."""
+        """Return False, because a full disk is the server's and `remedies` covers its message."""
         return False
 
     def reader(self, limit_seconds: float) -> Engine:
@@ -268,7 +268,7 @@ _KEPT_SECONDS = 60.0
 #: How long the last measurement is used before a server that did not respond is queried again.
 _AGAIN_SECONDS = 5.0
 
-#: How long a server may take to return the time, once it was measured.
+#: How long a server may take to return the time when a previous measurement can be used instead.
 _RESPONSE_SECONDS = 2.0
 
 
@@ -299,7 +299,7 @@ class PostgresqlClock:
     def _measure(self) -> tuple[datetime, float]:
         if not self._lock.acquire(blocking=self._measured is None):
             assert self._measured is not None
-            return self._measured  # another thread measures it
+            return self._measured  # another thread is measuring it
         try:
             if self._measured is None or _elapsed() >= self._due:
                 self._measured, self._due = self._query_time(self._measured is None), _elapsed() + _KEPT_SECONDS
@@ -313,7 +313,7 @@ class PostgresqlClock:
         return self._measured
 
     def _query_time(self, patient: bool) -> tuple[datetime, float]:
-        """Query the server; only a `patient` caller waits for one that is down: pushes use the last measurement."""
+        """Query the server's time; only a `patient` caller waits for a server that is down."""
         with ledger_errors(self._engine):
             connection = self._engine.connect() if patient else self._reader.connect()
             try:

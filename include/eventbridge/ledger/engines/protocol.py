@@ -26,7 +26,7 @@ class LedgerEngine(Protocol):
     begin_reading: str
     #: Whether a reader's own limit bounds every wait of its queries; if not, the caller must bound it.
     bounds_readers: bool
-    #: Text in the database's messages -> remedy; the first match counts.
+    #: Maps a string in the database's messages to the remedy; the first match counts.
     #: A remedy may contain {file}, {folder}, {url}, {host} and {port}.
     remedies: Sequence[tuple[str, str]]
 
@@ -37,7 +37,7 @@ class LedgerEngine(Protocol):
         """Exclude other writers if the database does not do so itself; raises LedgerError when it takes too long."""
 
     def migrating(self, connection: Connection) -> AbstractContextManager[None]:
-        """Keep other processes from migrating until the transaction ends; then complete the tables of the block."""
+        """Keep other processes from migrating until the transaction ends, and adapt the tables that the block made."""
 
     def now(self) -> datetime:
         """Return the time of the database's clock, aware, in UTC; called for each delivery, so it must be cheap."""

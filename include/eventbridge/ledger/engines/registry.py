@@ -16,7 +16,7 @@ from eventbridge.ledger.engines.sqlite import SqliteEngine
 #: How long a transaction waits for another process's transaction before it fails.
 BUSY_TIMEOUT_SECONDS = 30.0
 
-#: The factory of an engine by the scheme of the URL, without a driver. Its arguments are the URL and the busy timeout.
+#: The engine factory for each URL scheme, without a driver. Its arguments are the URL and the busy timeout.
 ENGINES: Mapping[str, Callable[[URL, float], LedgerEngine]] = {
     "sqlite": SqliteEngine,
     "postgresql": PostgresqlEngine,

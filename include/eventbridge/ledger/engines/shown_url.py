@@ -1,4 +1,4 @@
-"""The URL of a ledger as messages show it."""
+"""Redacts the URL of a ledger for messages."""
 
 from __future__ import annotations
 

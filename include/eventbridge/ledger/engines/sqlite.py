@@ -111,7 +111,7 @@ class SqliteEngine:
         connection.exec_driver_sql("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, number))
 
     def may_run_again(self, error: BaseException) -> bool:
-        """Return False: a file has no connection to lose, and a single writer cannot deadlock."""
+        """Return False, because a file has no connection to lose and a single writer cannot deadlock."""
         return False
 
     def is_full(self, cause: str) -> bool:

@@ -1,7 +1,7 @@
-"""The embedded bus in a file: a durable log for one host, one SQLite file per bus; also the opener of both kinds.
+"""The embedded bus in a file, a durable log for one host with one SQLite file per bus, and the opener of both kinds.
 
-Any number of processes may publish and read concurrently.
-Events survive kill -9 and loss of power once `publish` has returned; before that they may or may not be stored.
+Any number of processes may publish and read concurrently. Once `publish` has returned, events survive kill -9 and loss
+of power; before that they may or may not be stored.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class EmbeddedBus(TableLog):
 
 
 _IN_CLOSE_WRITE: Final = 0x8
-#: Enough for the unread inotify events of one file, because equal ones are merged.
+#: The number of bytes per read; enough for the unread inotify events of one file, because equal events are merged.
 _READ_BYTES: Final = 4096
 
 

@@ -10,7 +10,7 @@ from eventbridge.rules.types import SourceType
 
 
 class EmbeddedFields(Source):
-    """The embedded bus; `partitions` is the number of partitions with which each topic is created."""
+    """The fields of an embedded bus; `partitions` is the number of partitions with which each topic is created."""
 
     type: Literal["embedded"] = "embedded"
     partitions: int = 4

@@ -50,7 +50,7 @@ class FileTables:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[FileWriter]:
-        """Make the block one transaction of the file's only writer, on disk when it ends, rolled back if it raises."""
+        """Run the block as the file's only transaction; it is on disk when the block ends, rolled back if it raises."""
         with self._file.writing() as connection:
             yield FileWriter(connection)
 
@@ -73,7 +73,7 @@ class FileTables:
         return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (packed,))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
-        """Return the first page of messages of a range."""
+        """Return the first page of a range's messages."""
         # An open cursor would keep the write-ahead log from being truncated while the caller processes the page.
         page: list[tuple[int, int, bytes]] = []
         size = 0
@@ -149,7 +149,7 @@ class FileWriter:
 #: How long a transaction waits for another process's transaction before it fails, as in the ledger.
 BUSY_SECONDS = 30.0
 
-#: "EvBu": distinguishes an event bus from any other SQLite file.
+#: "EvBu", which distinguishes an event bus from any other SQLite file.
 _APPLICATION_ID = 0x45764275
 _VERSION = 1
 
@@ -232,7 +232,7 @@ class BusFile:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Make the statements one transaction, on disk when the block ends, rolled back if it raises."""
+        """Run the statements as one transaction; it is on disk when the block ends, rolled back if it raises."""
         with self.reading() as connection, _sole_writer(self.path), _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
@@ -268,7 +268,7 @@ def bus_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        # The low byte is the kind, the rest its detail (https://sqlite.org/rescode.html).
+        # The low byte is the kind of error, the rest its detail (https://sqlite.org/rescode.html).
         code = getattr(error, "sqlite_errorcode", 0) & 0xFF
         if code == sqlite3.SQLITE_FULL or (code == sqlite3.SQLITE_IOERR and is_disk_full(path)):
             raise BusError(_sentence(path, full_disk_message(path), "")) from error
@@ -335,7 +335,8 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _make_durable(connection: sqlite3.Connection) -> None:
-    # FULL: a commit returns when the log is on disk. Checkpoints every 16 MiB are three times as fast as every 4.
+    # FULL: a commit returns once the log is on disk. A checkpoint every 16 MiB is three times as fast as one every 4
+    # MiB.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -360,7 +361,7 @@ def _make_file(path: Path) -> None:
     # find it complete.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        os.close(open_private(draft, os.O_RDWR | os.O_EXCL))  # or others could read it; -wal and -shm get its mode
+        os.close(open_private(draft, os.O_RDWR | os.O_EXCL))  # private to the owner; -wal and -shm get its mode
         connection = _connect(draft)
         try:
             _make_durable(connection)

@@ -1,4 +1,4 @@
-"""The embedded bus of several hosts: its tables on a PostgreSQL server, and the connection to it."""
+"""The tables of an embedded bus for several hosts on a PostgreSQL server, and the connection to that server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, 
 #: How long a transaction waits for another process's transaction before it fails, as with a file.
 BUSY_SECONDS = 30.0
 
-#: Buses have a separate schema, beside the ledger's tables.
+#: The database schema of buses, separate from the ledger's tables.
 SCHEMA = "eventbridge_bus"
 
 _TABLES = f"""
@@ -59,7 +59,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.committed_offset (
     PRIMARY KEY (consumer_group, partition)
 );
 """
-#: The advisory lock that keeps two processes from creating the tables at the same time: an arbitrary number.
+#: The advisory lock that keeps two processes from creating the tables at the same time. The number is arbitrary.
 _MAKING_LOCK = 5_311_007_322_684_716_162
 
 _SETTINGS = f"""
@@ -127,13 +127,13 @@ class BusServer:
 
     @contextmanager
     def writing(self) -> Iterator[Connection[Any]]:
-        """Make the statements one transaction, durable when the block ends, rolled back if it raises.
+        """Run the statements as one transaction; it is durable when the block ends, rolled back if it raises.
 
-        Only BEGIN is repeated if the connection was lost: nothing has been done by then. If the response to a commit is
-        lost, its result is unknown: BusError is raised, although the messages may have been published.
+        If the connection was lost, only BEGIN is repeated, because nothing has been done by then. If the response to a
+        commit is lost, its result is unknown, and BusError is raised although the messages may have been published.
         """
         with self._exclusively():
-            # each statement reads all earlier commits: rows are locked before a decision depends on them
+            # each statement reads all earlier commits; rows are locked before a decision depends on them
             self._begin("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
             try:
                 yield self._connection
@@ -244,7 +244,7 @@ class ServerTables:
 
     @contextmanager
     def writing(self) -> Iterator[ServerWriter]:
-        """Make the block one transaction, durable when it ends, rolled back if it raises."""
+        """Run the block as one transaction; it is durable when the block ends, rolled back if it raises."""
         with self._server.writing() as connection:
             yield ServerWriter(connection, self._bus)
 
@@ -270,7 +270,7 @@ class ServerTables:
         return int(self._server.rows(query, (number, offset))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
-        """Return the first page of messages of a range."""
+        """Return the first page of a range's messages."""
         return self._server.rows(_PAGE, (number, start, end))
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
@@ -326,7 +326,7 @@ class ServerWriter:
             "VALUES (%s, %s, %s, %s) ON CONFLICT (consumer_group, partition) "
             "DO UPDATE SET next_offset = excluded.next_offset, committed_at = excluded.committed_at"
         )
-        with self._connection.cursor() as cursor:  # in a fixed order, or two transactions could deadlock
+        with self._connection.cursor() as cursor:  # in a fixed order, because two transactions could otherwise deadlock
             cursor.executemany(statement, [(group, number, offset, at) for number, offset in sorted(offsets.items())])
 
     def lock_partition(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The embedded bus on top of its tables: chooses partitions, reads ranges, trims."""
+"""Implements the embedded bus on its tables: chooses partitions, reads ranges, trims."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.tables import End, Message, Tables, Writer, microseconds, partition_of_key
 from eventbridge.sources.messages import message_block
 
-#: The maximum number of messages that a trim drops in one transaction, so that publishers need not wait long.
+#: The maximum number of messages that a trim drops in one transaction, so that publishers do not wait long.
 TRIM_MESSAGES = 10_000
 
 #: Valid names of a bus.
@@ -102,9 +102,9 @@ class TableLog:
     ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
-        All of them are durable when this returns; none is stored if it raises before its commit.
-        Records of one key go to one partition, in order; records without one are distributed round-robin.
-        Times within a partition never decrease, even if the clock is set back.
+        All of them are durable when this returns; none is stored if it raises before its commit. Records with the same
+        key go to one partition, in order; records without a key are distributed round-robin. Times within a partition
+        never decrease, even if the clock is set back.
         """
         topic = self._topics[0] if topic is None else topic
         partitions = [partition for partition in self.partitions() if partition.topic == topic]
@@ -118,10 +118,10 @@ class TableLog:
         return positions
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield every message still held with start <= offset < end, in order, a page as one block of `MESSAGES`.
+        """Yield every message still held with start <= offset < end, in order, each page as one block of `MESSAGES`.
 
         An offset that is in no block is a gap: retention has dropped it. Keys are not stored, and there are no headers.
-        Raises OffsetGapError if `end` is beyond the end of the partition: the range was planned on another log.
+        Raises OffsetGapError if `end` is beyond the end of the partition, because the range was planned on another log.
         """
         log_end, tables = self.end(partition), self._tables
         if end > log_end:
@@ -174,7 +174,7 @@ class TableLog:
         if not missing:
             return found
         with self._tables.writing() as writer:
-            writer.lock_bus()  # or two processes with different numbers of partitions would both create theirs
+            writer.lock_bus()  # otherwise two processes with different numbers of partitions would both create theirs
             made = {partition.topic for partition in self._select_partitions()}  # another process may have been faster
             writer.make_partitions(
                 (topic, each) for topic in missing if topic not in made for each in range(partitions)

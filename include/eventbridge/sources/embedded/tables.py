@@ -78,7 +78,7 @@ class Tables(Protocol):
         """Let several queries read one consistent state of the bus."""
 
     def writing(self) -> AbstractContextManager[Writer]:
-        """Make the block one transaction, durable when it ends, rolled back if it raises."""
+        """Run the block as one transaction; it is durable when the block ends, rolled back if it raises."""
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
         """Return the topic, id and number of each partition."""

@@ -1,6 +1,6 @@
-"""Topics of a Kafka cluster as a log: offsets, reading by range, publishing.
+"""Implements a log on topics of a Kafka cluster: offsets, reading by range, publishing.
 
-Aborted messages and transaction markers leave gaps, as compaction does: offsets without an event. A partition
+Aborted messages, transaction markers and compaction leave gaps, which are offsets without an event. A partition
 ends at its last stable offset, so the content of a range never changes.
 """
 
@@ -27,12 +27,13 @@ from eventbridge.sources.open import SourceSetup
 #: How long the list of partitions is cached for `ends`.
 _PARTITIONS_CACHE_SECONDS: Final = 5.0
 
-#: How long the bounds of a partition are cached for `read`; the client reports messages that were dropped since.
+#: How long the bounds of a partition are cached for `read`; the client reports messages that were dropped in the
+#: meantime.
 _BOUNDS_CACHE_SECONDS: Final = 1.0
 
 #: How long a topic's max.message.bytes is cached.
 _SIZES_CACHE_SECONDS: Final = 60.0
-#: The maximum overhead of a batch of one record around body and key: 61 bytes, the lengths, and EventBridge's header.
+#: The maximum number of bytes that a batch of one record adds to body and key: 61, the lengths, EventBridge's header.
 _RECORD_OVERHEAD: Final = 61 + 20 + 60
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -154,8 +155,8 @@ class KafkaLog:
     ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
-        All in-sync replicas have the records when this returns. A record's key decides its partition as librdkafka's
-        default partitioner does; records without one are distributed round-robin. Raises BusError if some may not have
+        All in-sync replicas have the records when this returns. librdkafka's default partitioner chooses the partition
+        of a record with a key; records without a key are distributed round-robin. Raises BusError if some may not have
         been stored.
         """
         topic = self._topics[0] if topic is None else topic
@@ -168,8 +169,8 @@ class KafkaLog:
     def max_bytes(self, topic: str) -> int | None:
         """Return the maximum size of a record's body and key, in bytes, from the topic's max.message.bytes.
 
-        It is cached for a minute, and None if unknown, because the login may not describe the topic's configuration or
-        no broker responds.
+        It is cached for a minute. Returns None if the size is unknown, because the login may not describe the topic's
+        configuration or no broker responds.
         """
         known = self._max_bytes.get(topic)
         if known is None or time.monotonic() > known[1]:

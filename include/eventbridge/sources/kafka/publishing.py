@@ -100,7 +100,7 @@ class IdempotentPublisher:
                     headers=_HEADERS,
                 )
                 return
-            except BufferError:  # the client's queue is full: wait while it sends
+            except BufferError:  # the client's queue is full; wait while it sends
                 producer.poll(0.05)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and time.monotonic() < end:
@@ -127,7 +127,7 @@ class _Acknowledgements:
 
     @property
     def remaining(self) -> int:
-        """The number of records without a report."""
+        """Return the number of records without a report."""
         return self._left
 
     def callback(self, index: int, partition: Partition) -> Callable[[KafkaError | None, Message], None]:

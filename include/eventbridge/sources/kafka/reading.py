@@ -27,10 +27,10 @@ BLOCK_BYTES: Final = 4 << 20
 #: How long the brokers may be silent while a range is read, before BusError is raised.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long one poll waits. A fatal error of the client, or too long a silence, is noticed after at most this time.
+#: How long one poll waits. A fatal error of the client or an exceeded SILENCE_SECONDS is noticed within this time.
 _WAIT_SECONDS: Final = 0.5
 
-#: Valid times of messages are within `datetime`'s limits, less a year: ages are added to them.
+#: Valid times of messages are within `datetime`'s limits, less a year, because ages are added to them.
 _FIRST_MILLISECOND: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 _END_MILLISECOND: Final = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 
@@ -53,9 +53,9 @@ READING: Final[Mapping[str, Any]] = {
 
 @dataclass
 class _Range:
-    """The range that is being read: the fetched blocks that were not returned yet, and the last one returned.
+    """The range that is being read, with the fetched blocks that were not returned yet and the last one returned.
 
-    `fetched` contains messages that were not examined yet; once the range is over, those that follow it.
+    `fetched` contains messages that were not examined yet; once the range is complete, those that follow it.
     """
 
     partition: Partition
@@ -127,7 +127,7 @@ class RangeConsumer:
         """Fetch the next messages of a range: one block, or fewer at its end."""
         found: list[Message] = []
         size = 0
-        self._range = None  # stays None on an error: otherwise the messages fetched so far would be skipped
+        self._range = None  # stays None on an error, because the messages fetched so far would otherwise be skipped
         while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
             more = self._select_in_range(reading, doing)
             found += more
@@ -206,8 +206,8 @@ def _block(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _microseconds(message: Message) -> int:
     kind, milliseconds = message.timestamp()
-    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, even in a wrong unit: a number
-    # that is not a date counts as no time.
+    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, even in a wrong unit; a number
+    # outside the valid times counts as no time.
     is_a_time = kind != TIMESTAMP_NOT_AVAILABLE and _FIRST_MILLISECOND <= milliseconds < _END_MILLISECOND
     return milliseconds * 1_000 if is_a_time else 0
 

@@ -23,11 +23,11 @@ from eventbridge.sources.messages import message_block
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
-#: Properties of CloudEvents' SDK that hold the media type of the data or of the whole event: the first one counts.
+#: Properties of CloudEvents' SDK that hold the media type of the data or of the whole event; the first one counts.
 _PREFIX: Final = "CE_"
 _MEDIA_TYPES: Final = ("CE_contenttype", "CE_datacontenttype", "contenttype")
 
-#: Properties that clients and brokers write for their own use.
+#: The properties that clients and brokers write for their own use.
 _OF_THE_BUS: Final = frozenset(
     {
         "1ST_POP_TIME",
@@ -77,7 +77,7 @@ def _header(name: str) -> str:
 
 
 def _block(messages: Sequence[IncomingMessage]) -> pa.RecordBatch:
-    # While the messages exist, equal properties are mostly one object, so each is converted once.
+    # Messages with equal properties mostly share one object, so each object is converted once.
     made = {id(message.properties): message.properties for message in messages}
     named = {which: headers_of(properties) or None for which, properties in made.items()}
     headers = [named[id(message.properties)] for message in messages]
@@ -111,7 +111,7 @@ _TOTAL: Final = struct.Struct(">I")
 _MAGIC: Final = 0xDAA320A7
 _NOT_PLAIN: Final = 0x1 | 0x30 | 0xC0
 
-#: Responses are merged until they reach this size: a block of few messages costs as much as one of many.
+#: Responses are merged until they reach this size, because a block of few messages costs as much as one of many.
 _ENOUGH_BYTES: Final = 512 << 10
 
 Numbers = npt.NDArray[np.int64]

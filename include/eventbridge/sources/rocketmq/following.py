@@ -23,7 +23,8 @@ from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
 
-#: How long a broker that does not respond is left alone, and how often a thread checks if its reader has caught up.
+#: How long a thread waits before it queries an unresponsive broker again, and how often it checks whether its reader
+#: has caught up.
 _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 

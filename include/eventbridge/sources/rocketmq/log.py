@@ -1,7 +1,7 @@
-"""Topics of a RocketMQ cluster as a log: offsets, reading by range, publishing.
+"""Implements a log on topics of a RocketMQ cluster: offsets, reading by range, publishing.
 
-A message's time is when its broker stored it. Topics have no identity: a topic that was recreated is recognised by
-its messages.
+A message's time is when its broker stored it. Topics have no identity, so a recreated topic is recognised by its
+messages.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class RocketmqLog:
     ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
-        Brokers have acknowledged all records when this returns. Records of one key go to one partition; records without
-        a key are distributed round-robin. Raises BusError if some may not have been stored.
+        Brokers have acknowledged all records when this returns. Records with the same key go to one partition; records
+        without a key are distributed round-robin. Raises BusError if some may not have been stored.
         """
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:

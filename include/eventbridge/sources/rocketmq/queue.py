@@ -1,4 +1,4 @@
-"""A topic of a RocketMQ cluster as a queue: pop mode, in which the brokers track each message."""
+"""Implements a queue on a topic of a RocketMQ cluster in pop mode, in which the brokers track each message."""
 
 from __future__ import annotations
 
