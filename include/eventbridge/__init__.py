@@ -16,9 +16,9 @@ def publish(
 ) -> list[PublishResult]:
     """Publish CloudEvents durably, all or none of them, and return the position of each.
 
-    `events` are dicts, JSON texts, or one text of JSON lines; an event without `id` gets one. If `topic` is None, the
-    events go to the bus's first topic. The EVENTBRIDGE_* variables name the rule files and buses. Raises UserError with
-    every error, and BusError if the bus fails.
+    `events` are dicts, JSON strings, or one string of JSON lines; an event without `id` gets one. If `topic` is None,
+    the events go to the bus's first topic. The settings come from the EVENTBRIDGE_* environment variables. Raises
+    UserError with all errors in the input, and BusError if the bus fails.
     """
     import os
 

@@ -1,6 +1,6 @@
-"""Calls a function whose cost depends on a caller's input, in a process that is ended at limits of time and memory.
+"""Calls a function whose cost depends on a caller's input, in a process that ends at limits of time and memory.
 
-This also ends a loop that checks no clock, and a library that returns late. The process is also ended when the call is
+The process ends even in a loop that checks no clock, or in a library that returns late. It also ends when the call is
 cancelled.
 """
 
@@ -24,19 +24,19 @@ _T = TypeVar("_T")
 
 #: The maximum address space of the process, including Python and EventBridge's modules.
 MEMORY_BYTES: Final = 1 << 30
-#: The maximum elapsed time of a call, however much processor time it has.
+#: The maximum elapsed time of a call, in seconds, however much processor time it may use.
 CLOCK_SECONDS: Final = 60.0
-#: How much longer than its caller waits the process runs, if the caller does not end it.
+#: How many seconds after CLOCK_SECONDS the process ends if its caller has not ended it.
 _GRACE_SECONDS: Final = 5.0
-#: A process that is this large after a call is not reused: Python seldom returns memory.
+#: A process with more resident memory than this after a call is not reused, because Python seldom returns memory.
 _KEPT_BYTES: Final = 192 << 20
-#: How long the process may take to start on a busy machine.
+#: The maximum time, in seconds, that the process may take to start, which is long enough for a busy machine.
 _START_SECONDS: Final = 60.0
 
 #: The kind of a message, and the length of its pickled body.
 _HEAD: Final = struct.Struct(">cQ")
-#: To the process: a function, its arguments, and its processor time. From it: ready, the result, an exception, the text
-#: of an unexpected one, out of memory.
+#: The kinds of messages. A call goes to the process and has a function, its arguments and its time limits. The others
+#: come from the process: ready, the result, an EventBridgeError, the traceback of another exception, out of memory.
 _CALL, _READY, _RESULT, _RAISED, _FAILED, _MEMORY = b"C", b"A", b"R", b"E", b"F", b"M"
 
 children: Final = Children("eventbridge.bounded_call", "checks a caller's input")
@@ -45,9 +45,10 @@ children: Final = Children("eventbridge.bounded_call", "checks a caller's input"
 def call_bounded(function: Callable[..., _T], *arguments: Any, seconds: float, remedy: str) -> _T:
     """Return the result of a module's function for arguments that can be pickled, or raise its EventBridgeError.
 
-    Its limits are `seconds` of processor time (JSONata's not included), CLOCK_SECONDS of elapsed time, and
-    MEMORY_BYTES. Of this process's environment variables, it has only those that hold no secret. Raises UserError,
-    which ends in `remedy`, at a limit, and Cancelled if the call is cancelled.
+    The limits are `seconds` of processor time (JSONata's not included), CLOCK_SECONDS of elapsed time, and
+    MEMORY_BYTES. The process gets no environment variable that may hold a secret. Raises UserError, whose text ends in
+    `remedy`, if the process crashes or reaches a limit, InfrastructureError if it does not start, RuntimeError for any
+    other exception, and Cancelled if the call is cancelled.
     """
     message = pickle.dumps((function, arguments, seconds, CLOCK_SECONDS))
     try:
@@ -77,9 +78,9 @@ class _CallEnd(Exception):
 
 
 def _response(message: bytes) -> tuple[bytes, bytes]:
-    """Return the kind and body of the response; raises ChildLate or _Ended.
+    """Return the kind and body of the response; raises ChildLate or _CallEnd.
 
-    An idle process may just have ended, and any process may be killed from outside: the call is repeated once.
+    The call is repeated once, because an idle process may just have ended, and any process may be killed from outside.
     """
     for is_last in (False, True):
         child = children.idle() or _start()

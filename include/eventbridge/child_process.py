@@ -1,6 +1,6 @@
 """Starts child processes, exchanges bytes with them over pipes, and ends them; also sets up the child from inside.
 
-A child has no secret in its environment. Whatever it does, its caller can end it: no call has to end on its own.
+A child has no secret in its environment. Its caller can end it at any time, even in a call that never returns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Child:
     """A running child process; one thread uses it at a time."""
 
     def __init__(self, command: Sequence[str], variables: Sequence[str] = ()) -> None:
-        # bufsize 0: a fork must not inherit half a message. A group of its own: its children end with it.
+        # Without a buffer, a fork cannot inherit half a message. In a process group of its own, its children end too.
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -64,7 +64,7 @@ class Child:
             raise ChildEnded from None
 
     def read(self, length: int, ends_at: float) -> bytes:
-        """Return `length` bytes; raises ChildEnded, ChildLate after `ends_at`, and what `check_cancelled` raises."""
+        """Return the next `length` bytes; raises ChildEnded, ChildLate after `ends_at`, Cancelled and TimeSpent."""
         pipe = self._process.stdout
         assert pipe is not None
         poll = select.poll()
@@ -90,7 +90,7 @@ class Child:
         return self._process.wait()
 
     def forget(self) -> None:
-        """Leave the process to the parent that started it: called in a fork, which must not use its pipes."""
+        """Close the pipes without ending the process; a fork calls this, because the child belongs to its parent."""
         self._process.returncode = 0  # only the parent waits for it
         self._close()
 
@@ -136,7 +136,7 @@ class Children:
             raise InfrastructureError(f"the process that {self._what} cannot be started: {error}") from error
 
     def give_back(self, child: Child) -> None:
-        """Keep a child for the next call, or end it if enough of them wait."""
+        """Keep a child for the next call, or end it if enough children are idle."""
         with self._lock:
             if len(self._idle) < self._max_idle:
                 self._idle.append(child)
@@ -156,13 +156,13 @@ class Children:
 
 
 def open_pipes(address_bytes: int) -> tuple[BinaryIO, BinaryIO]:
-    """Return the pipes of requests and responses in a child, whose memory is limited from here on.
+    """Return the pipes of requests and responses in a child, whose memory is limited from now on.
 
     The child ends when the process that started it has ended.
     """
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # output that a library prints is not a response
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who then closes the pipe
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, which then closes the pipe
     for what, value in ((resource.RLIMIT_AS, address_bytes), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(what)[1]
         lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
@@ -172,7 +172,7 @@ def open_pipes(address_bytes: int) -> tuple[BinaryIO, BinaryIO]:
 
 
 def _end_with_the_caller() -> None:
-    """End this process and its children when the caller has ended: a busy process does not read the pipe."""
+    """End this process and its children when the caller has ended, because a busy process does not read the pipe."""
     poll = select.poll()
     poll.register(0, 0)  # a closed other end is always reported
     poll.poll()

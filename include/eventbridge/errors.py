@@ -1,7 +1,7 @@
-"""The errors of the product, in one tree; all other modules raise them.
+"""Defines the base class of all errors and the errors that several modules raise, in one tree.
 
 EventBridgeError
-├── UserError                 wrong input from a user: shown without traceback, exit code 2
+├── UserError                 wrong input from a user: shown without a traceback, exit code 2
 │   ├── SettingsError         an EVENTBRIDGE_* setting
 │   ├── PackageMissing        a package that an extra of this one installs
 │   ├── RuleFileError         rule files; holds all of their RuleErrors
@@ -20,15 +20,15 @@ EventBridgeError
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
 │   │   ├── StoreFileMissing     no file has this name
-│   │   ├── StoreFileDamaged     there is one, but it does not hold what was written
-│   │   ├── StoreFileUnreadable  there is one, but the disk or its permissions prevent reading it
+│   │   ├── StoreFileDamaged     the file does not hold what was written
+│   │   ├── StoreFileUnreadable  the disk or the file's permissions prevent reading it
 │   │   └── NewerFormatError     a newer version of the product wrote it
 │   ├── LedgerError
-│   ├── SettledAgainError     a repair gave a batch another settlement meanwhile
+│   ├── SettledAgainError     a repair settled a batch again while another process used its settlement
 │   ├── BusError
 │   ├── StreamingLeaseTakenError       another process delivers the events of a runner in streaming mode
 │   └── SparkError
-├── BudgetSpent               the CPU time of a rule's expensive transforms in this batch is used up; routed later
+├── BudgetSpent               the CPU budget of a rule's transforms in this batch is spent; its events are routed later
 └── TransformFailed           one event that one transform cannot render (a dead letter, not a user error)
 """
 
@@ -83,7 +83,7 @@ class PackageMissing(UserError):
 
     @classmethod
     def from_import_error(cls, error: ModuleNotFoundError) -> PackageMissing | None:
-        """Return the error for a failed import, with the command to install it; None if no extra has the package."""
+        """Return the error for a failed import, with the command that installs the package; None if no extra has it."""
         package = (error.name or "").partition(".")[0]
         return cls.from_package(package) if package in EXTRAS else None
 
@@ -127,7 +127,7 @@ def error_lines(errors: Sequence[object]) -> list[str]:
 
 
 class RuleFileError(UserError):
-    """Rule files have errors: all of them are in `errors`, the message names the first 200."""
+    """Rule files have errors; `errors` holds all of them, and the message names the first 200."""
 
     def __init__(self, errors: Sequence[RuleError]) -> None:
         self.errors = tuple(errors)
@@ -195,11 +195,11 @@ class OperatorError(EventBridgeError):
 
 
 class LedgerLostError(OperatorError):
-    """The store has a newer history than this ledger: an empty or old ledger must not be taken for a first start."""
+    """The store has a newer history than this ledger, which is empty or old and must not be taken for a first start."""
 
 
 class OffsetGapError(OperatorError):
-    """A committed offset is beyond the end of its log, or from another log: the log was truncated or replaced."""
+    """A committed offset is beyond the end of its log or from another log; the log was truncated or replaced."""
 
 
 class RuleMovedError(OperatorError):
@@ -261,8 +261,8 @@ class StreamingLeaseTakenError(InfrastructureError):
 class SparkError(InfrastructureError):
     """Spark cannot be reached, or a Spark job failed.
 
-    Its text may quote an event, and JSON allows halves of surrogate pairs: no log, ledger or store accepts one, so `?`
-    replaces it.
+    Its text may quote an event with half of a surrogate pair, which JSON allows but no log, ledger or store accepts.
+    Therefore `?` replaces it.
     """
 
     def __init__(self, text: str) -> None:
@@ -270,8 +270,8 @@ class SparkError(InfrastructureError):
 
 
 class TransformFailed(EventBridgeError):
-    """One event cannot be rendered by one transform: it becomes a dead letter."""
+    """One event cannot be rendered by one transform, so its delivery becomes a dead letter."""
 
 
 class BudgetSpent(EventBridgeError):
-    """The CPU budget of a rule's transforms in this batch is spent: the event is not rejected, but routed later."""
+    """The CPU budget of a rule's transforms in this batch is spent, so the event is routed later."""

@@ -1,4 +1,4 @@
-"""Fault points at every call that can lose data, so that a test can stop the process at the n-th of them.
+"""Provides fault points at every call that can lose data, so that a test can stop the process at any of them.
 
 Adapters call `reach(point)` before and after each store, ledger, bus and send call.
 In production no hook is installed and a call costs one comparison.
@@ -13,7 +13,7 @@ Hook = Callable[[str], None]
 
 _hook: Hook | None = None
 
-#: Points before calls that change nothing: a crash there equals a crash after the previous call.
+#: Points before calls that change nothing; a crash there is equivalent to a crash after the previous call.
 READS = frozenset(
     {
         "bus.read",

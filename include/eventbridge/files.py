@@ -1,7 +1,7 @@
 """Creates files and folders that only their owner may read, whatever the process's umask is; detects full disks.
 
 A folder that an operator has created with the set-group-ID bit and group write (mode 2770) is shared: its group may
-also read and write everything created below it, so that several users of one host can work on one installation.
+also read and write everything that is created in it, so that several users of one host can work on one installation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 _SHARED = stat.S_ISGID | stat.S_IWGRP
 
-#: A disk with less free space than this is full for SQLite.
+#: The free space, in bytes, below which a disk counts as full for SQLite.
 _LEAST_BYTES = 1 << 20
 
 
@@ -25,9 +25,9 @@ def is_shared(folder: Path) -> bool:
 
 
 def make_private_folder(folder: Path) -> list[Path]:
-    """Create a folder and its missing parents, with mode 0700, or 2770 in a shared one; return the created folders.
+    """Create a folder and its missing parents, with mode 0700, or 2770 in a shared folder.
 
-    The outermost comes first. Raises OSError.
+    Return the created folders, outermost first; raises OSError.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     missing.reverse()
@@ -60,7 +60,7 @@ def share_like_folder(descriptor: int, folder: Path) -> None:
 def close_to_others(path: Path) -> None:
     """Remove others' permissions from a file or folder that an earlier version or a user created, if it exists.
 
-    The group keeps its permissions if the folder is shared. Only the owner can do it; for other users nothing changes.
+    The group keeps its permissions if the folder is shared. For a user who does not own the file, nothing changes.
     """
     try:
         mode = path.stat().st_mode
@@ -80,7 +80,7 @@ def files_of_database(file: Path) -> Iterator[Path]:
 
 
 def is_disk_full(file: Path) -> bool:
-    """Return whether almost no space is free in a file's file system; an "I/O error" is then that of a full disk.
+    """Return whether a file's file system has almost no free space, which may be the cause of an "I/O error".
 
     SQLite reports a failed sync, or missing space for the shared memory of its processes, as an I/O error.
     """

@@ -1,9 +1,9 @@
-"""Processes and threads: cancels work whose caller has left or that takes too long, lowers the priority of a process,
-and gives child processes an environment without secrets.
+"""Cancels work whose caller has left or that takes too long, lowers the priority of a process, and gives child
+processes an environment without secrets.
 
 Loops whose length a caller chooses call `check_cancelled` at each step; a step whose own cost a caller chooses runs in
 a child process (`bounded_call`, `store.sql_sandbox`), and the wait for it calls `check_cancelled`. `check_cancelled`
-does nothing for work without a limit.
+does nothing for work that has no limit and is not cancelled.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from eventbridge.errors import InfrastructureError, UserError
 cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
 _limit: Final[ContextVar[tuple[float, float] | None]] = ContextVar("limit", default=None)
 
-#: The variables that every child gets, for language, time zone and libraries: an allow-list, because any other variable
-#: may hold a secret.
+#: The variables that every child gets, for language, time zone and libraries. It is an allow-list, because any other
+#: variable may hold a secret.
 _NAMES: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
-#: The niceness of a process for a retry or redrive: if processors are short, it gets a third of the time of another
-#: process of the same worker.
+#: The niceness of a process for a retry or redrive. If processors are busy, it gets a third of the processor time
+#: of another process of the same worker.
 NICENESS = 5
-#: The niceness of a process for old work (replay, backtest), which gets a tenth. Not 19: a process that holds the
-#: ledger's lock must progress.
+#: The niceness of a process for old work (replay, backtest), which gets a tenth. It is not 19, because a process
+#: that holds the ledger's lock must progress.
 OLD_NICENESS = 10
 
 
@@ -78,5 +78,5 @@ def child_environment(names: Collection[str] = ()) -> dict[str, str]:
 
 @cache
 def lower_priority_once(niceness: int) -> None:
-    """Lower the priority of this process permanently, once; its existing threads keep theirs."""
+    """Lower the priority of this process permanently, once; its existing threads keep their priority."""
     os.nice(niceness)

@@ -1,4 +1,4 @@
-"""Suggests existing names for an unknown name, in bounded time: names may be hostile and many."""
+"""Suggests existing names for an unknown name, in bounded time, because names may be many and hostile."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-#: The maximum length of names of rules, buses and targets. A comparison of two takes up to 1 ms.
+#: The maximum length of a name that is compared, which is that of rules, buses and targets. Comparing two takes up to
+#: 1 ms.
 _LONGEST: Final = 100
 #: If there are more names, only those with the most similar beginnings and ends are compared.
 _MAX_COMPARED: Final = 100
-#: The maximum number of suggestions in one list of errors: comparing 10,000 unknown names with 10,000 takes minutes.
+#: The maximum number of suggestions in one list of errors. Comparing 10,000 unknown names with 10,000 would take
+#: minutes.
 MAX_SUGGESTED: Final = 20
 _MAX_NAMES = 20
 
@@ -19,7 +21,7 @@ _MAX_NAMES = 20
 def similar(word: str, names: Iterable[str], *, limit: int = 1, cutoff: float = 0.6) -> list[str]:
     """Return the names most similar to a word, best first; `cutoff` is the minimum similarity, from 0 to 1.
 
-    It takes 1 µs for each name, and at most 0.1 s more.
+    It takes 1 µs per name plus at most 0.1 s.
     """
     if len(word) > _LONGEST:
         return []
@@ -43,7 +45,7 @@ def suggest(heading: str, name: str, known: Iterable[str]) -> str:
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Return names in one line, at most 20 and how many more there are; `none` if there are none."""
+    """Return names on one line: the first 20 and the number of the others, or `none` if there are no names."""
     more = f" and {len(names) - _MAX_NAMES:,} more" if len(names) > _MAX_NAMES else ""
     return f"{', '.join(names[:_MAX_NAMES]) or 'none'}{more}"
 

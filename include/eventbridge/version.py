@@ -1,4 +1,4 @@
-"""The distribution's name and version, in a separate module so that reading them imports nothing else."""
+"""Holds the distribution's name and version, in a separate module so that reading them imports nothing else."""
 
 from __future__ import annotations
 

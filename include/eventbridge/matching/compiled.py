@@ -1,4 +1,4 @@
-"""Patterns whose conditions are compiled once; they can be evaluated without and with array consistency."""
+"""Compiles each pattern once, and evaluates compiled patterns with or without array consistency."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ByPath: TypeAlias = dict[nodes.Path, list[Leaf]]
 
 @dataclass(frozen=True, slots=True)
 class CompiledField:
-    """A leaf list: a leaf at `path` passes one of the tests, or no leaf exists and `can_be_absent` is true."""
+    """A leaf list, met if a leaf at `path` passes one of the tests, or no leaf exists and `can_be_absent` is true."""
 
     path: nodes.Path
     tests: tuple[Accept, ...]
     can_be_absent: bool
 
     def holds(self, by_path: ByPath) -> bool:
-        """Return whether any leaf meets the field, in arrays or not; without a leaf, whether the field allows that."""
+        """Return whether any leaf at the path meets the field or, if there is none, whether the field allows that."""
         found = by_path.get(self.path)
         if found is None:
             return self.can_be_absent
@@ -51,7 +51,7 @@ class CompiledField:
         return some((want(positions), lack(frozenset(leaf.position for leaf in found))))
 
     def _accepts(self, leaf: Leaf) -> bool:
-        # Thousands of conditions may be tested on an array of a hundred thousand scalars, or on one long text.
+        # Thousands of conditions may be tested on an array of a hundred thousand scalars, or on one long string.
         for number, test in enumerate(self.tests):
             if not number % _TESTS_PER_CHECK:
                 check_cancelled()
@@ -62,7 +62,7 @@ class CompiledField:
 
 @dataclass(frozen=True, slots=True)
 class CompiledAnd:
-    """An AND: every part is met, with leaves that are consistent with each other."""
+    """An AND, which is met if every part is met with leaves that are consistent with each other."""
 
     parts: tuple[CompiledField | CompiledOr, ...]
 
@@ -80,7 +80,7 @@ class CompiledAnd:
 
 @dataclass(frozen=True, slots=True)
 class CompiledOr:
-    """A `$or`: at least one alternative is met."""
+    """A `$or`, which is met if at least one alternative is met."""
 
     alternatives: tuple[CompiledAnd, ...]
 
@@ -95,7 +95,7 @@ class CompiledOr:
 
 @dataclass(frozen=True, slots=True)
 class CompiledPattern:
-    """The sub-pattern that must match, and the one below `$not`, which must not."""
+    """The sub-pattern that must match, and the one inside `$not`, which must not."""
 
     where: CompiledAnd
     unless: CompiledAnd | None

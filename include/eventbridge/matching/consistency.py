@@ -1,4 +1,4 @@
-"""The leaves of an event with their positions in arrays, and array consistency.
+"""Finds the leaves of an event with their positions in arrays, and decides array consistency.
 
 Chosen leaves are consistent if no two of them are in different elements of the same array.
 """
@@ -30,14 +30,14 @@ class Leaf(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leaves:
-    """All leaves of one event by path; `nested` is true if an object or array in an array may contain one of them."""
+    """All leaves of one event by path; `nested` is true if an array contains an object or another array."""
 
     by_path: dict[Path, list[Leaf]]
     nested: bool
 
 
 def flatten(document: Document) -> Leaves:
-    """Return the leaves of an event as `parse_document` returned it; one call per event is enough for all rules."""
+    """Return the leaves of an event, given as `parse_document` returns it; one call per event serves all rules."""
     by_path: dict[Path, list[Leaf]] = {}
     arrays = count()
     _collect(document, (), (), by_path, arrays)
@@ -143,7 +143,7 @@ def can_be_met(demand: Demand) -> bool:
     """Return whether there is a choice of leaves that meets the demand.
 
     Independent arrays are decided one by one, so each element of each array is tried once. Only a `$or` across several
-    arrays multiplies the elements of these arrays, because it can express any problem of logic. `time_limit` ends
+    arrays multiplies the elements of these arrays, because it can express any logical formula. `time_limit` ends
     such a search.
     """
     demand = every([demand])
@@ -172,7 +172,7 @@ def _wants_can_be_met(parts: list[Demand]) -> bool:
 
 
 def _lacks_can_be_met(parts: list[Demand]) -> bool:
-    """Decide an array that contains an excluded leaf: either no leaf is chosen from it, or the choice of one rules out
+    """Decide an array that contains an excluded leaf. Either no leaf is chosen from it, or the choice of one rules out
     the other elements."""
     array = next(position[0][0] for part in parts for found in _lacks(part) for position in found.positions)
     if can_be_met(every(_exclude(part, array) for part in parts)):

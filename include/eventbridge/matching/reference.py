@@ -1,6 +1,6 @@
-"""The reference matcher, the executable form of docs/reference/patterns.md: it defines every result.
+"""Matches patterns against events as docs/reference/patterns.md specifies, and explains why a pattern does not match.
 
-It also explains why a pattern does not match an event.
+This is the reference matcher, so its results are correct by definition.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def _is_met(where: CompiledAnd, leaves: Leaves) -> bool:
     return can_be_met(where.demand(leaves.by_path))
 
 
-#: The maximum length of a sub-pattern in a finding. Each text repeats the sub-patterns inside it, so the total could
-#: grow with the square of the pattern.
+#: The maximum length of a sub-pattern in a finding. Each finding repeats the sub-patterns inside it, so their total
+#: size could grow with the square of the pattern's size.
 MAX_CHARACTERS: Final = 2_000
 
 
@@ -91,7 +91,7 @@ class UnmetCondition:
 
 
 def explain(pattern: Pattern, document: Document) -> list[UnmetCondition]:
-    """Return why the pattern does not match the event, one finding per failed condition; none if it matches.
+    """Return why the pattern does not match the event, one finding per failed condition; an empty list if it matches.
 
     The time is linear in the size of the pattern if the event has no arrays of objects.
     """

@@ -1,7 +1,6 @@
-"""The model of rules.
+"""Defines rules, buses and targets, and the rule set that holds them.
 
-Reading YAML rule files is in `rules.load`, which is not imported here: processes that read frozen rule sets need no
-YAML.
+`rules.load` reads YAML rule files. It is not imported here, because processes that read frozen rule sets need no YAML.
 """
 
 from eventbridge.rules.model import Bus, RetryPolicy, Rule, Source, Target, Transform

@@ -12,7 +12,7 @@ from eventbridge.rules.fields import is_secret_name
 
 #: Names of URL parameters that carry a secret, in addition to those that `is_secret_name` recognises.
 _SECRET_PARAMETER = re.compile(r"key$|signature$|^(sig|sign|code|auth|pwd|pass|jwt|hmac|session|sid|otp)$", re.I)
-#: Regular expressions for the beginnings of secret webhook paths, by host; they also apply to its subdomains.
+#: Regular expressions for the beginnings of secret webhook paths, by host; they also apply to the host's subdomains.
 _SECRET_PATHS: Final = {
     "hooks.slack.com": "/.",
     "discord.com": "/api/(v[0-9]+/)?webhooks/.",
@@ -38,7 +38,7 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]
 
 
 def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
-    """Return the error in an http target's URL and the remedy, None if it has none; neither shows a credential."""
+    """Return the error in an http target's URL and the remedy, None if it is valid; neither shows a credential."""
     if "${" in url:
         return "a URL is used literally: ${...} is not replaced", "Write the full address"
     if not _URL_CHARACTERS.fullmatch(url) or _BAD_ESCAPE.search(url):
@@ -83,7 +83,7 @@ def _secrets(parts: SplitResult) -> Iterator[str]:
 
 
 def path_error(path: str) -> tuple[str, str] | None:
-    """Return the error in a file target's path and the remedy, None if it has none."""
+    """Return the error in a file target's path and the remedy, None if it is valid."""
     if "${" in path or path.startswith("~"):
         return "a path is used literally: ~ and ${...} are not replaced", "Write the full path"
     if "\0" in path or not path.isprintable():

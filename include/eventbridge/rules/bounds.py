@@ -1,4 +1,4 @@
-"""Limits for a rule file or a pattern that a request contains: values, errors, bytes, CPU time."""
+"""Limits the values, errors, bytes and CPU time of a rule file or pattern that a request contains."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from eventbridge.matching.pattern.nodes import Pattern
 from eventbridge.matching.pattern.parse import parse_pattern
 from eventbridge.rules.node import Location
 
-#: The maximum number of keys and values in one file: some hundreds of rules. Files in the rules folder are not limited.
+#: The maximum number of keys and values in one file, enough for several hundred rules. It does not apply to files in
+#: the rules folder.
 MAX_VALUES: Final = 50_000
 #: The maximum size of one file or pattern, in bytes.
 MAX_BYTES: Final = 1 << 20
-#: The maximum CPU time, in seconds, of a call that reads a file or pattern: a short regular expression or JSONata
-#: program may take very long.
+#: The maximum CPU time, in seconds, of a call that reads a file or pattern, because a short regular expression or
+#: JSONata program may take very long.
 MAX_SECONDS: Final = 10.0
-#: The maximum number of reported errors: each of them may cost a search for the nearest name.
+#: The maximum number of reported errors, because each may require a search for the nearest name.
 MAX_ERRORS: Final = 200
-#: The maximum number of characters in the path of a value: a long key is repeated in the path of every value below it.
+#: The maximum number of characters in the path of a value. A long key is repeated in the path of every value under it.
 MAX_IN_PATH: Final = 1_000
-#: The maximum number of characters in each text of an error or warning: many of them may quote the same long name.
+#: The maximum number of characters in each string of an error or warning, because many may quote the same long name.
 MAX_IN_TEXT: Final = 1_000
-#: For a file of more bytes, PyYAML's slow parser is not used to improve an error message.
+#: The maximum size of a file, in bytes, for which PyYAML's slow parser is used to improve an error message.
 MAX_BYTES_FOR_LOCATIONS: Final = 1 << 16
 
 
 class BoundedErrors(list[RuleError]):
-    """The errors in files, one of which a request contains; raises RuleFileError when it holds MAX_ERRORS errors."""
+    """The errors in rule files, one of which came with a request; raises RuleFileError once it holds MAX_ERRORS."""
 
     def append(self, error: RuleError) -> None:
-        """Add an error with its long texts cut."""
+        """Add an error, with its strings cut to MAX_IN_TEXT characters."""
         path, message, remedy = map(cut, (error.path, error.message, error.remedy))
         super().append(replace(error, path=path, message=message, remedy=remedy))
         if len(self) >= MAX_ERRORS:
@@ -46,12 +47,12 @@ class BoundedErrors(list[RuleError]):
 
 
 def cut(text: str) -> str:
-    """Return a text of an error or warning, cut to MAX_IN_TEXT characters."""
+    """Return a string of an error or warning, cut to MAX_IN_TEXT characters."""
     return text if len(text) <= MAX_IN_TEXT else f"{text[:MAX_IN_TEXT]}..."
 
 
 def too_long(content: bytes, file: str) -> RuleError | None:
-    """Return the error for a file of more than MAX_BYTES, None if it has no more."""
+    """Return the error for a file of more than MAX_BYTES bytes, None for a smaller one."""
     if len(content) <= MAX_BYTES:
         return None
     message = f"the file has {len(content):,} bytes; the limit for a file that is sent is {MAX_BYTES:,}"
@@ -73,8 +74,7 @@ def too_long_path(location: Location) -> RuleError:
 def parse_sent_pattern(text: str) -> Pattern:
     """Return the pattern that JSON text describes, as `parse_pattern` does; raises PatternError.
 
-    A text of more than MAX_BYTES, or with more than MAX_VALUES keys and values, is rejected before it is parsed as a
-    pattern.
+    JSON text of more than MAX_BYTES bytes or MAX_VALUES keys and values is rejected before it is parsed as a pattern.
     """
     content = text.encode("utf-8", "surrogatepass")
     if len(content) > MAX_BYTES:

@@ -1,7 +1,7 @@
-"""A cache of parsed rule files on local disk, keyed by their content.
+"""Caches parsed rule files on the local disk, keyed by their content.
 
-Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` is a new process. Therefore the parsed
-content of a file is stored in frozen form, one rule per line. The name of an entry is a hash of the file and of
+Parsing 10,000 rules from YAML takes many seconds of CPU time, and every `listen` task is a new process. Therefore the
+parsed content of a file is stored in frozen form, one rule per line. The name of an entry is a hash of the file and of
 everything that determines how it is read. The cache only saves time: a damaged or unreadable entry counts as missing,
 and if entries cannot be written, every file is parsed.
 """
@@ -31,7 +31,7 @@ _PACKAGES: Final = ("matching/pattern", "rules", "transform", "config", "event",
 _LIBRARIES: Final = ("jsonata", "pydantic", "re2", "yaml")
 
 _SUFFIX: Final = ".rules"
-#: How long an entry that the current load does not use is kept: loads of another folder may use it.
+#: How long an entry that the current load does not use is kept, in seconds; loads of other folders may use it.
 _KEPT_SECONDS: Final = 600.0
 
 #: The entries that the last load of this process used, by name.
@@ -47,8 +47,8 @@ class JoinedRules:
     zones: frozenset[str]
 
 
-#: The result of this process's last load: joining 10,000 rules and checking them for conflicts takes tens of
-#: milliseconds.
+#: The result of this process's last load. It is kept because joining 10,000 rules and checking them for conflicts
+#: takes tens of milliseconds.
 _joined: JoinedRules | None = None
 
 
@@ -69,11 +69,12 @@ def keep_joined(parts: Sequence[RuleSet], rule_set: RuleSet, zones: frozenset[st
 class RuleCache:
     """The cache entries in one folder, for one load: call `find` or `keep` for each file, then `forget_others`.
 
-    Concurrent processes are safe: each replaces whole entries, and entries of the same name have the same content.
+    Concurrent processes are safe, because each replaces whole entries, and entries of the same name have the same
+    content.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder of the entries; it is created with the first entry, its parent never."""
+        """Take the folder of the entries; it is created with the first entry, but its parent is never created."""
         self._folder = folder
         self._used: dict[str, RuleSet] = {}
         self._has_new_entries = False
@@ -145,7 +146,7 @@ def _digest(name: str, text: bytes) -> bytes:
 
 @cache
 def reader_stamp() -> bytes:
-    """Return a hash of everything that determines how a rule file is read, apart from the file itself."""
+    """Return a hash of everything that determines how a rule file is read, except the file itself."""
     digest = hashlib.blake2b(digest_size=32)
     root = Path(__file__).parent.parent
     for file in reader_sources(root):
@@ -157,7 +158,7 @@ def reader_stamp() -> bytes:
 def _installed() -> list[str]:
     """Return the names and versions of all distributions in the folders of our libraries.
 
-    They are read from directory names: importlib.metadata would open ten files in every process.
+    They are read from directory names, because importlib.metadata would open ten files in every process.
     """
     specs = [find_spec(name) for name in _LIBRARIES]
     origins = [spec.origin for spec in specs if spec is not None and spec.origin is not None]

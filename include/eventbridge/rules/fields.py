@@ -76,7 +76,7 @@ class Fields:
         return None if node.spoilt or node.value is None else node
 
     def text(self, name: str, default: str = "", *, required: bool = False) -> str:
-        """Return a non-empty text, `default` if it is not given or wrong."""
+        """Return a field's non-empty string, `default` if it is not given or wrong."""
         node = self.get(name, required=required)
         if node is None:
             return default
@@ -90,7 +90,7 @@ class Fields:
         return node.value
 
     def name(self, name: str, default: str = "", *, required: bool = False) -> str:
-        """Return a text that is a name: letters, digits, dots, underscores and hyphens."""
+        """Return a field's name, which consists of letters, digits, dots, underscores and hyphens."""
         text = self.text(name, default, required=required)
         if text == default or NAME.fullmatch(text):
             return text
@@ -234,7 +234,7 @@ class Fields:
         return default
 
     def mapping(self, name: str, *, required: bool = False) -> dict[str, Node]:
-        """Return a mapping's values by key; empty if not given."""
+        """Return a mapping's values by key; an empty dict if the field is not given."""
         node = self.get(name, required=required)
         if node is None:
             return {}
@@ -257,7 +257,7 @@ class Fields:
                 self._errors.append(self._nodes[name].error_at_key(message.format(name), remedy))
 
     def close(self, own: Collection[str] = (), passed: Collection[str] = ()) -> None:
-        """Record an error for every unknown field; those of the vocabulary, `own` and `passed` are known."""
+        """Record an error for every field that is not in the vocabulary, in `own` or in `passed`."""
         for name, node in self._nodes.items():
             if name not in FIELDS[self.what] and name not in own and name not in passed:
                 self._errors.append(node.error_at_key(*self._unknown(name, own)))

@@ -1,4 +1,4 @@
-"""Finds the rule files below a folder and reads their bytes; a file or folder that cannot be read is an error."""
+"""Finds the rule files in a folder and its subfolders and reads their bytes; unreadable ones are errors."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NO_RULE_FILE: Final = (
     "Write one of them, or move the file away",
 )
 _FIRST_WORD: Final = re.compile(rb"^(?:\{\s*)?[\"']?([a-z]{3,10})[\"']?\s*:", re.IGNORECASE | re.MULTILINE)
-#: The minimum similarity of a misspelt field: `rule` counts as `rules`, but `users`, which occurs in other programs'
-#: files, does not.
+#: The minimum similarity of a misspelt field. It accepts `rule` for `rules`, but not `users`, which occurs in other
+#: programs' files.
 _NEARLY: Final = 0.85
 
 
 def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
-    """Return the rule files below a folder, sorted by path; errors are added to `errors`."""
+    """Return the rule files in a folder and its subfolders, sorted by path; errors are added to `errors`."""
     location = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
         errors.append(
@@ -46,7 +46,7 @@ def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
 
 
 def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
-    """Yield each path that is named like a rule file, except hidden ones; an unreadable folder is an error."""
+    """Yield each path that is named like a rule file, except hidden ones; record an error for an unreadable folder."""
 
     def unreadable(error: OSError) -> None:
         where = Location(str(error.filename), 1, 1)
@@ -77,8 +77,8 @@ def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
 def is_rule_file(top: Node | None, content: bytes) -> bool:
     """Return whether a file has a field of a rule file, perhaps misspelt.
 
-    `top` is the parsed content. If that is no mapping, or None because the file cannot be parsed, a field counts that
-    begins a line.
+    `top` is the parsed content. If it is not a mapping, or is None because the file cannot be parsed, each word at the
+    beginning of a line that a colon follows is taken for a field.
     """
     if top is not None and isinstance(top.value, dict):
         names = list(top.value)

@@ -1,4 +1,4 @@
-"""The base class of all values of a rule file, and their frozen form, which is JSON."""
+"""Defines the base class of all values in rule files, and converts them to and from their frozen form, JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FrozenModel(BaseModel):
     """An immutable value.
 
     `LATER` names the fields that were added after the first version. A field in `LATER` is frozen only if it differs
-    from its default: a value that does not use it keeps its hash, and an older version can read it.
+    from its default, so a value that does not use it keeps its hash, and an older version can read that value.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -29,7 +29,7 @@ class FrozenModel(BaseModel):
 
 def content_of(value: Any) -> Any:
     """Return a model as JSON values, without `LATER` fields at their defaults; user-written JSON is not changed."""
-    # model_dump would serialise the fields of the Numbers inside patterns. The keys of user-written JSON keep their
+    # model_dump would serialise each Number inside a pattern as its fields. The keys of user-written JSON keep their
     # order, on which a constant's payload depends.
     if not isinstance(value, FrozenModel):
         return value
@@ -59,7 +59,7 @@ def _field(value: Any) -> Any:
 
 def plain(value: Any) -> Any:
     """Return a JSON value with ints and floats instead of Numbers, except in JSON that a user wrote."""
-    # Most values are text: testing the type before the recursive call halves the time to read a rule.
+    # Most values are strings, so testing the type before the recursive call halves the time to read a rule.
     kind = type(value)
     if kind is dict:
         kept = _as_written(value)
@@ -77,7 +77,7 @@ def plain(value: Any) -> Any:
 def _as_written(value: dict[str, Any]) -> tuple[str, ...]:
     """Return the names of the fields that hold user-written JSON.
 
-    They count only in what looks like a transform or a rule, since a rule, for example, may be named `pattern`."""
+    The mapping must look like a transform or a rule, because a rule, for example, may be named `pattern`."""
     if type(value.get("form")) is str:
         return ("value", "steps")
     return ("pattern",) if type(value.get("bus")) is str else ()

@@ -1,6 +1,6 @@
-"""The JSON Schema of rule files, for editors: completion, hover texts, and a first check while you type.
+"""Builds the JSON Schema of rule files, with which editors complete, describe and check fields while you type.
 
-`eventbridge rules check` decides what is valid; the schema knows each field, its kind and its words, not how fields
+`eventbridge rules check` decides what is valid. The schema describes each field and its values, but not how fields
 depend on one another.
 """
 
@@ -59,7 +59,7 @@ def _key(what: str) -> str:
     return what.removeprefix("a ").removeprefix("an ").replace("'s", "").replace(" ", "_")
 
 
-#: The schema and the hover text of each field of each item of the vocabulary.
+#: The schema and the description of each field, by kind of mapping.
 _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
     "a rule file": {
         "owners": (_mapping_of(_ref("an owner")), "Quotas of owners, by name."),
@@ -185,7 +185,7 @@ _TARGET_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "dead_letter_queue": (_ref("a dead letter queue"), "A further target that gets a copy of each dead letter."),
 }
 
-#: Fields of the types of targets and sources; one that is missing here takes any value.
+#: The fields of the types of targets and sources; a field that is missing here accepts any value.
 _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "url": ({"type": "string", "pattern": "^https?://"}, "Where requests go."),
     "allow_http": (_FLAG, "true permits a URL with http:."),

@@ -1,6 +1,6 @@
-"""Reads all rule files below a folder into one rule set, or raises an error with all their errors.
+"""Reads all rule files in a folder and its subfolders into one rule set, or raises an error with all their errors.
 
-It is called by every `listen`, by the DAG files at parse time, and by `eventbridge rules check`.
+It is called by every `listen` task, by the DAG files at parse time, and by `eventbridge rules check`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def load_rules(
     instead: tuple[Path, bytes] | None = None,
     relative: bool = False,
 ) -> RuleSet:
-    """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, except hidden files and folders.
+    """Return the buses and rules of every `.yaml` and `.yml` file in `folder`, except in hidden files and folders.
 
-    Raises RuleFileError with all errors, in the order of files and lines. An empty folder is an error too: otherwise
-    every rule would count as removed. If `checked`, a configured runner without rules is an error. `target_locations`
-    is where targets may write; if it is given, an obstacle for a target on this machine is an error. Both are for
-    checks: in delivery an obstacle fails one target, which is retried, and must not stop every rule. `tried_by` runs
-    one test of a rule and returns its errors; it is called only if there are no other errors. `instead` is the path of
-    a file below the folder, existing or not, and the content to read in its place, to which the limits of
-    `rules.bounds` apply. If `relative`, errors show paths relative to the folder. `cache` is the folder of the rule
-    cache, which makes loading faster and does not change the result.
+    Raises RuleFileError with all errors, in the order of files and lines. A folder without rule files is an error,
+    because every rule would otherwise count as removed. Subfolders are read too. If `checked`, a configured runner
+    without rules is an error. `target_locations` is where targets may write; if it is given, an obstacle for a target
+    on this machine is an error. Both are only for checks, because an obstacle during delivery fails one target, which
+    is retried, and must not stop every rule. `tried_by` runs one test of a rule and returns its errors; it is called
+    only if there are no other errors. `instead` is the path of a file in the folder, which need not exist, and the
+    content to read in its place, to which the limits of `rules.bounds` apply. If `relative`, errors show paths relative
+    to the folder. `cache` is the folder of the rule cache, which makes loading faster and does not change the result.
     """
     as_they_are = (
         cache is not None and not checked and target_locations is None and tried_by is None and instead is None
@@ -91,7 +91,7 @@ def load_rule_file(
 def _reuse_cached(folder: Path, cache: RuleCache) -> RuleSet | None:
     """Return the rule set, parsing only files that are not in the cache; None if there is an error.
 
-    To report errors, all files must be parsed again: cached content has no lines and columns.
+    To report errors, the caller parses all files again, because cached content has no lines and columns.
     """
     errors: list[RuleError] = []
     parts, expressions = list[RuleSet](), ExpressionSizes()
@@ -152,7 +152,7 @@ class _Checks:
 def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[RuleError], checks: _Checks) -> RuleSet:
     """Return the rule set of files; raises RuleFileError with all errors.
 
-    The content None stands for an unreadable file, whose error is recorded already."""
+    The content of an unreadable file is None, and its error has already been recorded."""
     below = checks.below
     todays_time_zones()
     tops = [
@@ -165,7 +165,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
     read = _read_file(definitions, errors)
     rule_set = _with_operations_bus(read.model_copy(update={"buses": {**checks.buses, **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
-    if None not in tops:  # else a missing bus may be in the file that cannot be read
+    if None not in tops:  # otherwise a missing bus may be in a file that cannot be read
         errors.extend(field_or_rule(nodes[rule], field).error(*texts) for rule, field, *texts in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
         errors.extend(
@@ -188,7 +188,7 @@ def _read_files(contents: Sequence[tuple[Path, bytes | None]], errors: list[Rule
 
 
 class _Definitions:
-    """The unparsed definitions in files: by name, all nodes that define a bus, rule, owner or runner."""
+    """The unparsed definitions in files: for each name, all nodes that define a bus, rule, owner or runner."""
 
     def __init__(self, tops: Iterable[Node], errors: list[RuleError]) -> None:
         self.buses: dict[str, list[Node]] = {}
@@ -308,7 +308,7 @@ _GIB = 1024**3
 
 
 def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
-    """Return an owner's quotas; errors are added to `errors`, and the quotas in error are left out."""
+    """Return an owner's quotas; errors in them are added to `errors`."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
     fields = Fields(node, errors, "an owner")
@@ -322,7 +322,7 @@ def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
 
 
 def read_runner(name: str, node: Node, errors: list[RuleError]) -> Runner:
-    """Return a runner's configuration; errors are added to `errors`, and defaults used instead."""
+    """Return a runner's configuration; a wrong field adds an error to `errors` and gets its default."""
     if not NAME.fullmatch(name):
         errors.append(node.error_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
     fields = Fields(node, errors, "a runner")
@@ -375,7 +375,7 @@ def _obstacle(target: Target, node: Node, target_locations: TargetLocations) -> 
     kind = TARGET_TYPES.find(target.type)
     obstacle = (
         kind.obstacle(target, target_locations) if kind is not None else None
-    )  # an error about an unknown type is recorded already
+    )  # an unknown type already has an error
     if obstacle is not None:
         yield field_or_rule(node, obstacle.field).error(obstacle.message, obstacle.remedy)
 

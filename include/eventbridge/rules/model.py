@@ -1,4 +1,4 @@
-"""The immutable values of rule files: owners, runners, buses, rules, targets, transforms, retry policies.
+"""Defines the immutable values of rule files: owners, runners, buses, rules, targets, transforms, retry policies.
 
 `eventbridge.rules.load` creates them from YAML, and `RuleSet.from_json` and `RuleSet.from_lines` from their frozen
 forms; every stage uses them. The loader checks ranges and names; the models do not.
@@ -22,8 +22,8 @@ class Owner(FrozenModel):
     """The quotas of one owner; None means unlimited.
 
     `published_per_second` is how many events per second the API accepts for the owner's buses. `pending_max` is the
-    maximum number of pending deliveries of the owner's rules, above which their matches are deferred. `stored_bytes` is
-    the size in the store at which ingestion of the owner's buses stops.
+    maximum number of pending deliveries of the owner's rules; further matches are deferred. `stored_bytes` is the size
+    in the store at which ingestion of the owner's buses stops.
     """
 
     published_per_second: float | None = None
@@ -36,7 +36,7 @@ class StreamingTimes(FrozenModel):
 
     task_duration: float = 600.0  # how long a streaming task runs
     batch_interval: float = 10.0  # how long a batch stays open after its first event
-    idle: float = 120.0  # how long a streaming task without events runs on before it ends
+    idle: float = 120.0  # how long a streaming task runs without events before it ends
     backlog: float = 20.0  # events older than this at the start of a streaming task become a batch for Spark
 
 
@@ -50,7 +50,7 @@ class Runner(FrozenModel):
 class Webhook(FrozenModel):
     """One webhook; `connection` is the id of the connection with its signing secrets.
 
-    `mapping` gives the value of an event's attributes: literal text, or a path such as `$.id` into the JSON of a call.
+    `mapping` gives the value of each event attribute, as literal text or as a path such as `$.id` into a call's JSON.
     """
 
     signature: Literal["github", "stripe", "standard"]
@@ -76,7 +76,7 @@ def webhook_conflicts(buses: Mapping[str, HasWebhooks]) -> Iterator[tuple[str, s
 
 
 class Bounds(FrozenModel):
-    """A range that includes both of its ends; None means that it is unbounded at that end."""
+    """A range that includes both ends; an end that is None is unbounded."""
 
     at_least: float | None = None
     at_most: float | None = None
@@ -89,8 +89,8 @@ class Bounds(FrozenModel):
 class FieldExpectation(FrozenModel):
     """The expectations for one field, over the matched events of an hour.
 
-    `null_rate` bounds the share of events in which the field is missing or null; `value` bounds the field where it is a
-    number.
+    `null_rate` bounds the share of events in which the field is missing or null; `value` bounds the field's
+    value in events in which it is a number.
     """
 
     null_rate: Bounds | None = None
@@ -98,11 +98,11 @@ class FieldExpectation(FrozenModel):
 
 
 class Expect(FrozenModel):
-    """The expectations of a rule; None means that there is none.
+    """The expectations of a rule; one that is None is not set.
 
     Three apply to each batch: `matches` bounds the number of matched events, `dead_letter_rate` the share of dead
     letters among deliveries with a final status, and `transform_failure_rate` the share of deliveries whose transform
-    fails. `fields`, by path, apply to each hour.
+    fails. `fields` maps paths to expectations that apply to each hour.
     """
 
     matches: Bounds | None = None
@@ -131,7 +131,7 @@ class DeliverBetween(FrozenModel):
 
 
 class DeliverWithin(FrozenModel):
-    """The maximum time from the publishing of an event to the sending of its delivery, in wall-clock seconds."""
+    """The maximum time between publishing an event and sending its delivery, in wall-clock seconds."""
 
     seconds: float
 
@@ -201,7 +201,7 @@ class Bus(FrozenModel):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
     `max_backlog` is the number of unprocessed events above which the API rejects further ones; None means unlimited.
-    `owner` is the team that owns the bus and each rule on it without an owner of its own; None if there is none.
+    `owner` is the team that owns the bus and each rule on it that sets no other owner; None if no team does.
     `weights` are the relative shares of topics in a batch while a backlog exists; a topic not listed has weight 1.
     """
 
@@ -294,7 +294,7 @@ class Target(FrozenModel):
     """A target of a rule, with the fields that all types share; the model of each type adds its own fields.
 
     `timeout_seconds` limits one attempt. `ordering_key` is a JSONPath or `partition`. `not_before` is a path to a time
-    in the event, or a duration after the event's arrival. `deliver_within` counts from the publishing of the event.
+    in the event, or a duration after the event's arrival. `deliver_within` is measured from the event's publication.
     """
 
     name: str
@@ -317,12 +317,12 @@ class Target(FrozenModel):
 
     @property
     def ordered(self) -> bool:
-        """Whether deliveries with the same key are sent one by one; with `errors_tolerance: none` all share a key."""
+        """Whether deliveries with the same key are sent one at a time; with `errors_tolerance: none` all share one."""
         return self.ordering_key is not None or self.errors_tolerance == "none"
 
     @property
     def deliver_within_seconds(self) -> float | None:
-        """The time after its event was published within which a delivery may be sent, None if unlimited."""
+        """The seconds after its event was published in which a delivery may be sent; None if unlimited."""
         return self.deliver_within.seconds if self.deliver_within is not None else None
 
 
@@ -331,14 +331,14 @@ PENDING_MAX = 1_000_000
 
 
 class Rule(FrozenModel):
-    """A rule: the events of a bus that match a pattern are delivered to targets.
+    """A rule, which delivers the events of a bus that match a pattern to targets.
 
     `pattern` is the pattern's JSON; its numbers are `event.json_document.Number`, which keeps them exactly as written.
     `where` is a Spark SQL condition on the events that the pattern matches, None if there is none.
     `expect` holds the rule's expectations; if one fails, the rule's later deliveries are put on hold.
     `owner` is the team that owns the rule; None means the owner of the bus.
     `pending_max` is how many of the rule's deliveries may be pending before new matches are deferred.
-    `version` is a hash of everything else, computed if not given.
+    `version` is a hash of all other fields; it is computed if it is not given.
     """
 
     LATER: ClassVar[tuple[str, ...]] = ("owner",)
@@ -374,8 +374,8 @@ class Rule(FrozenModel):
 
     @property
     def pool_name(self) -> str:
-        """Return the Airflow pool of the rule's pushes: `pool`, else its own if it sets `concurrency`, else its
-        priority's."""
+        """Return the Airflow pool of the rule's pushes: `pool` if set, else the rule's own pool if `concurrency`
+        is set, else the pool of its priority."""
         if self.pool is not None:
             return self.pool
         return f"eventbridge.rule.{self.name}" if self.concurrency is not None else f"eventbridge.{self.priority}"

@@ -1,4 +1,4 @@
-"""The values of a rule file with their locations, and the lookup of a value by its path."""
+"""Holds the values of a rule file with their locations, and finds a value by its path."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Node:
     """One value of a file: its JSON path, its location, and its key's location.
 
     `value` is a str, Number, bool, None, list of nodes or dict of nodes. If `spoilt`, it is a substitute for a value
-    whose error is recorded already.
+    that already has a recorded error.
     """
 
     path: str
@@ -51,11 +51,11 @@ class Node:
         return self.location.error(self.path, message, remedy)
 
     def error_at_key(self, message: str, remedy: str) -> RuleError:
-        """Return an error about the key of this value: the value should have another name, or should not be given."""
+        """Return an error at this value's key, for a value that should have another name or should not be given."""
         return self.key.error(self.path, message, remedy)
 
     def to_json(self) -> Any:
-        """Return the plain JSON value; a spoilt scalar becomes an empty text."""
+        """Return the plain JSON value; a spoilt scalar becomes an empty string."""
         match self.value:
             case dict():
                 return {name: child.to_json() for name, child in self.value.items()}
@@ -69,7 +69,7 @@ class Node:
         return self.spoilt or any(child.is_spoilt_within() for child in self.children())
 
     def children(self) -> list[Node]:
-        """Return the values one level below."""
+        """Return the values directly inside this one."""
         match self.value:
             case dict():
                 return list(self.value.values())

@@ -1,4 +1,4 @@
-"""The bus `eventbridge`, to which EventBridge publishes operational events."""
+"""Defines the bus `eventbridge`, to which EventBridge publishes operational events."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _MAX_FIELDS = 100
 
 
 def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
-    """Return the bus that a mapping describes; errors are added to `errors`, and defaults used instead."""
+    """Return the bus that a mapping describes; a wrong field adds an error to `errors` and gets its default."""
     check_name(name, "bus", node, errors)
     fields = Fields(node, errors, "a bus")
     source = _source(fields.get("source", required=True), errors)
@@ -63,9 +63,9 @@ def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
 
 
 def read_rule(name: str, node: Node, errors: list[RuleError], expressions: ExpressionSizes | None = None) -> Rule:
-    """Return the rule that a mapping describes; errors are added to `errors`, and defaults used instead.
+    """Return the rule that a mapping describes; a wrong field adds an error to `errors` and gets its default.
 
-    `expressions` collects the regular expressions of all rules of one load; this rule's are added.
+    `expressions` collects the regular expressions of all rules in one load; those of this rule are added.
     """
     check_name(name, "rule", node, errors)
     fields = Fields(node, errors, "a rule")
@@ -192,7 +192,7 @@ def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
         fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
     for name, child in targets.items():
         check_name(name, "target", child, errors)
-    return sorted(targets.items())  # as in frozen form, so that the order of a parsed rule equals that of a cached one
+    return sorted(targets.items())  # as in the frozen form, so that parsed and cached rules have the same order
 
 
 def read_webhooks(fields: Fields, errors: list[RuleError]) -> dict[str, Webhook]:
@@ -223,7 +223,7 @@ def _mapping(fields: Fields) -> dict[str, str]:
 
 
 def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:
-    """Return the field `expect` of a rule, None if not given."""
+    """Return the expectations of a rule, None if the field `expect` is not given."""
     if (node := fields.get("expect")) is None:
         return None
     fields.refuse_empty("expect", "Write what is expected, such as matches: {at_least: 1}, or remove expect")

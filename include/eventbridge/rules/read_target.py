@@ -52,7 +52,7 @@ _MAX_DATES = 400
 
 
 def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
-    """Return the target that a mapping describes; errors are added to `errors`, and defaults used instead."""
+    """Return the target that a mapping describes; a wrong field adds an error to `errors` and gets its default."""
     fields = Fields(node, errors, "a target")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     transform = _transform(fields.get("transform"), errors)
@@ -95,7 +95,7 @@ def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) 
         return None
     fields = Fields(node, errors, "a dead letter queue")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
-    # content_mode data, because the dead letter itself is sent and not an event
+    # content_mode is data, because the dead letter itself is sent, not an event
     values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), errors)}
     return _build_target(fields, kind, None, values)
 
@@ -103,7 +103,7 @@ def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) 
 def _build_target(
     fields: Fields, kind: TargetType | None, transform: Transform | None, values: dict[str, Any]
 ) -> Target:
-    """Return the target with the fields of its type, and record unknown fields."""
+    """Return the target with the fields of its type, and record an error for each unknown field."""
     likely = kind or likely_type(fields, TARGET_TYPES)
     fields.complete = kind is not None
     own = [word for word in likely.own_words if transform is not None or word not in NOT_FOR_QUEUES]
@@ -168,7 +168,7 @@ def read_type(fields: Fields, types: Registry[Type], later: tuple[str, ...]) -> 
 def likely_type(fields: Fields, types: Registry[Type]) -> Type:
     """Return the built-in type with which the given fields have the most in common.
 
-    If `type` is missing or wrong, errors in these fields can then still be reported."""
+    It allows errors in these fields to be reported even if `type` is missing or wrong."""
     built_in = [types.get(name) for name in types.built_in]
     return max(built_in, key=lambda each: len(set(each.own_words) & set(fields.given_names())))
 
@@ -218,7 +218,7 @@ def _record_validation_error(
 ) -> None:
     name = steps[0] if steps else ""
     if kind == "missing" and len(steps) == 1:
-        fields.get(name, required=not fields.has(name))  # the error of a field without a value is recorded already
+        fields.get(name, required=not fields.has(name))  # a field without a value already has an error
         return
     text = message.removeprefix("Value error, ")
     text = text[:1].lower() + text[1:].removesuffix(".")
@@ -367,11 +367,11 @@ def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> A
 
 @cache
 def time_zones() -> frozenset[str]:
-    """Return the names of the time zones of this system, as last read: reading them takes 4 ms."""
+    """Return the names of this system's time zones; they are cached, because reading them takes 4 ms."""
     return frozenset(zoneinfo.available_timezones())
 
 
 def todays_time_zones() -> frozenset[str]:
-    """Read the time zones of this system now, and return their names."""
+    """Read this system's time zones again, and return their names."""
     time_zones.cache_clear()
     return time_zones()

@@ -1,7 +1,7 @@
-"""A rule set, and its frozen form, whose rules are parsed on first use.
+"""Defines the rule set and reads and writes its frozen form, whose rules are parsed on first use.
 
-A rule set may hold 10,000 rules, but a push task needs only the rules of its chunk: splitting the text into lines costs
-a hundredth of parsing all of them.
+A rule set may hold 10,000 rules, but a push task needs only the rules of its chunk. Splitting the frozen form into
+lines takes a hundredth of the time that parsing all rules takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.rules.frozen import FrozenModel, content_of, plain
 from eventbridge.rules.model import Bus, Owner, Rule, Runner
 
-#: Decodes the JSON value at the beginning of a text, here the rule's name at the beginning of its line.
+#: Decodes the JSON value at the beginning of a string; each rule's line begins with its name.
 _read_first = JSONDecoder().raw_decode
 
 #: The format of frozen rule sets that this version writes, and the newest that it reads. A rule set that names no
@@ -32,7 +32,7 @@ class RuleLines(Mapping[str, Rule]):
     """Rules by name, parsed from frozen lines on first use; the order is that of the lines."""
 
     def __init__(self, lines: dict[str, str], read: dict[str, Rule]) -> None:
-        """Take the line of each rule, and `read`, the rules that are parsed already."""
+        """Take the line of each rule, and `read`, the rules that have already been parsed."""
         self._lines = lines
         self._read = read
 
@@ -54,7 +54,7 @@ class RuleLines(Mapping[str, Rule]):
 
     @classmethod
     def join(cls, parts: Iterable[Mapping[str, Rule]]) -> RuleLines:
-        """Return the rules of all parts; if two have the same name, the last one."""
+        """Return the rules of all parts; if several have the same name, the last one is used."""
         found = cls({}, {})
         for part in map(cls.from_rules, parts):
             found._lines.update(part._lines)
@@ -67,11 +67,11 @@ class RuleLines(Mapping[str, Rule]):
         return RuleLines(lines, {name: rule for name, rule in self._read.items() if name in lines})
 
     def holding(self, text: str) -> list[Rule]:
-        """Return the rules whose lines contain a text."""
+        """Return the rules whose lines contain a string."""
         return [self[name] for name, line in self._lines.items() if text in line]
 
     def read_all(self) -> None:
-        """Parse the remaining rules, so that objects derived from this one need not do it again."""
+        """Parse the remaining rules, so that objects derived from this one need not parse them again."""
         for name in self._lines:
             self[name]
 
@@ -138,14 +138,14 @@ class RuleSet(FrozenModel):
 
     @property
     def hash(self) -> str:
-        """Return 32 hex digits that depend on the buses and rules, but not on their order."""
+        """Return a hash of the frozen form, as 32 hex digits; it does not depend on the order of buses and rules."""
         return self.hash_of(self.to_json())
 
     @staticmethod
     def hash_of(text: str | bytes) -> str:
         """Return the hash of the text of a frozen rule set.
 
-        A later version may add defaults when it reads the text, so the `hash` of what it reads may differ.
+        A later version may add defaults when it reads the text, so the `hash` of the rule set that it reads may differ.
         """
         content = text.encode() if isinstance(text, str) else text
         return hashlib.blake2b(content, digest_size=16).hexdigest()
@@ -154,7 +154,7 @@ class RuleSet(FrozenModel):
         """Return the frozen form: strict JSON with one rule on each line, so that readers can reuse parsed rules."""
         lines = RuleLines.from_rules(self.rules).sorted_lines()
         buses = {name: content_of(self.buses[name]) for name in sorted(self.buses)}
-        # absent if empty, so that frozen form and hash stay as in versions without runners and owners
+        # left out if empty, so that the frozen form and the hash are as in versions without runners and owners
         owners = f',"owners":{_text(self.quotas)}' if self.quotas else ""
         runners = f',"runners":{_text(self.modes)}' if self.modes else ""
         head = [f'{{"format":{_FORMAT},"buses":', write_document(buses), owners, runners, _HEAD]
@@ -198,8 +198,8 @@ class RuleSet(FrozenModel):
 
     @classmethod
     def join(cls, parts: Iterable[RuleSet]) -> RuleSet:
-        """Return the content of all parts as one rule set; if two definitions have the same name, the last one
-        counts."""
+        """Return the content of all parts as one rule set; if several definitions have the same name, the last
+        one is used."""
         every = list(parts)
         buses = {name: bus for part in every for name, bus in part.buses.items()}
         modes = {name: mode for part in every for name, mode in part.modes.items()}
@@ -236,7 +236,7 @@ class RuleSet(FrozenModel):
         return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
-        """Return the owner of a rule: the rule's own, else that of its bus, None if neither has one."""
+        """Return the owner of a rule: its own owner, else the owner of its bus, None if neither has one."""
         bus = self.buses.get(rule.bus)
         return rule.owner or (bus.owner if bus is not None else None)
 
@@ -262,7 +262,7 @@ class RuleSet(FrozenModel):
         return sorted(owner for owner in named if owner is not None)
 
     def without(self, names: Collection[str]) -> RuleSet:
-        """Return the rule set without the rules of these names; the buses stay."""
+        """Return the rule set without the rules of these names, but with all buses, runners and quotas."""
         if not names:
             return self
         found = RuleLines.from_rules(self.rules)
@@ -275,10 +275,10 @@ class RuleSet(FrozenModel):
         return RuleSet.join([self, RuleSet(rules=rules)]) if rules else self
 
     def with_field(self, name: str, begins: str = "{") -> list[Rule]:
-        """Return the rules in which the rule or a target has a field, and perhaps others; all remaining ones stay
+        """Return every rule that has a field or whose targets have it, and perhaps others; the remaining rules stay
         unparsed.
 
-        `begins` is how the field's JSON value begins, by default as an object.
+        `begins` is the beginning of the field's JSON value, by default that of an object.
         """
         known = self.rules
         return known.holding(f'"{name}":{begins}') if isinstance(known, RuleLines) else list(known.values())

@@ -1,7 +1,8 @@
 """Reads the `tests` of a rule, and runs them with the reference matcher and the reference transforms.
 
-`eventbridge rules check` calls it. `where` and transforms of the form SQL are not evaluated, because only Spark can do
-that: a test that expects no match passes if the pattern matches but the rule has `where`, which may reject the event.
+`eventbridge rules check` runs them. `where` and transforms of the form SQL are not evaluated, because only Spark can
+evaluate them. A test that expects no match therefore passes if the pattern matches but the rule has `where`, which may
+reject the event.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source"
 #: The values of `${eb.delivery_id}` and `${eb.ingested_at}` in the templates of a test.
 DELIVERY_ID = "00000000-0000-0000-0000-000000000000"
 ARRIVED_AT = datetime(2000, 1, 1, tzinfo=UTC)
-#: The maximum number of characters of a text in a message.
+#: The maximum number of characters of a payload, a finding or an error in a message.
 _SHOWN = 200
 
 
@@ -140,7 +141,7 @@ def _render(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Rende
 
 
 def _same(rendered: Rendered, wanted: JsonValue) -> bool:
-    """Return whether a payload equals the expected output, as JSON if it is JSON, else as text."""
+    """Return whether a payload equals the expected output, compared as JSON if it is JSON, else as a string."""
     try:
         return parse_value(rendered.payload) == wanted
     except EventError:

@@ -1,4 +1,4 @@
-"""The types of targets and sources: their descriptions, and the registries of built-in and installed types.
+"""Describes the types of targets and sources, and finds built-in and installed types by name.
 
 One object describes a type. It is loaded when a rule file first uses the type, so that reading rules imports no client
 library. Installed packages are searched for types only if a rule file uses one that is not built in: the search takes
@@ -38,7 +38,7 @@ class ChunkSize(NamedTuple):
 
 
 #: For targets that need one request per delivery: 5,000 deliveries at 250 a second fill the time budget of a push (20
-#: s). It also applies to pending deliveries, and to targets that no rule defines any longer.
+#: s). It also applies to pending deliveries, and to targets that rules no longer define.
 SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 
 #: For targets that take many deliveries per request. Memory sets the limit: a push keeps each delivery as an object of
@@ -65,7 +65,7 @@ class ChunkSizes:
     size: int | None = None
 
     def size_of(self, target: Target | None) -> ChunkSize:
-        """Return the chunk size of a target; `target` is None if no rule defines it any longer."""
+        """Return the chunk size of a target; `target` is None if rules no longer define it."""
         return self._set(SMALL_CHUNK if target is None else TARGET_TYPES.get(target.type).chunk_size_of(target))
 
     @property
@@ -102,9 +102,10 @@ class TargetType:
     `fields` is a model derived from `Target` that adds the fields of this type.
     `opener` is `module:function` of a function that takes a `targets.open.Opening` and returns a target; it is
     imported when the first target is opened. `read` returns the values of the type's fields from a rule file; if it is
-    None, the model reads and validates them. If its `transform` is None, it reads the fields of a dead letter queue.
+    None, the model reads and validates them. If `read` is called without a transform, it reads a dead letter queue.
     `words` are the names of the fields in rule files, if they differ from the model's. If `chunk_size` is None, the
-    default for the unit applies. `obstacle` takes a target and the locations where targets may write.
+    default for the unit applies. `obstacle` returns what prevents the use of a target, given the locations
+    where targets may write.
     """
 
     name: str
@@ -133,7 +134,7 @@ class SourceType:
     `fields` is a model derived from `Source`. `opener` is `module:function` of a function that takes a
     `sources.open.Opening` and returns a `LogSource` or a `QueueSource`; if it is also a `Publisher`, events can be
     published to it. `read` and `words` are as in `TargetType`; `words` also lists `topics` and `start_at` if the type
-    has them, and by default both.
+    has them; by default it has both.
     """
 
     name: str
@@ -158,8 +159,8 @@ Entry = TypeVar("Entry")
 
 
 class Registry(Generic[Entry]):
-    """Types by name: built-in ones, and those that the entry points of installed packages provide under the entry
-    point's name."""
+    """The types by name: those that are built in, and those that the entry points of installed packages provide under
+    their own names."""
 
     def __init__(self, group: str, entry: type[Entry], built_in: Mapping[str, str]) -> None:
         """Take the group of entry points, the class that describes a type, and the built-in types as
@@ -228,8 +229,8 @@ def load(path: str) -> Any:
 def load_opener(group: str, name: str, path: str) -> Any:
     """Return the opener of a type.
 
-    Raises PackageMissing if a package of one of EventBridge's extras is missing, TypeUnusable if the import fails
-    otherwise.
+    Raises PackageMissing if a package of one of EventBridge's extras is missing, and TypeUnusable if the import
+    fails for another reason.
     """
     try:
         return load(path)

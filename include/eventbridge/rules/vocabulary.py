@@ -77,11 +77,11 @@ PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "custom")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
-#: The fields of a target's type that a dead letter queue does not have: dead letters are sent as they are, one per
-#: request.
+#: The fields of a target's type that a dead letter queue does not have, because dead letters are sent as they are,
+#: one per request.
 NOT_FOR_QUEUES: Final = ("content_mode", "batch")
-#: The fields of a target that a shadow does not have: each of its deliveries is tried once, immediately, and its
-#: failures have no consequences.
+#: The fields of a target that a shadow does not have, because each of its deliveries is tried once, immediately,
+#: and its failures have no consequences.
 NOT_FOR_SHADOWS: Final = (
     "retry", "errors_tolerance", "ordering_key", "disable_after", "not_before", "deliver_between", "deliver_within",
     "dead_letter_queue",

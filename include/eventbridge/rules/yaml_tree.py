@@ -1,7 +1,7 @@
 """Reads a YAML file into nodes, for `eventbridge.rules.load`.
 
-Anything that YAML parsers read differently, or that JSON cannot express, is an error, never a guess:
-`yes`, `0x1F`, `007`, anchors, tags, non-text keys, duplicate keys, line breaks of YAML 1.1.
+Anything that YAML parsers read differently, or that JSON cannot express, is reported as an error:
+`yes`, `0x1F`, `007`, anchors, tags, keys that are not strings, duplicate keys, line breaks of YAML 1.1.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from eventbridge.rules.bounds import (
 )
 from eventbridge.rules.node import Location, Node, path_of
 
-#: The maximum number of mappings and lists around a value: the tree is built recursively.
+#: The maximum number of mappings and lists around a value; it limits the recursion that builds the tree.
 MAXIMUM_DEPTH: Final = 100
 #: Line breaks in YAML 1.1, which libyaml follows, but not in YAML 1.2.
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
@@ -57,7 +57,7 @@ _AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON",
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NULL = frozenset(("", "~", "null", "Null", "NULL"))
-# Texts that some parsers of YAML 1.1 or 1.2 read as a number, although JSON may not.
+# Strings that some parsers of YAML 1.1 or 1.2 read as numbers, whether or not they are numbers in JSON.
 _NUMBER_LIKE = re.compile(
     r"[-+]?(0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(\.[0-9_]*)?([eE][-+]?[0-9]+)?|\.[0-9_]+([eE][-+]?[0-9]+)?)"
     r"|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
@@ -72,10 +72,10 @@ except ImportError:  # PyYAML was built without libyaml
 
 
 def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
-    """Return the tree of a file's only document; None if there is none, or it cannot be parsed to its end.
+    """Return the tree of a file's first document, None if there is no document or it cannot be parsed.
 
-    Errors are added to `errors`; `file` is the file's name in messages. If `bounded`, the content came with a request,
-    and the limits of `rules.bounds` apply.
+    Errors, such as a second document, are added to `errors`; `file` is the file's name in messages. If
+    `bounded`, the content came with a request, and the limits of `rules.bounds` apply.
     """
     start = Location(file, 1, 1)
     if bounded and (long := too_long(content, file)):
@@ -120,7 +120,7 @@ def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, re
         if not reports_locations:
             raise
         # PyYAML's parser in Python is twenty times slower, but its errors have a location and a cause. Its result
-        # counts.
+        # is used.
         del errors[known:]
         return tree.document(_events(SafeLoader(text)))
 
@@ -161,7 +161,7 @@ class _TooLong(_TooDeep):
 
 @dataclass
 class _Tree:
-    """Builds nodes from parse events: these have the locations of keys, and show anchors and duplicate keys."""
+    """Builds nodes from parse events, which have the locations of keys and show anchors and duplicate keys."""
 
     file: str
     errors: list[RuleError]
@@ -221,7 +221,7 @@ class _Tree:
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is not None:
             self._add(location, path, *problem)
-        # an empty value is located at its key: YAML reports the next token, which may be lines below
+        # an empty value is located at its key, because YAML reports the next token, perhaps lines later
         return Node(path, location if event.value else key, key, value, spoilt=spoilt or problem is not None)
 
     def _is_decorated(self, event: NodeEvent, path: str) -> bool:
@@ -252,7 +252,7 @@ class _Tree:
         return children
 
     def _key(self, event: NodeEvent, path: str, depth: int) -> str | None:
-        """Return the text of a key, None if it is not text."""
+        """Return a key; if it is not a string, record an error and return None."""
         location = self._location(event)
         if not isinstance(event, ScalarEvent):
             self._node(event, path, location, depth + 1)  # consumes the events of the key
@@ -304,8 +304,8 @@ def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
 def _quote_remedy(text: str, mark: Mark) -> str | None:
     """Return the remedy for an error right after a quoted value, None if the error is elsewhere.
 
-    A text whose closing quote is missing ends at the next quote, often lines below, and the parser reports what follows
-    there.
+    A value whose closing quote is missing ends at the next quote, often several lines later, and the parser reports
+    what follows that quote.
     """
     last = None
     tokens = SafeLoader(text)

@@ -1,4 +1,4 @@
-"""The filter pattern language of docs/reference/patterns.md: its nodes, its parser and its printer."""
+"""Defines the filter pattern language of docs/reference/patterns.md: its nodes, its parser and its printer."""
 
 from eventbridge.matching.pattern.expression import ExpressionSizes
 from eventbridge.matching.pattern.nodes import OPERATORS, Pattern

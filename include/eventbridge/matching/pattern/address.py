@@ -28,7 +28,7 @@ class Block:
 
 
 def parse_address(text: str) -> tuple[int, int] | None:
-    """Return (width in bits, value) of an address, or None for any other text.
+    """Return (width in bits, value) of an address, or None for any other string.
 
     An IPv4-mapped IPv6 address is read as its IPv4 address.
     """
@@ -39,7 +39,7 @@ def parse_address(text: str) -> tuple[int, int] | None:
 
 
 def parse_block(text: str) -> Block | None:
-    """Return the block that `address/mask` spells, with host bits ignored, or None for any other text.
+    """Return the block that `address/mask` spells, with host bits ignored, or None for any other string.
 
     A block of IPv4-mapped addresses only (`::ffff:10.0.0.0/104`) is read as the IPv4 block (`10.0.0.0/8`).
     """

@@ -1,4 +1,4 @@
-"""Compiles regular expressions with RE2, whose matching time is linear in the text for every expression."""
+"""Compiles regular expressions with RE2, whose matching time is always linear in the length of the string."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ NOT_IN_RE2: Final = ("(?=", "(?!", "(?<", "(?>", "\\1", "\\2", "\\3", "*+", "++"
 
 
 #: The maximum memory, in bytes, to compile one expression. `\pL{100}`, which has only eight characters, needs all of
-#: it: its program has 120,000 instructions and takes 40 ms to compile. A larger expression is rejected within 10 ms.
+#: it; its program has 120,000 instructions and takes 40 ms to compile. A larger expression is rejected within 10 ms.
 _MAX_MEMORY_BYTES: Final = 2 << 20
-#: The number of instructions that a rejected expression counts for; rejecting one takes a fifth of the time to compile
-#: that many.
+#: The number of instructions that is counted for a rejected expression. Rejecting one takes a fifth of the time to
+#: compile that many.
 _REJECTED_INSTRUCTIONS: Final = 120_000
 #: The maximum number of RE2 instructions in all expressions of one pattern; it takes 0.2 s to compile that many.
 _MAX_PATTERN_INSTRUCTIONS: Final = 500_000
-#: The maximum number of RE2 instructions in all distinct expressions of a folder's rule files: 2 s to compile, and
-#: 64 MB in each process that matches.
+#: The maximum number of RE2 instructions in all distinct expressions of a folder's rule files. They take 2 s to
+#: compile, and 64 MB in each process that matches.
 _MAX_TOTAL_INSTRUCTIONS: Final = 4_000_000
-#: The number of instructions above which RE2's cache is cleared: the package caches 128 programs, which could otherwise
-#: take a gigabyte.
+#: RE2's cache is cleared when a program with more instructions is compiled, because the package caches 128 programs,
+#: which could otherwise take a gigabyte.
 _MAX_CACHED_INSTRUCTIONS: Final = 10_000
 
 
@@ -37,7 +37,7 @@ class ExpressionTooLarge(ValueError):
 
 
 class ExpressionSizes:
-    """The sizes of all distinct expressions that are read together, in RE2 instructions; `of_each` is by expression."""
+    """The sizes of all distinct expressions that are read together; `of_each` maps each to its RE2 instructions."""
 
     def __init__(self) -> None:
         self.of_each: dict[str, int] = {}
@@ -59,8 +59,8 @@ class ExpressionSizes:
 class Expressions:
     """The regular expressions of one pattern; `all` counts those of all patterns that are read together.
 
-    Without `all_sizes`, each expression may be as large as RE2 accepts: the pattern may belong to a rule that an older
-    version accepted.
+    Without `all_sizes`, each expression may be as large as RE2 accepts, because the pattern may belong to a rule that
+    an older version accepted.
     """
 
     def __init__(self, all_sizes: ExpressionSizes | None = None) -> None:
@@ -105,7 +105,8 @@ def _compile(expression: str, memory_bytes: int | None = None) -> Any:
     if memory_bytes is not None:
         options.max_mem = memory_bytes
     try:
-        # As bytes, because a lone surrogate, which JSON allows, cannot be encoded in UTF-8 and must not raise an error.
+        # Bytes are compiled, because a lone surrogate, which JSON allows, cannot be encoded in UTF-8 and must not raise
+        # an error.
         compiled = re2.compile(_utf8(expression), options)
     except re2.error as error:
         reason = error.args[0]

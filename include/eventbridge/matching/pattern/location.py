@@ -1,4 +1,4 @@
-"""The parser's position in a pattern and the errors found so far; reads raw values from JSON or YAML."""
+"""Holds the parser's position in a pattern and the errors found so far, and reads raw values from JSON or YAML."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def json_path(steps: tuple[Step, ...]) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """A position in the pattern; `/` returns the position of a key or index below it, `wrong` reports an error there.
+    """A position in the pattern; `/` returns the position of a key or index inside it, `wrong` reports an error.
 
     `expressions` counts the regular expressions of the whole pattern.
     """
@@ -52,7 +52,7 @@ def _write_step(step: Step) -> str:
 
 
 def is_scalar(value: object) -> bool:
-    """Return whether a raw value is neither an object nor a list: a string, number, boolean or null, or not JSON."""
+    """Return whether a raw value is neither an object nor a list: a string, number, boolean, null or not JSON."""
     return not isinstance(value, (Mapping, list, tuple))
 
 
@@ -66,7 +66,7 @@ def format_value(value: object) -> str:
 
 
 def read_scalar(value: Any, here: Location) -> tuple[Scalar, bool]:
-    """Return a raw scalar as a JSON value, and whether it has one; if not, report an error at `here`."""
+    """Return a raw scalar as a JSON value, and whether it is valid; if not, report an error at `here`."""
     try:
         return cast(Scalar, as_json_value(value)), True
     except EventError as error:
@@ -75,7 +75,7 @@ def read_scalar(value: Any, here: Location) -> tuple[Scalar, bool]:
 
 
 def read_text(value: Any, here: Location, example: str) -> str | None:
-    """Return a string argument, or None if it is not a string: then an error suggests `example`."""
+    """Return a string argument; if it is not a string, report an error that suggests `example` and return None."""
     if isinstance(value, str):
         return str(value)
     remedy = f"Write {example}."
@@ -140,7 +140,7 @@ _OPERATOR_BY_SYNONYM = {
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the operator of `known` that `word` most likely means, by meaning, then by spelling; None without one."""
+    """Return the operator of `known` that `word` most likely means, judged by synonyms, then by spelling, or None."""
     names = list(known)
     spelled = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in word).strip("-")
     spelled = spelled.replace("_", "-").replace(" ", "-")

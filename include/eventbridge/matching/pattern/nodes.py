@@ -1,4 +1,4 @@
-"""The nodes of a parsed filter pattern: one frozen class per operator, in the order of docs/reference/patterns.md.
+"""Defines the nodes of a parsed pattern: one frozen class per operator, in the order of docs/reference/patterns.md.
 
 The matchers visit these nodes; only the parser creates them, so they are always well-formed.
 """
@@ -53,7 +53,7 @@ class Wildcard:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        r"""The literal texts around the wildcards, unescaped: `("a", "*")` for `a*\*`, and `("a",)` for `a`."""
+        r"""The literal strings around the wildcards, unescaped: `("a", "*")` for `a*\*`, and `("a",)` for `a`."""
         parts, escaped = [""], False
         for character in self.text:
             if character == "*" and not escaped:
@@ -134,7 +134,7 @@ Condition: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A leaf list: a leaf at `path` (keys from the top of the event) meets one of the conditions."""
+    """A leaf list, which is met if a leaf at `path` (keys from the top of the event) meets one of the conditions."""
 
     path: Path
     conditions: tuple[Condition, ...]
@@ -181,7 +181,7 @@ class Pattern:
     unless: Not | None = None
 
     def __hash__(self) -> int:
-        # Every match needs the hash, and hashing the tree of nodes visits all of it.
+        # Every match needs the hash, and computing it visits all nodes, so it is kept.
         known = self.__dict__.get("_hash")
         if known is None:
             known = self.__dict__["_hash"] = hash((self.where, self.unless))

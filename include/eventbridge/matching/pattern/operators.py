@@ -15,7 +15,7 @@ _End = TypeVar("_End", nodes.Prefix, nodes.Suffix)
 
 
 def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
-    """Return the reader of `prefix` or `suffix`; their text may be inside `equals-ignore-case`."""
+    """Return the reader of `prefix` or `suffix`; their string may be inside `equals-ignore-case`."""
     name = make.__name__.lower()
 
     def read(value: Any, here: Location) -> _End | None:
@@ -34,19 +34,19 @@ def read_end(make: type[_End]) -> Callable[[Any, Location], _End | None]:
 
 
 def read_equals_ignore_case(value: Any, here: Location) -> nodes.EqualsIgnoreCase | None:
-    """Read a text to compare by full Unicode case folding; None, with an error at `here`, if it is invalid."""
+    """Read a string to compare by full Unicode case folding; if it is invalid, report an error and return None."""
     text = read_text(value, here, '{"equals-ignore-case": "text"}')
     return None if text is None else nodes.EqualsIgnoreCase(text)
 
 
 def read_contains(value: Any, here: Location) -> nodes.Contains | None:
-    """Read a text that a string must contain; None, with an error at `here`, if it is invalid."""
+    """Read a string that a leaf must contain; if it is invalid, report an error at `here` and return None."""
     text = read_text(value, here, '{"contains": "text"}')
     return None if text is None else nodes.Contains(text)
 
 
 def read_wildcard(value: Any, here: Location) -> nodes.Wildcard | None:
-    """Read a text in which * matches any run of characters; None, with an error at `here`, if it is invalid."""
+    """Read a string in which * matches any characters; if it is invalid, report an error at `here` and return None."""
     text = read_text(value, here, '{"wildcard": "text*"}')
     if text is None:
         return None
@@ -77,7 +77,7 @@ _SIZE_REMEDY = "Write smaller counts, such as {1,20}, or narrower classes, such 
 
 
 def read_regex(value: Any, here: Location) -> nodes.Regex | None:
-    """Read a regular expression in RE2's syntax; None, with an error at `here`, if it is invalid."""
+    """Read a regular expression in RE2's syntax; if it is invalid, report an error at `here` and return None."""
     text = read_text(value, here, '{"regex": "[A-Z]{2}[0-9]+"}')
     if text is None:
         return None
@@ -102,7 +102,7 @@ def read_regex(value: Any, here: Location) -> nodes.Regex | None:
 
 
 def read_cidr(value: Any, here: Location) -> nodes.Cidr | None:
-    """Read a block of addresses in strict spelling; None, with an error at `here`, if it is invalid."""
+    """Read a block of addresses in strict spelling; if it is invalid, report an error at `here` and return None."""
     text = read_text(value, here, '{"cidr": "10.0.0.0/8"}')
     if text is None:
         return None
@@ -124,7 +124,7 @@ _OTHER_COMPARISONS: Final = {"==": "=", "<>": "!=", "=>": ">=", "=<": "<=", "≤
 
 
 def read_numeric(value: Any, here: Location) -> nodes.Numeric | None:
-    """Read a comparison with a number, or a range; None, with errors at `here`, if it is invalid."""
+    """Read a comparison with a number, or a range; if it is invalid, report errors at `here` and return None."""
     if not isinstance(value, (list, tuple)) or len(value) not in (2, 4):
         remedy = 'Write [">", 5] or a range such as [">=", 0, "<", 10].'
         if not isinstance(value, bool) and isinstance(value, (int, float, Number)):
@@ -178,7 +178,7 @@ Reader: TypeAlias = Callable[[Any, Location], nodes.Condition | None]
 
 
 def read_condition(value: Any, here: Location) -> nodes.Condition | None:
-    """Return the condition that an element of a leaf list states; None, with errors at `here`, if it is invalid."""
+    """Read one element of a leaf list as a condition; if it is invalid, report errors at `here` and return None."""
     if is_scalar(value):
         scalar, good = read_scalar(value, here)
         return nodes.Exactly(scalar) if good else None

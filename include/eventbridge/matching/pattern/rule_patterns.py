@@ -75,7 +75,7 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
 
 
 _REQUIRED: Final = ("id", "source", "specversion", "type")
-#: Fields of the envelope of Amazon EventBridge's events, which here are extensions, each with what to match instead.
+#: The envelope fields of Amazon EventBridge's events, which are extensions in a CloudEvent, with what to match instead.
 _AMAZON_FIELDS: Final = {
     "account": "$.source or the data identifies the account",
     "region": "$.source or the data identifies the region",
