@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-#: Options of every connection, which detect a server whose host died without closing the connection: times in seconds,
-#: but `tcp_user_timeout` in milliseconds.
+#: Options of every connection, which detect a server whose host died without closing the connection. Times are in
+#: seconds, but `tcp_user_timeout` is in milliseconds.
 NOTICES_DEATH: Final[Mapping[str, int]] = {
     "keepalives_idle": 30,
     "keepalives_interval": 10,

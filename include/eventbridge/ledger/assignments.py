@@ -1,5 +1,4 @@
-"""Assignments in the ledger: the runner that delivers for each target, and the offsets at which it left the target's
-rule."""
+"""Assignments in the ledger: which runner delivers for each target, and the offsets at which it left the rule."""
 
 from __future__ import annotations
 

@@ -77,8 +77,7 @@ WAITS = (
 
 
 def _is_kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
-    """Return the condition that a batch has all its records, as a lookup; for a join, SQLite would read all of
-    these."""
+    """Return the condition that a batch has all its records, as a lookup; a join would read all such batches."""
     return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 

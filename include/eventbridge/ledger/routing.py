@@ -250,8 +250,10 @@ class DeferredMatches(Aggregate):
             return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, of)]
 
     def has_due(self, now: datetime) -> bool:
-        """Return whether a batch of deferred matches can be planned at `now`; the cost grows with the number of
-        rules."""
+        """Return whether a batch of deferred matches can be planned at `now`; the cost depends only on the number of
+        rules.
+
+        """
         return self._first(ONE_DUE, {"now": now}) is not None
 
     def has_waiting(self) -> bool:

@@ -115,11 +115,7 @@ def select_timeline(scope: str, times: Sequence[datetime], step: int, on: tuple[
     """
     first = microseconds(times[0])
     slot = ((sa.type_coerce(_c.at, sa.BigInteger) - first) // step).label("slot")
-    by = (
-        "slot",
-        _c.target,
-        _c.outcome,
-    )  # the label, because PostgreSQL distinguishes two equal expressions with parameters
+    by = ("slot", _c.target, _c.outcome)  # the label, because PostgreSQL distinguishes expressions with parameters
     found = sa.select(slot, *by[1:], *_SUMMED)
     found = found.where(_c.scope == sa.literal(scope), _c.grain.in_(["minute", "hour"]))
     if on is None:

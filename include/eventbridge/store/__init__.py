@@ -1,1 +1,1 @@
-"""The object store: immutable files of data and audit records, each complete or absent."""
+"""The object store, which holds immutable files of data and audit records; each file is either complete or absent."""

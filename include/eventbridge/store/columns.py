@@ -22,7 +22,7 @@ NO_CODE = -1
 #: The time code of a row without a value.
 NO_TIME = np.iinfo(np.int64).min
 
-#: The type of text columns in memory: numbers, and the texts that they represent.
+#: The type of string columns in memory: codes, and the strings that they stand for.
 CODED = pa.dictionary(pa.int32(), pa.string())
 _NUMPY_TYPES = {
     pa.int8().id: np.int8,
@@ -34,7 +34,7 @@ _NUMPY_TYPES = {
 
 
 def with_codes(schema: pa.Schema, *, but: Collection[str] = ()) -> pa.Schema:
-    """Return a schema whose text columns, except those named, have the type CODED, which `TableWriter` accepts too."""
+    """Return a schema whose string columns, except those in `but`, have the type CODED; `TableWriter` accepts it."""
     return pa.schema(
         [
             field.with_type(CODED) if pa.types.is_string(field.type) and field.name not in but else field
@@ -56,13 +56,13 @@ def ids_of(column: pa.ChunkedArray) -> npt.NDArray[np.uint8]:
 
 
 def codes_of(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return a column of texts as numbers, NO_CODE for null, and the texts that they represent, by number."""
+    """Return the codes of a string column, NO_CODE for null, and the list of strings that the codes index."""
     array = coded(column)
     return numbers_of(pa.chunked_array([array.indices]), NO_CODE), array.dictionary.to_pylist()
 
 
 def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
-    """Return a column of texts as one array of the type CODED."""
+    """Return a string column as one array of the type CODED."""
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     if not column.num_chunks:
@@ -71,7 +71,7 @@ def coded(column: pa.ChunkedArray) -> pa.DictionaryArray:
 
 
 def texts(codes: npt.NDArray[np.int64], values: Sequence[str | None]) -> pa.DictionaryArray:
-    """Return the texts that numbers represent; null for NO_CODE, and for a value that is None."""
+    """Return the strings that codes stand for, null for NO_CODE and for a value that is None."""
     nothing = np.array([value is None for value in [*values, None]])[codes]
     return pa.DictionaryArray.from_arrays(
         column_of(codes, pa.int32(), nothing), _strings([each or "" for each in values])
@@ -79,25 +79,25 @@ def texts(codes: npt.NDArray[np.int64], values: Sequence[str | None]) -> pa.Dict
 
 
 def same(value: str | None, count: int) -> pa.DictionaryArray:
-    """Return a column of `count` rows that repeat one text, or null."""
+    """Return a column of `count` rows that all hold the same string, or null."""
     return texts(np.full(count, NO_CODE if value is None else 0), [value or ""])
 
 
 def coded_column(values: Sequence[str | None]) -> pa.DictionaryArray:
-    """Return texts with few distinct values as a column of the type CODED."""
+    """Return strings with few distinct values as a column of the type CODED."""
     known: dict[str | None, int] = {}
     codes = np.array([known.setdefault(value, len(known)) for value in values], np.int64)
     return texts(codes, list(known))
 
 
 def strings(values: Sequence[str | None]) -> pa.StringArray:
-    """Return texts as a column."""
+    """Return strings as a column."""
     missing = np.array([value is None for value in values], bool)
     return _strings([value or "" for value in values], missing)
 
 
 def one_text(value: str) -> pa.StringArray:
-    """Return one text as a column, for use as a lookup set: a scalar of Arrow, or `strings`, imports pandas."""
+    """Return one string as a column, for use as a lookup set; an Arrow scalar, or `strings`, would import pandas."""
     encoded = value.encode("utf-8", "surrogatepass")
     ends = pa.py_buffer(np.array([0, len(encoded)], np.int32))
     return pa.StringArray.from_buffers(1, ends, pa.py_buffer(encoded))
@@ -161,7 +161,7 @@ def time_at(code: int) -> datetime:
 
 
 def times(values: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the column of times of a vector that `times_of` made."""
+    """Return a vector that `times_of` made as a column of times."""
     return column_of(values, pa.int64(), values == NO_TIME).cast(pa.timestamp("us", tz="UTC"))
 
 

@@ -1,8 +1,8 @@
-"""Files of the index of event ids: hashes in ascending order, each with an archive file that has a message with the id.
+"""Writes and reads the files of the event id index: sorted hashes of ids, each with an archive file that has the id.
 
-An index file has few, large row groups, and its footer holds the smallest and the largest hash of each: a lookup of one
-id reads the footer and one row group. The index is derived data: its results are verified in the archive, and if an
-entry is missing, the archive is read instead.
+An index file has a few large row groups, and its footer holds the smallest and the largest hash of each, so that a
+lookup of one id reads only the footer and one row group. The index is derived data: its results are verified in the
+archive, and if an entry is missing, the archive is read instead.
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ def merge_indexes(indexes: Sequence[Index]) -> Index:
 
 
 def write_index(store: Store, path: str, index: Index) -> None:
-    """Write an index, its list of files first: a process that finds the rows then finds the files too."""
+    """Write an index, its list of files first, so that a process that finds the rows also finds the files."""
     write_table(store, indexed_files(path), index.files, schema=INDEXED_FILES)
     write_table(store, path, index.rows, row_group_rows=_GROUP_ROWS, schema=EVENT_INDEX)
 
 
 def read_index(store: Store, path: str) -> Index:
-    """Return a whole index; raises StoreFileMissing, StoreFileDamaged."""
+    """Return an index with all its rows; raises StoreFileMissing, StoreFileDamaged."""
     return Index(read_table(store, path, EVENT_INDEX.names), read_table(store, indexed_files(path)))
 
 

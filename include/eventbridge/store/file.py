@@ -1,4 +1,4 @@
-"""The store as a folder of one machine: a file is written under a private name, made durable, and then renamed."""
+"""The store in a folder of one machine, where a file is written under a private name, made durable, then renamed."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
 }
 
-#: Errors that do not concern the file: no other file can be opened either.
+#: Errors that do not concern the file, because no other file can be opened either.
 _PROCESS_ERRORS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FileStore:
-    """A store below the folder `root`, which is created when the first file is written.
+    """A store in the folder `root`, which is created when the first file is written.
 
     Durability: the file and every folder above it are synced before a write returns. A folder that another process
     has just created may not be durable yet, so each process syncs every folder on the path once.
@@ -131,7 +131,7 @@ class FileStore:
             return sum(map(_bytes_of, _entries(self.root / folder, prefix.rpartition("/")[2])))
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if it does not exist. Folders stay: another writer may be about to use them."""
+        """Remove a file if it exists. Folders stay, because another writer may be about to use them."""
         with _disk_errors("delete", path):
             reach("store.delete")
             final = self._locate(path)
@@ -177,7 +177,7 @@ class FileStore:
                 folder.rmdir()
             except FileNotFoundError:
                 pass
-            except OSError:  # it is not empty
+            except OSError:  # the folder is not empty
                 return
             folder = folder.parent
 
@@ -211,7 +211,7 @@ class FileStore:
             for made in dict.fromkeys((*inside, *missing)):
                 if made in self._durable:
                     continue
-                if made != self.root or os.access(made.parent, os.R_OK):  # above the store: maybe unreadable
+                if made != self.root or os.access(made.parent, os.R_OK):  # folders above the store may be unreadable
                     _sync_folder(made.parent)
                 self._durable.add(made)
             if folder.name == INCOMING:
@@ -251,14 +251,14 @@ def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
             continue
         name = f"{path}/{entry.name}" if path else entry.name
         if entry.is_dir():
-            if f"{name}/" >= after[: len(name) + 1]:  # otherwise every path below sorts before `after`
+            if f"{name}/" >= after[: len(name) + 1]:  # otherwise every path in it sorts before `after`
                 yield from _walk(Path(entry.path), name, after)
         else:
             yield name
 
 
 def _entries(folder: Path, beginning: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files below a folder whose name, or whose subfolder's name, begins with a text."""
+    """Yield the entries of a folder whose names start with the string `beginning`."""
     try:
         with os.scandir(folder) as found:
             entries = [each for each in found if each.name.startswith(beginning) and not each.name.startswith(".")]

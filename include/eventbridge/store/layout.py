@@ -1,8 +1,8 @@
-"""The paths of each kind of file in the store, and the version of their formats.
+"""Defines the path of each kind of file in the store, and the version of the file formats.
 
-`date` and `hour` come from the batch's `planned_at` (UTC), never from the writer's clock: two attempts of one stage
-always write below the same folder. A file of a newer format is refused, because this version may not understand it; a
-file that names no version is of format 1.
+`date` and `hour` come from the batch's `planned_at` (UTC), never from the writer's clock, so that two attempts of one
+stage always write to the same folder. A file of a newer format is refused, because this version may not understand it;
+a file that names no version is of format 1.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def inbox_of_topic(bus: str, topic: str) -> str:
 
 
 def canary() -> str:
-    """Return the path of the test event, stored like a buffer file, that shows whether Spark can route at all."""
+    """Return the path of the test event, a buffer file that shows whether Spark can route at all."""
     return "canary/event.parquet"
 
 
@@ -160,7 +160,8 @@ def event_indexes() -> str:
 
 
 def require_known_format(path: str, file_format: object) -> None:
-    """Check that a file's format can be read; `file_format` is a number, or its text, or None if the file names none.
+    """Check that a file's format can be read; `file_format` is a number, its decimal string, or None if the file names
+    no format.
 
     Raises NewerFormatError for a newer format, StoreFileDamaged for a value that is not a number.
     """

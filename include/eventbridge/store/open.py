@@ -25,8 +25,8 @@ def open_store(uri: str, connections: Callable[[str], Connection] | None = None)
     """Return the store at `uri`: `file:///absolute/folder` or `s3://connection@bucket/prefix`; raises UserError.
 
     `connections` looks up the connection that an S3 store names, by default in this process's environment
-    (EVENTBRIDGE_CONN_<ID>): that is where Spark's workers find it.
-    Nothing is created, read or looked up yet, so an unreachable store raises its error at the first call.
+    (EVENTBRIDGE_CONN_<ID>), where Spark's workers find it. The function creates, reads and looks up nothing, so an
+    unreachable store raises its error at the first call.
     """
     parts = _parts_of(uri)
     if parts.scheme == "s3":
@@ -51,7 +51,7 @@ def _s3_store(parts: SplitResult, connections: Callable[[str], Connection]) -> S
 
     connection_id, _, bucket = parts.netloc.rpartition("@")
     prefix = parts.path.strip("/")
-    # The message does not show the URI: it may contain a secret.
+    # The message does not show the URI, because it may contain a secret.
     if "@" in parts.netloc and not _CONNECTION.fullmatch(connection_id):
         raise UserError(
             "The store's URI names no connection before its @. "

@@ -1,4 +1,4 @@
-"""Tables in the store: Parquet files whose schema is checked on write and whose pages are checked on read."""
+"""Writes and reads tables in the store as Parquet files; checks the schema on write and the pages on read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbridge.store.protocol import Store
 
 #: The approximate number of bytes of rows that `parts_of` has in memory at a time; rows may differ much in size.
 _PART_BYTES: Final = 4 << 20
-#: If the row groups with the wanted rows have more bytes than this, they are read in parts.
+#: Row groups with the wanted rows are read in parts if they have more bytes than this.
 _WHOLE_BYTES: Final = 32 << 20
 
 
@@ -37,7 +37,7 @@ def write_table(
     """Write `table` as one Parquet file (zstd); return False only with `create`, if the file already exists.
 
     Raises ValueError if the table does not have exactly the columns of `schema`, by default that of the path's folder
-    (`schemas.of`), or has a null where the schema allows none: such a file would mislead every later stage.
+    (`schemas.of`), or has a null where the schema allows none, because such a file would mislead every later stage.
     """
     _check(table, schema if schema is not None else schemas.schema_of(path), path)
     sink = pa.BufferOutputStream()
@@ -52,8 +52,8 @@ def write_table(
 class TableWriter:
     """Writes one Parquet file table by table; fewer than `row_group_rows` rows wait in memory between two writes.
 
-    Rows are compressed in memory as they are written. A text column of a table may be a dictionary; readers of the file
-    get plain text. `close` puts the file into the store; without it nothing is written.
+    Rows are compressed in memory as they are written. A string column of a table may be a dictionary; readers of the
+    file get plain strings. `close` puts the file into the store; without it nothing is stored.
     """
 
     def __init__(self, store: Store, path: str, row_group_rows: int, schema: pa.Schema | None = None) -> None:
@@ -90,7 +90,7 @@ class TableWriter:
         # Arrow writes a dictionary unchanged only if all chunks of a column have the same dictionary.
         table = self._waiting[0] if len(self._waiting) == 1 else pa.concat_tables(self._waiting).unify_dictionaries()
         if self._writer is None:
-            # The Arrow schema is left out: with it readers would get dictionaries.
+            # The Arrow schema is left out, because readers would otherwise get dictionaries.
             options = _options(self._schema) | {"store_schema": False}
             self._writer = _writer(self._sink, table.schema, **options)
         self._writer.write_table(table.slice(0, count), row_group_size=self._row_group_rows)
@@ -98,7 +98,7 @@ class TableWriter:
 
 
 def read_table(store: Store, path: str, columns: Sequence[str] | None = None, *, coded: Sequence[str] = ()) -> pa.Table:
-    """Return all rows of the named columns in that order, or of all columns; texts `coded` come as dictionaries."""
+    """Return all rows of the named columns in that order, or of all columns; columns in `coded` are dictionaries."""
     with _open(store, path, coded) as file:
         return _select_columns(file.read(_column_list(columns), use_threads=False), columns)
 
@@ -108,8 +108,8 @@ def read_rows(
 ) -> pa.Table:
     """Return the rows of a row set, in ascending order; read only the row groups that contain them.
 
-    Texts `coded` come as dictionaries. Without them, row groups that are large in memory are read as `parts_of` does.
-    Raises StoreFileDamaged if the file has fewer rows than the set names.
+    The string columns in `coded` are dictionaries. If there are none, row groups that are large in memory are read in
+    parts, as by `parts_of`. Raises StoreFileDamaged if the file has fewer rows than the set names.
     """
     wanted = row_vectors.decode(rows)
     with _open(store, path, coded) as file:
@@ -126,9 +126,9 @@ def read_rows(
         first_in_table = np.zeros(len(starts), dtype=np.int64)
         first_in_table[groups] = np.concatenate(([0], np.cumsum(sizes[groups])))[: len(groups)]
         indices = wanted - starts[group_of_row] + first_in_table[group_of_row]
-        if len(indices) and indices[-1] - indices[0] + 1 == len(indices):  # contiguous, as most are: not copied
+        if len(indices) and indices[-1] - indices[0] + 1 == len(indices):  # contiguous, as most are; not copied
             return _select_columns(table.slice(indices[0], len(indices)), columns)
-        # not `pa.array`, nor the array itself, which calls it: the first call imports pandas, half a CPU-second
+        # `pa.array`, which an array as the argument calls, imports pandas at the first call: half a CPU-second
         numbers = pa.Array.from_buffers(pa.int64(), len(indices), [None, pa.py_buffer(indices)])
         return _select_columns(table.take(numbers), columns)
 
@@ -144,7 +144,7 @@ def read_equal(store: Store, path: str, column: str, value: int, columns: Sequen
                 groups.append(number)
         names = list(dict.fromkeys([column, *columns]))
         table = file.read_row_groups(groups, columns=names, use_threads=False)
-        # a scalar of Arrow imports pandas, half a CPU-second
+        # an Arrow scalar would import pandas, which costs half a CPU-second
         wanted = pa.Array.from_buffers(pa.int64(), 1, [None, pa.py_buffer(np.array([value], np.int64))])
         return table.filter(pc.is_in(table[column], value_set=wanted)).select(list(columns))
 
@@ -200,7 +200,7 @@ def tables_of_span(
 def parts_of(
     store: Store, path: str, columns: Sequence[str], rows: npt.NDArray[np.int64] | None = None
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """Yield the rows with the given numbers, or all rows, as small tables, each with the numbers of its rows.
+    """Yield the rows with the given numbers, or all rows, as small tables, each with the row numbers.
 
     Use it for columns with long values, such as bodies: at most a few MB of them are in memory at a time. `rows` are in
     ascending order; only the row groups that hold them are read. The file is opened once. Raises the exceptions of
@@ -265,7 +265,7 @@ def _open(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.Par
     check_cancelled()
     with store.open(path) as source:
         try:
-            # pre_buffer: a few large reads; without it each column of each group is one read from a bucket.
+            # pre_buffer makes a few large reads; without it, each column of each group is one read from a bucket.
             with pq.ParquetFile(
                 source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(coded)
             ) as file:
@@ -275,7 +275,7 @@ def _open(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.Par
         except pa.ArrowException as error:
             raise _damaged(path, str(error)) from error
         except OSError as error:
-            if error.errno is None:  # an error of Arrow itself, for data that it cannot parse
+            if error.errno is None:  # Arrow's own error, for data that it cannot parse
                 raise _damaged(path, str(error)) from error
             raise StoreFileUnreadable(f"Cannot read {path!r} in the store: {error}. Check the disk.") from error
 
@@ -344,9 +344,9 @@ def _options(schema: pa.Schema) -> dict[str, Any]:
 
 
 def _compression(schema: pa.Schema) -> str | dict[str, str]:
-    """Return the compression of columns: ids are hashes and stay uncompressed, because compression saves no byte."""
+    """Return the compression of columns; ids are hashes and stay uncompressed, because they do not shrink."""
     if any(pa.types.is_nested(field.type) for field in schema):
-        return "zstd"  # by column, it would need every nested path, which is not worth it for dead letters
+        return "zstd"  # settings by column would need every nested path, which is not worth it for dead letters
     hashes = pa.types.is_fixed_size_binary
     return {field.name: "none" if hashes(field.type) else "zstd" for field in schema}
 

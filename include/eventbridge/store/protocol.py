@@ -29,7 +29,7 @@ class Store(Protocol):
         """Write a file; an existing one is replaced."""
 
     def create(self, path: str, data: bytes | pa.Buffer) -> bool:
-        """Write a file unless it exists. One of many callers gets True; False: the winner's file is durable."""
+        """Write a file unless it exists. One of many callers gets True; for others, the winner's file is durable."""
 
     def get(self, path: str) -> bytes:
         """Return the bytes of a file; raises StoreFileMissing."""
@@ -41,17 +41,17 @@ class Store(Protocol):
         """Return whether a file of this name exists."""
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return the paths of all files that begin with the text `prefix`, sorted by code point; `""` lists all.
+        """Return the paths of all files that begin with `prefix`, sorted by code point; `""` lists all.
 
-        Only paths that sort after the text `after` are returned. The cost grows with the files found: a stage lists at
-        most once.
+        Only paths that sort after `after` are returned. The cost grows with the number of files found, so a stage lists
+        at most once.
         """
 
     def size(self, prefix: str) -> int:
         """Return the bytes of all files that begin with `prefix` (`""` measures all); it costs as much as `list`."""
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if it does not exist."""
+        """Remove a file if it exists."""
 
     def delete_all(self, paths: Sequence[str]) -> None:
         """Remove the files that exist, and folders that become empty; cheaper than one by one.
@@ -83,7 +83,8 @@ def store_gone(uri: str) -> StoreError:
 def check_path(path: str) -> str:
     """Return `path` if it names a file inside a store; raise StoreError otherwise.
 
-    No part may be empty or begin with a dot: `..` cannot leave the store, and a writer's private files stay invisible.
+    No part may be empty or begin with a dot, so that `..` cannot leave the store and a writer's private files stay
+    invisible.
     """
     for part in path.split("/"):
         if not part or part.startswith(".") or "\\" in part or not part.isprintable():

@@ -1,4 +1,4 @@
-"""SQL conditions and values over events and dead letters: DuckDB gets only the files and columns that a query needs."""
+"""Runs SQL queries over events and dead letters; DuckDB gets only the files and columns that a query needs."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _SHOWN = ", ".join(
 )
 _REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
 
-#: Columns that are always read: they make up `name` and `dead_lettered_at`.
+#: Columns that are always read because they make up `name` and `dead_lettered_at`.
 _NEEDED = (
     "delivery_id", "bus", "topic", "broker", "partition_id", "offset", "arrived_at", "last_attempt_at", "batch_id",
 )  # fmt: skip
 
-#: SQL expressions that show the columns which hold bytes in the files.
+#: SQL expressions that convert columns of bytes to strings.
 _AS_TEXT = {
     "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
     "event": "try(decode(event)::JSON)",
@@ -45,16 +45,18 @@ _AS_TEXT = {
 }
 _POSITION = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
 
-#: The name that `dead_letters.selection.name_of` returns: the delivery or event, and a mark of one of its dead letters.
+#: Computes the name that `dead_letters.selection.name_of` returns: the delivery or event, and a mark of the dead
+#: letter.
 _SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_POSITION})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 
-#: The key of a dead letter: one event may be dead-lettered twice in a batch, at two positions of its bus.
+#: The key of a dead letter. It has the position, because an event at two positions may be dead-lettered twice in a
+#: batch.
 KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
 Key = tuple[Any, ...]
 
-#: Returns the named columns of a dead letter file, None if the file is skipped.
+#: A function that returns the named columns of a dead letter file, or None if the file is skipped.
 Read = Callable[[str, Sequence[str]], pa.Table | None]
 _COUNT = """
 SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),
@@ -69,7 +71,7 @@ FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
 def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows of a table with the columns COLUMNS that meet an SQL condition; `event` is JSON there.
 
-    DuckDB gets the table, as `events`, and nothing else: no file, no network. Raises UserError if the text is not a
+    DuckDB gets the table, as `events`, and nothing else: no file, no network. Raises UserError if `condition` is not a
     condition, fails on an event, or takes too long or too much memory.
     """
     try:
@@ -87,7 +89,7 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
 
 
 def _evaluate(events: pa.Table, condition: str) -> list[bool | None]:
-    # on its own line: a comment at the end of the condition must not hide the bracket
+    # on its own line, because a comment at the end of the condition must not hide the bracket
     query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
     filling = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
     with database() as opened:
@@ -101,9 +103,9 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
 
     The condition may use the columns of schema DEAD_LETTER, `name`, `dead_lettered_at`, and the table `dead_letters`;
-    ids and `request` are text there, `event` is JSON, null if it is not JSON. DuckDB gets the named files and nothing
-    else: no other file, no network. Raises UserError if the text is not a condition, fails on a dead letter, or takes
-    too long or too much memory; passes on the exceptions of `read`.
+    in it, ids and `request` are strings, and `event` is JSON, or null if the event is not JSON. DuckDB gets the named
+    files and nothing else: no other file, no network. Raises UserError if `condition` is not a condition, fails on a
+    dead letter, or takes too long or too much memory. Also raises the exceptions of `read`.
     """
     try:
         table = _choose(read, paths, condition)
@@ -121,9 +123,9 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
 def _choose(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
     columns = ", ".join(f'"{name}"' for name in KEY)
-    # on its own line: a comment at the end of the condition must not hide the bracket
+    # on its own line, because a comment at the end of the condition must not hide the bracket
     query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
-    # text that only closes the brackets of a WHERE, such as `true) LIMIT (1`, is not an expression by itself
+    # a condition that only fits between the brackets of a WHERE, such as `true) LIMIT (1`, is not an expression
     with database() as opened:
         _fill(opened, read, paths, _columns_in(condition))
         (found,) = opened.ask([query], expression=condition)
@@ -153,7 +155,7 @@ def _quote(name: str) -> str:
 
 
 def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -> dict[str, FieldCounts]:
-    """Return the counts of events at each path, given with its steps; column `body` holds the JSON text of an event.
+    """Return the counts of events at each path, which `paths` maps to its steps; `body` holds an event's JSON text.
 
     Numbers are compared in double precision; a number that is too large for that does not count as a number.
     Raises StoreError if an archived event is not JSON.

@@ -1,4 +1,4 @@
-"""Frozen rule sets, to which batches are pinned: JSON files in the store, named by their content."""
+"""Stores and reads frozen rule sets, to which batches are pinned, as JSON files named by their hashes."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from eventbridge.rules import RuleSet
 from eventbridge.store import layout
 from eventbridge.store.protocol import Store
 
-#: The number of sets that a process caches: the current one, and older ones of open batches. A set of 10,000 rules
-#: takes some 100 MB, less the part that it shares with the one read before it.
+#: The maximum number of sets that a process caches: the current one, and older ones of open batches. A set of 10,000
+#: rules takes about 100 MB, less the part that it shares with the one read before it.
 _CACHED_SETS = 4
 
 _lock = threading.Lock()
@@ -29,11 +29,11 @@ def freeze_rules(store: Store, rules: RuleSet, *, over: bool = False) -> str:
 
 
 def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
-    """Return the rule set frozen under a hash; a process that requests it repeatedly reads it once.
+    """Return the rule set with a hash; a process that requests it repeatedly reads it once.
 
     Raises StoreError if the file is missing or its content does not match its name.
     """
-    with _lock:  # held during the read: other threads would read the same file
+    with _lock:  # held during the read, because other threads would otherwise read the same file
         known = _read.get(rule_set_hash)
         if known is None:
             newest = next(reversed(_read.values()), None)  # only the changes from this set are read
@@ -45,9 +45,9 @@ def frozen_rules(store: Store, rule_set_hash: str) -> RuleSet:
 
 
 def know_rules(rule_set_hash: str, text: str) -> RuleSet:
-    """Return the rule set of a frozen text, and keep it for `frozen_rules` in this process and its forks.
+    """Return the rule set in the text of a frozen file, and cache it for `frozen_rules` in this process and its forks.
 
-    Raises StoreFileDamaged if the text does not have that hash.
+    Raises StoreFileDamaged if `text` does not have that hash.
     """
     with _lock:
         if RuleSet.hash_of(text.encode()) != rule_set_hash:

@@ -1,4 +1,4 @@
-"""The store as a bucket: objects appear complete, and conditional puts decide which of two writers wins."""
+"""The store in a bucket, where objects appear complete and conditional puts decide which of two writers wins."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from eventbridge.errors import StoreError
 from eventbridge.fault_points import reach
 from eventbridge.store.protocol import check_path, check_prefix, missing
 
-#: The maximum size of a file that pyarrow writes: for a larger one it may complete an upload of which a part failed,
+#: The maximum size of a file that pyarrow writes. It may complete the upload of a larger one although a part failed,
 #: which leaves a truncated file.
 ARROW_MAX_BYTES = 8 << 20
 
-#: The length of a writer's name in an object's metadata, and how often it is requested: a response may be cut off
-#: within its headers.
+#: The length of a writer's name in an object's metadata, and how often it is requested, because a response may be cut
+#: off within its headers.
 _WRITER_LETTERS = 32
 _WRITER_REQUESTS = 3
 
-#: S3 accepts no more keys in one request.
+#: The maximum number of keys that S3 accepts in one request.
 _KEYS_PER_DELETE = 1_000
 T = TypeVar("T")
 _LONGEST_WAIT_SECONDS = 16.0
 
 
 class S3Store:
-    """A store below `prefix` of a bucket; `access` returns how to reach it and is called with the first operation.
+    """A store under `prefix` in a bucket; `access` returns how to reach it and is called at the first operation.
 
     Reads and small writes use pyarrow's S3 file system. Operations that pyarrow lacks use boto3: conditional puts,
     encryption, uploads in parts, listings. A process that dies during an upload leaves invisible parts; a lifecycle
@@ -64,7 +64,7 @@ class S3Store:
 
     @property
     def uri(self) -> str:
-        """Return `s3://`, the connection's name if there is one, bucket and prefix: no secrets."""
+        """Return `s3://`, the connection's name if there is one, bucket and prefix, without secrets."""
         user = f"{self._connection_id}@" if self._connection_id else ""
         return f"s3://{user}{self._bucket}/{self._base}".rstrip("/")
 
@@ -114,7 +114,7 @@ class S3Store:
             return found is not None
 
     def list(self, prefix: str, after: str = "") -> builtins.list[str]:
-        """Return the paths of all files that begin with `prefix` and sort after `after`; one request per 1,000."""
+        """Return all paths that begin with `prefix` and sort after `after`, with one request per 1,000."""
         check_prefix(prefix)
         with self._errors("list", prefix) as clients:
             reach("store.list")
@@ -122,14 +122,14 @@ class S3Store:
         return sorted(path for path in keys if path > after and _is_path(path))
 
     def size(self, prefix: str) -> int:
-        """Return the total bytes of all files that begin with `prefix`; one request per 1,000."""
+        """Return the total bytes of all files whose paths begin with `prefix`; sends one request per 1,000."""
         check_prefix(prefix)
         with self._errors("measure", prefix) as clients:
             reach("store.size")
             return sum(size for path, size in self._entries(clients, prefix) if _is_path(path))
 
     def delete(self, path: str) -> None:
-        """Remove a file; no error if it does not exist."""
+        """Remove a file if it exists."""
         key = self._key(path)
         with self._errors("delete", path) as clients:
             reach("store.delete")
@@ -137,7 +137,7 @@ class S3Store:
         reach("store.delete.done")
 
     def delete_all(self, paths: Sequence[str]) -> None:
-        """Remove the files that exist; one request per 1,000."""
+        """Remove the files that exist; sends one request per 1,000."""
         for first in range(0, len(paths), _KEYS_PER_DELETE):
             some = paths[first : first + _KEYS_PER_DELETE]
             with self._errors("delete", some[0]) as clients:
@@ -152,7 +152,7 @@ class S3Store:
             reach("store.delete.done")
 
     def free_bytes(self) -> int | None:
-        """Return None: a bucket has no limit."""
+        """Return None, because a bucket has no limit."""
         return None
 
     def _entries(self, clients: S3Clients, prefix: str, after: str = "") -> Iterator[tuple[str, int]]:
@@ -175,7 +175,7 @@ class S3Store:
             yield clients
 
     def _clients(self) -> S3Clients:
-        """Return this process's clients: a fork must not use its parent's connections."""
+        """Return this process's clients, because a fork must not use its parent's connections."""
         with self._lock:
             if self._made is None or self._made[0] != os.getpid():
                 self._made = (os.getpid(), S3Clients(self._access(), self._attempts))
@@ -201,7 +201,7 @@ class S3Store:
         return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
-        """Raise an error if the bucket is missing: for a file in it, S3 responds as if only the file were missing."""
+        """Raise an error if the bucket is missing; a request for a file responds as if only the file were missing."""
         from botocore.exceptions import ClientError
 
         if self._bucket_exists:
@@ -244,12 +244,12 @@ class S3Store:
                 upload(clients, self._bucket, key, data, {"Metadata": {"writer": writer}}, {"IfNoneMatch": "*"})
                 return True
             except ClientError as error:
-                if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot decide yet who is first
+                if _status(error) == 409 and attempt + 1 < self._attempts:  # the server cannot decide yet who wins
                     _wait_before(attempt)
                     continue
                 if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
                     raise
-                # The object exists, perhaps from this call: boto3 repeats a request whose response was lost.
+                # The object exists, perhaps from this call, because boto3 repeats a request whose response was lost.
                 found = self._writer(clients, key)
                 if found is None:
                     raise
@@ -276,7 +276,8 @@ def _wait_before(attempt: int) -> None:
 def again(call: Callable[[], T], attempts: int) -> T:
     """Return the result of `call`; call it again after a transient error of S3.
 
-    pyarrow's own retries are not used: pyarrow makes none if the text of an error is longer than the bytes requested.
+    pyarrow's own retries are not used, because pyarrow makes none if an error message is longer than the requested
+    bytes.
     """
     for attempt in range(attempts - 1):
         try:
@@ -289,7 +290,7 @@ def again(call: Callable[[], T], attempts: int) -> T:
 
 
 class _S3File:
-    """An open file for `pyarrow.PythonFile`; reads are ranges, are retried, and fail with StoreError."""
+    """An open file for `pyarrow.PythonFile`; it reads ranges, retries reads, and raises StoreError if they fail."""
 
     def __init__(self, file: Any, errors: Callable[[], AbstractContextManager[Any]], attempts: int) -> None:
         self._file = file
@@ -307,15 +308,15 @@ class _S3File:
         self._file.close()
 
     def readable(self) -> bool:
-        """Return True: it can be read."""
+        """Return True, because the file can be read."""
         return True
 
     def writable(self) -> bool:
-        """Return False: it cannot be written."""
+        """Return False, because the file cannot be written."""
         return False
 
     def seekable(self) -> bool:
-        """Return True: it can be read from any position."""
+        """Return True, because the file can be read from any position."""
         return True
 
     def tell(self) -> int:

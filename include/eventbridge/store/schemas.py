@@ -7,7 +7,7 @@ import pyarrow as pa
 _TIME = pa.timestamp("us", tz="UTC")
 _DELIVERY_ID = pa.binary(16)
 
-#: buffer/: the archive; one row per message read from the bus, with any status.
+#: buffer/: the archive, with one row per message read from the bus, whatever its status.
 BUFFER = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -16,7 +16,7 @@ BUFFER = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("message_id", pa.string(), nullable=False),
         pa.field("published_at", _TIME, nullable=False),  # when the bus accepted it
-        pa.field("arrived_at", _TIME, nullable=False),  # when this row was landed; event age counts from here
+        pa.field("arrived_at", _TIME, nullable=False),  # when this row was landed; event age is measured from here
         pa.field("status", pa.string(), nullable=False),  # valid | duplicate | malformed | tombstone
         pa.field("reason", pa.string()),  # why malformed
         pa.field("event_id", pa.string()),
@@ -96,7 +96,7 @@ SETTLEMENT = pa.schema(
     ]
 )
 
-#: Rows per row group of a buffer file: the unit that route reads, and at which its slices may begin.
+#: The number of rows per row group of a buffer file, the unit in which route reads and at which slices may begin.
 ROW_GROUP_ROWS = 2_000
 
 ATTEMPT = pa.struct(
@@ -115,7 +115,7 @@ ATTEMPT = pa.struct(
 #: dead_letters/: the complete record of every dead letter.
 DEAD_LETTER = pa.schema(
     [
-        pa.field("delivery_id", _DELIVERY_ID),  # null: malformed, it never became a delivery
+        pa.field("delivery_id", _DELIVERY_ID),  # null: malformed, so it never became a delivery
         pa.field("rule", pa.string()),
         pa.field("rule_version", pa.string()),
         pa.field("bus", pa.string(), nullable=False),
@@ -140,7 +140,7 @@ DEAD_LETTER = pa.schema(
     ]
 )
 
-#: index/: one row per id and archive file that has a message with it, sorted by hash (`event.ids.event_id_hash`).
+#: index/: one row per id and archive file with a message that has the id, sorted by hash (`event.ids.event_id_hash`).
 EVENT_INDEX = pa.schema(
     [
         pa.field("hash", pa.int64(), nullable=False),
@@ -174,7 +174,7 @@ def schema_of(path: str) -> pa.Schema:
 def find_schema(path: str) -> pa.Schema | None:
     """Return the schema of the files in a path's topmost folder; None if each file has its own.
 
-    The folder `sql` beside deliveries holds the results of Spark SQL for them.
+    The folder `sql` next to deliveries holds the results of Spark SQL for them.
     """
     topmost, *within = path.split("/")
     return None if "sql" in within[:-1] else _OF_FOLDER.get(topmost)

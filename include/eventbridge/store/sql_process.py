@@ -1,4 +1,4 @@
-"""The process that queries DuckDB: it reads tables and queries from one pipe and writes responses to another.
+"""Runs the process that queries DuckDB; it reads tables and queries from one pipe and writes responses to another.
 
 `eventbridge.store.sql_sandbox` starts it. The kernel enforces its limits: if a query recurses endlessly or builds
 strings of gigabytes, this process ends, and no other process slows down or runs out of memory.
@@ -53,7 +53,7 @@ def main() -> None:
 def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
     poll = select.poll()
     poll.register(pipe.fileno(), select.POLLIN)
-    if not poll.poll(_IDLE_MILLISECONDS):  # the pipe's buffer is empty: each message gets a response before the next
+    if not poll.poll(_IDLE_MILLISECONDS):  # the buffer is empty, as each message gets a response before the next
         return None
     head = pipe.read(sql_messages.HEAD.size)
     if len(head) < sql_messages.HEAD.size:
@@ -94,7 +94,7 @@ def _query(
         for option, value in (("enable_external_access", "false"), ("lock_configuration", "true")):
             database.execute(f"SET {option} = {value}")
     if expression is not None:
-        duckdb.SQLExpression(expression)  # a single expression, not text that closes the parentheses of a query
+        duckdb.SQLExpression(expression)  # a single expression, not SQL that closes the parentheses of a query
     replies: list[tuple[bytes, bytes]] = []
     for query in queries:
         if len(database.extract_statements(query)) != 1:

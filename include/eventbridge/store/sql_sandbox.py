@@ -24,11 +24,11 @@ children: Final = Children("eventbridge.store.sql_process", "asks DuckDB", "-S")
 
 
 class SqlRefused(Exception):
-    """DuckDB raised an error; its text may quote the content of the tables."""
+    """DuckDB raised an error; the message may quote the content of the tables."""
 
 
 class SqlLimited(Exception):
-    """A query exceeded its time or memory; the text names the limit, as the end of a sentence."""
+    """A query exceeded its time or memory; the message names the limit, as the end of a sentence."""
 
 
 class Database:
@@ -84,7 +84,7 @@ class Database:
         return content
 
 
-#: The kernel, or DuckDB itself, ended the process.
+#: The end of a message if the kernel, or DuckDB itself, ended the process.
 _ENDED_BY_LIMIT: Final = f"takes more than {sql_messages.TABLE_MEMORY} of memory, or crashes DuckDB"
 
 
@@ -107,7 +107,7 @@ def _open() -> tuple[Child, Database]:
     while child := children.idle():
         try:
             return child, Database(child)
-        except SqlLimited:  # it has just exited: it was idle for too long, or this machine lacks memory
+        except SqlLimited:  # it has just exited, because it was idle for too long or this machine lacks memory
             child.end()
         except BaseException:
             child.end()

@@ -1,1 +1,1 @@
-"""Targets of deliveries; each implements `protocol.Target` and passes the target contract suite."""
+"""The targets of deliveries; each implements `protocol.Target` and passes the contract suite of targets."""

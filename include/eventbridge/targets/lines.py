@@ -14,20 +14,20 @@ import pyarrow.compute as pc
 
 #: Validates a value without building it.
 _VALIDATOR = msgspec.json.Decoder(msgspec.Raw)
-#: Below this number of payloads, converting them one by one is as fast as Arrow's calls for all of them.
+#: For fewer payloads, converting them one by one is as fast as Arrow's calls for all of them.
 _MIN_FOR_ARROW = 16
 
 
 def json_lines(payloads: pa.Array) -> bytes | memoryview:
     """Return the concatenated `json_line` of every payload of an Arrow array of binaries; a null is an empty payload.
 
-    Arrow joins the payloads if none of them needs a change, as is usual. Only a few are faster one by one.
+    Arrow joins the payloads if none of them needs a change, as is usual; a few payloads are converted one by one.
     """
     if len(payloads) < _MIN_FOR_ARROW or not _are_lines(payloads):
         return b"".join(json_line(payload or b"") for payload in payloads.to_pylist())
     return _bytes_of(
         pc.binary_join_element_wise(payloads, b"", b"\n")
-    ).data  # joins each payload and an empty text with a line end
+    ).data  # joins each payload and an empty string with a line end
 
 
 def _are_lines(payloads: pa.Array) -> bool:
@@ -67,7 +67,7 @@ def json_line(payload: bytes) -> bytes:
         if not is_json(text):
             return json.dumps(text, ensure_ascii=False).encode() + b"\n"
     if b"\n" in payload or b"\r" in payload:
-        # JSON allows no raw line break inside a string: all of them are between tokens
+        # JSON allows no raw line break inside a string, so all of them are between tokens
         payload = payload.replace(b"\r", b" ").replace(b"\n", b" ")
     return payload + b"\n"
 
@@ -85,7 +85,7 @@ def holds_json(payload: bytes) -> bool:
 def _is_surely_json(payload: bytes) -> bool:
     """Return whether a fast, validating decoder accepts a payload as JSON.
 
-    A payload that it rejects may still be JSON: it does not accept half of a surrogate pair.
+    A payload that it rejects may still be JSON, because it does not accept half of a surrogate pair.
     """
     try:
         _VALIDATOR.decode(payload.decode())  # decoded here, because the decoder does not check for UTF-8
@@ -95,7 +95,7 @@ def _is_surely_json(payload: bytes) -> bool:
 
 
 def is_json(text: str) -> bool:
-    """Return whether a text is one JSON value (RFC 8259: no NaN, nothing after it)."""
+    """Return whether `text` is one JSON value (RFC 8259: no NaN, nothing after it)."""
     try:
         _DECODER.decode(text)
     except (ValueError, RecursionError):

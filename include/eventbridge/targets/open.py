@@ -51,7 +51,7 @@ def open_target(
     """Return a target ready to deliver; `TargetSetup` describes the arguments.
 
     Raises UserError for a target that the rule file makes unusable, ConnectionUnusable for an unusable connection.
-    Whether the target is reachable is not checked.
+    It does not check whether the target is reachable.
     """
     return _opener(target.type)(TargetSetup(rule, target, connections, clock, allow_addresses, locations))
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from eventbridge.model.outcome import Response
 
 
-@dataclass(slots=True)  # not frozen: creating one would take four times as long
+@dataclass(slots=True)  # not frozen, because creating one would take four times as long
 class Request:
     """One delivery as a target receives it; `index` is the caller's number, returned with the response.
 
@@ -20,7 +20,7 @@ class Request:
     """
 
     index: int
-    delivery_id: str  # UUID text
+    delivery_id: str  # a UUID as a string
     payload: bytes
     content_type: str  # empty if there is none
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class Target(Protocol):
     A target belongs to one push task and one thread; a process may have several.
     """
 
-    #: The maximum number of responses before a `flush`: 1 if an accepted delivery is already durable.
+    #: The maximum number of responses before a `flush`; 1 if an accepted delivery is already durable.
     flush_every: int
     #: The number of further requests to which the last response also applies. `deliver` yields them next, without
     #: waiting; a caller that closes the generator first loses them. 0 if each request has its own response.
@@ -42,13 +42,13 @@ class Target(Protocol):
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Send every request and yield (index, response) once for each that was started, as responses arrive.
 
-        Starts nothing after the aware time `until` and ends soon after it: requests in flight are then abandoned and
-        yielded with `error_class="Interrupted"`; requests never started are not yielded. Never raises for the failure
-        of one request. Closing the generator abandons requests in flight.
+        Starts nothing after the aware time `until` and ends soon after it. Requests then in flight are abandoned and
+        yielded with `error_class="Interrupted"`; requests that were never started are not yielded. Never raises for the
+        failure of one request. Closing the generator abandons requests in flight.
 
         A target that sends several requests together (a batch request) may leave some of them without a response
-        although it sent them: unjudged deliveries, because the target rejected others of their batch request. Callers
-        pass them to a later `deliver`, like requests that were never started. So that this ends, each `deliver`
+        although it sent them, because the target rejected others of their batch request. These are unjudged deliveries.
+        Callers pass them to a later `deliver`, like requests that were never started. This ends, because each `deliver`
         yields a response for at least one of them, or the next one sends them in smaller batch requests. To look ahead,
         such a target reads requests by index; it iterates only over those that it sends.
         """
@@ -65,13 +65,13 @@ class Target(Protocol):
 
 @runtime_checkable
 class BlockTarget(Target, Protocol):
-    """A target that takes payloads by the thousand as Arrow arrays, and acknowledges them by index."""
+    """A target that accepts thousands of payloads as one Arrow array, and acknowledges them by index."""
 
     def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, response).
 
         The response applies to every payload before the index that had none yet. As in `deliver`, nothing is started
-        after `until`: payloads at or after the last yielded index were not sent. A null is an empty payload.
+        after `until`; payloads at or after the last yielded index were not sent. A null is an empty payload.
         """
 
 
@@ -101,7 +101,7 @@ class SharingTarget(Target, Protocol):
 
     @property
     def disk(self) -> Hashable | None:
-        """The disk that `flush` would wait for, or None; all targets with the same `disk` are of the same type."""
+        """Return the disk that `flush` would wait for, or None; targets with the same `disk` are of the same type."""
 
     @staticmethod
     def flush_together(targets: Sequence[Any]) -> list[str | None]:

@@ -1,4 +1,4 @@
-"""SSRF protection: an HTTP target may only connect to public addresses, unless the installation allows others.
+"""Protects against SSRF: an HTTP target may only connect to public addresses, unless the installation allows others.
 
 A host name in a rule file may resolve to a private address, now or only at the moment of the delivery. Therefore the
 guard checks the resolved address just before a connection is made, never the name.

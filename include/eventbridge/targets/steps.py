@@ -1,5 +1,4 @@
-"""The steps of a delivery that shares its thread with others: a response, a wait, or a blocking call in another
-thread."""
+"""The steps of a delivery that shares its thread with others: a response, a wait, or a blocking call."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ from eventbridge.targets.protocol import Request, Target
 
 
 class BlockingCall:
-    """A call that may block: the caller of `steps` runs it, in any thread, before it takes the next step."""
+    """A call that may block; the caller of `steps` runs it, in any thread, before it takes the next step."""
 
     __slots__ = ("_call", "_error", "_result")
 
@@ -42,7 +41,7 @@ Step = tuple[int, Response] | BlockingCall | None
 
 
 class MultiplexedTarget(Target, Protocol):
-    """A target that needs no thread of its own for deliveries: many such targets share one event loop."""
+    """A target that needs no thread of its own for deliveries, so that many of them share one event loop."""
 
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot

@@ -1,4 +1,4 @@
-"""The settings of a Kafka client, from a connection, and requests to the brokers with their errors."""
+"""Reads the settings of a Kafka client from a connection, and sends requests to the brokers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.errors import BusError, ConnectionUnusable
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
 
-#: The extras of a connection, named as in librdkafka, with the descriptions for the page on Kafka in the docs.
+#: The extras of a connection, named as in librdkafka, and their descriptions for the documentation page on Kafka.
 EXTRAS: Final[Mapping[str, str]] = {
     "bootstrap.servers": "the brokers, instead of host and port",
     "security.protocol": "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; default: derived from the other settings",
@@ -110,7 +110,7 @@ RESPONSE_SECONDS: Final = 15.0
 #: The time between two polls of a waiting client for errors.
 _POLL_SECONDS: Final = 0.05
 
-#: Errors that end a query immediately: after a longer wait, only a timeout would be reported.
+#: Errors that end a query immediately, because only a timeout would be reported after a longer wait.
 _FATAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -121,7 +121,7 @@ _FATAL: Final = frozenset(
     }
 )
 
-#: Transient errors: leaders and coordinators move, brokers restart.
+#: Errors that are transient because leaders and coordinators move and brokers restart.
 _TRANSIENT: Final = frozenset(
     {
         KafkaError._NOENT,  # no leader was found because the broker did not respond
@@ -179,11 +179,11 @@ class ClientErrors:
 
     @property
     def fatal(self) -> KafkaError | None:
-        """The fatal error, if there was one."""
+        """Return the fatal error, if there was one."""
         return self._fatal
 
     def instead_of(self, error: KafkaError) -> KafkaError:
-        """Return the error to report: for a timeout, the error that preceded it."""
+        """Return the error to report, which for a timeout is the error that preceded it."""
         found = self._fatal or self._last
         return found if found is not None and error.code() in _VAGUE else error
 

@@ -1,1 +1,1 @@
-"""The client, its settings and its errors, which RocketMQ sources and RocketMQ targets share."""
+"""The RocketMQ client that sources and targets share, with its settings and errors."""

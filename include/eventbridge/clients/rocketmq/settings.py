@@ -1,4 +1,4 @@
-"""The settings of a RocketMQ client, from a connection, and its errors as BusError with a remedy."""
+"""Reads the settings of a RocketMQ client from a connection, and converts its errors to BusError with a remedy."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def client_settings(connection: Connection) -> ClientSettings:
     """Return the settings of a client from a connection: the name servers and the credentials.
 
     `host` holds one or several name servers, separated by commas or semicolons; those without a port get the
-    connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, whose
-    message has no secrets, for an unusable connection or one whose type is not `rocketmq`.
+    connection's, or 9876. The login and the password are the access key and the secret key. Raises ConnectionUnusable,
+    whose message has no secrets, for an unusable connection or one whose type is not `rocketmq`.
     """
     require_type(connection, ("rocketmq",), "RocketMQ")
     extra = connection.extra

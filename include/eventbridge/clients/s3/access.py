@@ -1,4 +1,4 @@
-"""Endpoint, credentials and encryption of S3 for stores and targets, from a connection or AWS's default chain."""
+"""Provides endpoint, credentials and encryption for S3, from a connection or AWS's default chain."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class S3Clients:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint, for messages."""
+        """Return the endpoint, for messages."""
         return str(self.boto.meta.endpoint_url)
 
     def files(self) -> Any:

@@ -1,4 +1,4 @@
-"""Converts errors of S3 and the network to StoreError in one line: bucket, key, cause, remedy."""
+"""Converts errors of S3 and the network to StoreError, with bucket, key, cause and remedy in one line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.errors import StoreError
 #: pyarrow's prefix of S3's message, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
-#: The error code in pyarrow's text, for codes that pyarrow reports as UNKNOWN.
+#: The error code in pyarrow's message, for codes that pyarrow reports as UNKNOWN.
 _NAMED = re.compile(r"ExceptionName: (\w+)")
 
 #: The error to raise for a response with a truncated head, which pyarrow mistakes for an empty file.

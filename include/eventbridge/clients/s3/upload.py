@@ -1,4 +1,4 @@
-"""Uploads an object to a bucket: a small one with one request, a larger one in parts."""
+"""Uploads an object to a bucket, with one request or, if it is larger, in parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 from eventbridge.clients.s3.access import S3Clients
 from eventbridge.fault_points import reach
 
-#: Larger objects are uploaded in parts of this size: a failure repeats only one part, and a put is limited to 5 GB.
+#: Larger objects are uploaded in parts of this size, because a failure repeats only one part and a put is limited to 5
+#: GB.
 PART_BYTES: Final = 16 << 20
 _NO_CONDITION: Final[Mapping[str, str]] = {}
 

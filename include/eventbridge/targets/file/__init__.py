@@ -1,1 +1,1 @@
-"""Targets of the type `file`: deliveries are lines of a file."""
+"""Targets of the type `file`, which append deliveries to a file as lines."""

@@ -13,7 +13,7 @@ from eventbridge.targets.file.location import PathRefused, location_of
 
 
 class FileFields(Target):
-    """A file to which deliveries are appended as lines; a relative `path` is below the first allowed folder."""
+    """A file to which deliveries are appended as lines; a relative `path` is resolved in the first allowed folder."""
 
     type: Literal["file"] = "file"
     path: str = ""

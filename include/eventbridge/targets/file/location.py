@@ -1,4 +1,4 @@
-"""The location of a file target: a regular file below an allowed folder, not hidden, and reached without links."""
+"""Locates the file of a file target, which must be a regular file in an allowed folder, not hidden or behind links."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ SETTING: Final = "EVENTBRIDGE_FILE_TARGET_FOLDERS"
 #: Folders and files are readable by the group, never by others.
 _FOLDER_MODE: Final = 0o750
 _FILE_MODE: Final = 0o640
-#: With read access, because the end of the file is checked. Opening a named pipe, a device or a terminal does not block
-#: and has no effect; it is refused afterwards.
+#: The file is opened with read access, because its end is checked. Opening a named pipe, a device or a terminal does
+#: not block and has no effect; it is refused afterwards.
 _FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
@@ -33,21 +33,22 @@ class PathRefused(OSError):
 
 @dataclass(frozen=True)
 class FileLocation:
-    """A file below an allowed folder: the folder, whose own path may contain links, and the names below it."""
+    """A file in an allowed folder: the folder, whose own path may contain links, and the names that lead from it."""
 
     root: str
     names: tuple[str, ...]
 
     @property
     def path(self) -> str:
-        """The path for the operating system."""
+        """Return the path for the operating system."""
         return os.path.join(self.root, *self.names)  # noqa: PTH118  # creating a Path takes as long as opening the file
 
     def open(self) -> tuple[int, list[str]]:
         """Open the file, creating it if missing, and return its descriptor and the folders that were created for it.
 
         Each name is opened relative to its folder, so that no link is followed, not even one that is created during the
-        call. Raises OSError: PathRefused for a link, and for a file that is not regular or has a second hard link.
+        call. Raises OSError. It is PathRefused for a link, and for a file that is not regular or has a second hard
+        link.
         """
         made = [str(each) for each in _make_root(Path(self.root))]
         folder = os.open(self.root, _FOLDER)
@@ -63,7 +64,7 @@ class FileLocation:
             os.close(folder)
 
     def check(self) -> None:
-        """Raise PathRefused if a name below the allowed folder is a symbolic link, or the file has two hard links."""
+        """Raise PathRefused if a name inside the allowed folder is a symbolic link, or the file has two hard links."""
         for number in range(1, len(self.names) + 1):
             if _is_link(path := self._path_to(number)):
                 raise _link_refused(path)
@@ -112,7 +113,7 @@ class FileLocation:
 
 
 def location_of(path: str, locations: TargetLocations) -> FileLocation:
-    """Return the location of a path in a rule file; a relative one is below the first folder. Raises PathRefused."""
+    """Return the location of a path in a rule file; a relative one is in the first folder. Raises PathRefused."""
     written, folders = PurePosixPath(path), locations.file_folders
     if not folders:
         raise PathRefused("no folder is allowed for file targets", f"List the allowed folders in {SETTING}")

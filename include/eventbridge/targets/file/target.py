@@ -25,26 +25,26 @@ from eventbridge.targets.lines import is_json, json_line, json_lines
 from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Request
 
-#: The maximum number of lines written while the lock is held: of single requests, and of a block.
+#: The maximum number of lines that `deliver` and `deliver_block` write per lock of the file.
 _BLOCK_REQUESTS = 256
 _BLOCK_PAYLOADS = 2_000
 #: How long a write waits for the lock, which another process holds only for one write.
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
-#: The kernel is asked to start writing out a write of at least this many bytes immediately; for a smaller one, that
-#: costs more than it saves in `flush`.
+#: After a write of at least this many bytes, the kernel is asked to write them to disk immediately; after a smaller
+#: one, that costs more than it saves in `flush`.
 _MIN_WRITEBACK_BYTES = 256 * 1024
 
 
 class FileTarget:
     """Appends each payload as one line (see `lines.json_line`); creates the file and its folders, and follows no link.
 
-    An incomplete line from a crash is removed before the next is written: its delivery never got a response and is sent
+    An incomplete line from a crash is removed before the next is written; its delivery never got a response and is sent
     again. Lines may be duplicated, but are never torn or mixed. Writers lock the file itself. A file that was renamed
     or removed is created again.
     """
 
-    #: A sync, and recording the responses it makes final, takes as long as writing some thousand lines.
+    #: A sync, with the recording of the responses that it makes final, takes as long as writing a few thousand lines.
     flush_every = 20_000
     more_of_response = 0
 
@@ -84,14 +84,14 @@ class FileTarget:
 
     @property
     def disk(self) -> Hashable | None:
-        """The file system of the open file; None if no file is open."""
+        """Return the file system of the open file; None if no file is open."""
         return ("file", self._identity[0]) if self._file is not None else None
 
     @staticmethod
     def flush_together(targets: Sequence[FileTarget]) -> list[str | None]:
         """Flush all targets, and return for each why its lines may be lost, or None.
 
-        Writeback of all files starts before the first fsync: the file system then commits their metadata together.
+        Writeback of all files starts before the first fsync, so that the file system commits their metadata together.
         """
         waiting = [each for each in targets if each._lost is None and each._file is not None]
         if len(waiting) > 1:
@@ -153,7 +153,7 @@ class FileTarget:
                 os.ftruncate(descriptor, size)
             raise
         if len(lines) >= _MIN_WRITEBACK_BYTES:
-            with suppress(OSError):  # the disk begins to write, so that `flush` waits less
+            with suppress(OSError):  # the kernel begins to write, so that `flush` waits less
                 os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
 
     def _lock(self, patience_seconds: float) -> tuple[int, int]:
@@ -208,7 +208,7 @@ class FileTarget:
             self._lose(error)
 
     def _lose(self, error: OSError) -> None:
-        # the kernel reports a failed write only once: a second fsync would report success for lost data
+        # the kernel reports a failed write only once; a second fsync would report success for lost data
         self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are retried."
         self._close_file()
         self._folders_to_sync.clear()
@@ -280,7 +280,7 @@ def _line_start(descriptor: int, size: int) -> int:
 
 
 def _is_torn(line: bytes) -> bool:
-    """Return whether a line without a line end is only a part of a line; a complete one just gets its line end."""
+    """Return whether a line without a line end is only a part of a line; a complete one only needs its line end."""
     if b"\0" in line:  # a power loss left a hole
         return True
     try:
@@ -296,12 +296,12 @@ class _Folder:
     turn: threading.Lock = field(default_factory=threading.Lock)
     asked: int = 0
     synced: int = 0
-    #: Ranges of requests whose sync failed: the kernel reports that once, so all of them must get the error.
+    #: Ranges of requests whose sync failed. The kernel reports a failure once, so all of them must get the error.
     failed: list[tuple[int, int, OSError]] = field(default_factory=list)
 
 
 class FolderSyncs:
-    """Combines the syncs of a folder that threads request: a push to ten thousand new files requests ten thousand."""
+    """Combines the syncs of a folder that threads request, because a push to 10,000 new files requests 10,000 syncs."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()

@@ -1,1 +1,1 @@
-"""Targets of the type `http`: deliveries are POST requests."""
+"""Targets of the type `http`, which send deliveries as POST requests."""

@@ -1,4 +1,4 @@
-"""The credentials of a target's requests, read from its connection, with an access token if needed, and renewed."""
+"""Provides the credentials of a target's requests from its connection, with an access token if needed."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Access:
 
     @property
     def can_block(self) -> bool:
-        """Whether `ready` may send a request to a token endpoint and block."""
+        """Return whether `ready` may send a request to a token endpoint and block."""
         return self._configured.client is not None
 
     def ready(self, until: datetime) -> Credentials:
-        """Return the current credentials, the same object while they are unchanged; may request a token, until `until`.
+        """Return the current credentials, the same object while unchanged; may request a token before `until`.
 
         Raises TokenUnavailable if no token was obtained.
         """

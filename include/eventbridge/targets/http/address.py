@@ -1,4 +1,4 @@
-"""The URL of an HTTP target: from the rule file or, if the URL itself is a secret, from its connection."""
+"""Returns the URL of an HTTP target from the rule file or, if the URL itself is a secret, from its connection."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, form
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
-#: Only characters that two parsers read alike: Python's, used to compare URLs, and libcurl's, used to send requests.
+#: Allows only characters that Python's parser, which compares URLs, and libcurl's, which sends requests, read alike.
 _NETLOC = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?", re.ASCII)
 
 
-#: The connection with EventBridge's own login for Airflow's API (`airflow.airflow_api`), of type http: rule files must
-#: not use it.
+#: The connection with EventBridge's own login for Airflow's API (`airflow.airflow_api`), of type http, which rule files
+#: must not use.
 _AIRFLOW: Final = "eventbridge_airflow"
 
 
@@ -171,7 +171,7 @@ def origin_of(
 
 
 def _is_for_any_host(connection: Connection) -> bool:
-    value = str(connection.extra.get("any_host", False)).lower()  # in a connection URI it is text
+    value = str(connection.extra.get("any_host", False)).lower()  # in a connection URI it is a string
     if value not in ("true", "false"):
         raise ConnectionUnusable(
             f"Connection {connection.id!r} has an extra `any_host` that is neither true nor false. Write one of them."

@@ -27,7 +27,7 @@ _ERROR_CHARACTERS = 1_000
 
 @dataclass(slots=True)
 class _BatchRequest(Request):
-    """A request with one or more deliveries; `joined` is False if a single delivery cannot be an item of an array."""
+    """A request with one or more deliveries; `joined` is False for a delivery that cannot be an item of an array."""
 
     items: tuple[Request, ...] = ()
     joined: bool = True
@@ -41,7 +41,7 @@ class BatchingHttpTarget(HttpTarget):
     A batch request's `webhook-id` is `batch_request.batch_request_id`; `webhook-ids` lists the delivery ids in the
     order of the items. A delivery that is not JSON in UTF-8, or has its own headers, is sent as by `HttpTarget`. A
     batch request does not wait until it is full. `batch_request.read_response` interprets a response. An unjudged
-    delivery (see `protocol.Target`) gets no response in that `deliver`: the caller sends it again.
+    delivery (see `protocol.Target`) gets no response in that `deliver`, and the caller sends it again.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class BatchingHttpTarget(HttpTarget):
                 yield made
             if held_back:
                 yield None
-            elif len(items) < count:  # the iterator ended: no further request may be sent
+            elif len(items) < count:  # the iterator has ended, and no further request may be sent
                 return
             for index in range(first, first + len(items)):
                 del seen[index]

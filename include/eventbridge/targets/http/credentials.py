@@ -1,4 +1,4 @@
-"""The credentials and signing keys of an HTTP target, from its connection."""
+"""Reads the credentials and signing keys of an HTTP target from its connection."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbridge.targets.http.headers import (
 from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.targets.http.tokens import TokenClient
 
-# more than RFC 6750, 2.1, allows: some issuers put any visible character into tokens
+# more than RFC 6750, 2.1, allows, because some issuers put any visible character into tokens
 _VISIBLE = re.compile(r"[\x21-\x7e]+")
 _DEFAULT_API_KEY_HEADER = "x-api-key"
 
@@ -64,7 +64,7 @@ class Credentials:
 
     @cached_property
     def signer(self) -> Signer | None:
-        """The signer with these keys, None without keys; all targets with these credentials share it."""
+        """Return the signer with these keys, None without keys; all targets with these credentials share it."""
         return Signer(self.signing_keys) if self.signing_keys else None
 
     def with_token(self, token: str) -> Credentials:
@@ -108,9 +108,9 @@ def credentials_of(connection: Connection) -> Credentials:
 
 
 def _refuse_strays(connection: Connection, way: str) -> None:
-    """Reject an extra that would have no effect: a misspelled name, or one without its counterpart.
+    """Reject an extra that would have no effect because its name is misspelled or its counterpart is missing.
 
-    Unrelated extras are ignored: other programs may use the connection too.
+    Unrelated extras are ignored, because other programs may use the connection too.
     """
     for name in sorted(set(connection.extra) - EXTRAS):
         near = similar(name.lower(), EXTRAS, cutoff=0.85)
@@ -150,7 +150,7 @@ def _api_key_credentials(connection: Connection) -> Credentials:
             "has an `api_key_header` that is not a header name, or an `api_key` with a line break or control character"
         )
         raise _unusable(connection, f"{what}. Copy them again") from None
-    return Credentials((line,), secrets=forms_of([key, key.rpartition(" ")[2]]))  # of `ApiKey 123`, also 123
+    return Credentials((line,), secrets=forms_of([key, key.rpartition(" ")[2]]))  # for `ApiKey 123`, also 123
 
 
 def _client_credentials(connection: Connection) -> Credentials:

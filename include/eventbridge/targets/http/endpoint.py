@@ -1,4 +1,4 @@
-"""The endpoint that requests go to, and the libcurl handle that sends them under the installation's rules."""
+"""Defines the endpoint of requests, and creates the libcurl handles that send them under the installation's rules."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
 from eventbridge.version import __version__
 
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: at exit, libcurl does not wait for a pending DNS lookup.
-#: A libcurl before 7.87 does not have the option, and waits.
+#: libcurl before 7.87 lacks the option, and waits.
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
-#: The maximum age of a connection, in seconds: a streaming task keeps its connections, and DNS may change.
+#: The maximum age of a connection, in seconds. It is limited because a streaming task keeps its connections, and DNS
+#: may change.
 _LIFETIME_SECONDS = 60
 #: The maximum idle time of a connection, in seconds. Many servers close one after 5 s, and a request that is sent at
 #: that moment fails without a response.
@@ -33,8 +34,8 @@ class Endpoint:
     """Settings that all requests of a target share: URL, timeouts, TLS verification, SSRF protection.
 
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
-    the URL to remove from responses before they are stored. With `whole_responses`, all that was read of a response's
-    body, not only the stored part, is kept until the next request.
+    the URL to remove from responses before they are stored. With `whole_responses`, everything that was read of a
+    response's body, not only the stored part, is kept until the next request.
     """
 
     url: str = field(repr=False)
@@ -48,7 +49,7 @@ class Endpoint:
 
     @property
     def kind(self) -> object:
-        """The settings of a handle that never change: a handle for one endpoint of a kind serves the others too."""
+        """Return the settings of a handle that never change; endpoints with the same ones can share handles."""
         secure = self.url.lower().startswith("https:")
         return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
 
@@ -92,7 +93,7 @@ class SocketGuard:
         _SocketCount.last = next(_SocketCount.numbers)
         try:
             return _DetachedSocket(address.family, address.socktype, address.protocol)
-        except OSError:  # such as too many open files: libcurl reports a failed connection
+        except OSError:  # such as too many open files; libcurl reports a failed connection
             return int(pycurl.SOCKET_BAD)
 
     def close(self) -> None:
@@ -117,7 +118,8 @@ def easy_handle(
     """Return a handle that POSTs to an endpoint, with TLS 1.2 or later, and follows no redirect and uses no proxy.
 
     `before_request` is called before each request, including repetitions by libcurl. For an https URL,
-    `take_debug` is called with each line of libcurl's debug output: only HTTP/2, which needs TLS, has refused streams.
+    `take_debug` is called with each line of libcurl's debug output, because only HTTP/2, which needs TLS, has refused
+    streams.
     """
     curl = pycurl.Curl()
     tls = endpoint.tls
@@ -131,7 +133,7 @@ def easy_handle(
         pycurl.MAXAGE_CONN: _IDLE_SECONDS,
         pycurl.NOSIGNAL: 1,
         pycurl.FOLLOWLOCATION: 0,
-        pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
+        pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # the minimum
         pycurl.SSL_VERIFYPEER: 1,
         pycurl.SSL_VERIFYHOST: 2,
         pycurl.PROXY: "",  # with None, http_proxy and similar variables would apply
@@ -165,8 +167,8 @@ def easy_handle(
 def send_to(curl: pycurl.Curl, url: str) -> None:
     """Set the URL of a handle's next requests, whose path and query are sent byte for byte.
 
-    The request target is set separately, because libcurl removes dot segments and rewrites `%2f` as `%2F`: a service
-    that verifies a signature over its URL would reject that.
+    The request target is set separately, because libcurl removes dot segments and rewrites `%2f` as `%2F`, which a
+    service that verifies a signature over its URL would reject.
     """
     curl.setopt(pycurl.URL, url)
     path_and_query = _SCHEME_AND_HOST.sub("", url, count=1).partition("#")[0]

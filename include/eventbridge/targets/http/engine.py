@@ -1,4 +1,4 @@
-"""One event loop over libcurl's multi handle for the transfers of many http targets, each with a transfer slot."""
+"""Runs the transfers of many http targets, each with a transfer slot, in one event loop over libcurl's multi handle."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eventbridge.targets.http.multi import HasFileno, Multi
 
 #: The maximum number of concurrent transfers in one process; they may need up to twice as many open files.
 _MAX_IN_FLIGHT = 2048
-#: The share of concurrent transfers from which on only a target without a transfer in flight gets one, so that hanging
-#: targets leave room for others.
+#: Above this share of the maximum, only a target without a transfer in flight may start one, so that hanging targets
+#: leave room for others.
 _SHARED_PORTION = 0.75
 
 
@@ -33,7 +33,7 @@ class HttpEngine:
         self._multi = Multi(max_in_flight)
         self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
-        # slots that wait for room: those with nothing in flight, and those with transfers in flight
+        # slots that wait for room, first those with nothing in flight, then those with transfers in flight
         self._want_one: OrderedDict[TransferSlot, None] = OrderedDict()
         self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
@@ -53,16 +53,16 @@ class HttpEngine:
         return list(news)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `wait` return once when another descriptor becomes readable; `fd_ready` is then true."""
+        """Make the next `wait` return when another descriptor becomes readable; `fd_ready` is then true."""
         self._multi.watch_fd(other)
 
     @property
     def fd_ready(self) -> bool:
-        """Whether the watched descriptor became readable."""
+        """Return whether the watched descriptor became readable."""
         return self._multi.fd_ready
 
     def wake(self) -> None:
-        """Let `wait` return immediately; may be called by any thread."""
+        """Make `wait` return immediately; any thread may call this."""
         self._multi.wake()
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ class TransferSlot:
 
     @property
     def has_room(self) -> bool:
-        """Whether the engine accepts one more transfer of this target."""
+        """Return whether the engine accepts one more transfer of this target."""
         return self._engine.has_room(self)
 
     def exchange(self, endpoint: Endpoint) -> Exchange:

@@ -1,4 +1,4 @@
-"""One request and its response on a libcurl easy handle, which is then reused for the next request."""
+"""Handles one request and its response on a libcurl easy handle, which is then reused for the next request."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _TLS = frozenset(
         pycurl.E_USE_SSL_FAILED,
     }
 )
-#: The errors that mean, once a request was sent, that its connection closed without a response: libcurl connects again
+#: The errors that mean, once a request was sent, that its connection closed without a response. libcurl connects again
 #: to repeat the request, and either that fails or `_allow_request` refuses it.
 _CLOSED = _HOST_UNKNOWN | _TLS | {pycurl.E_ABORTED_BY_CALLBACK, pycurl.E_COULDNT_CONNECT, pycurl.E_GOT_NOTHING}
 _CLOSED_TEXT = "the target closed the connection before a response came"
@@ -85,9 +85,9 @@ class Exchange:
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
-        self.sent = False  # the request was sent, or part of it
-        self._refused = False  # the server reported that it did not process the request
-        self._alone = False  # the request gets a new connection
+        self.sent = False  # whether the request, or part of it, was sent
+        self._refused = False  # whether the server reported that it did not process the request
+        self._alone = False  # whether the request gets a new connection
         self._hide(())
         self._socket_guard = SocketGuard(endpoint.guard)
         self.curl = easy_handle(
@@ -139,7 +139,7 @@ class Exchange:
 
     @property
     def body(self) -> bytes:
-        """The kept part of the response's body, secrets included."""
+        """Return the kept part of the response's body, secrets included."""
         return b"".join(self._parts)
 
     def content(self) -> ResponseContent:
@@ -187,7 +187,7 @@ class Exchange:
             return self._no_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
             return self._no_response("AddressRefused", self._socket_guard.describe_refusal(), self._duration_ms())
-        # a truncated body makes the response incomplete (RFC 9112, 8): its status does not count
+        # a truncated body makes the response incomplete (RFC 9112, 8), so its status does not count
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
         return self._no_response(self._error_class(error_number), detail, self._duration_ms())
@@ -198,7 +198,7 @@ class Exchange:
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
-            # the text is libcurl's or ours: it contains a short secret only by chance
+            # the message is libcurl's or ours, and contains a short secret only by chance
             error=mask(error.encode(errors="backslashreplace"), self._secrets).decode(),
             response_head=self._response_head(),
         )
@@ -223,14 +223,14 @@ class Exchange:
 
     def _hide(self, secrets: tuple[SecretForm, ...]) -> None:
         self._secrets = (*self.endpoint.secrets, *secrets)
-        # keep more than the limit, by the longest form of a secret: a truncated secret would not be found
+        # exceeds the limit by the longest form of a secret, because a truncated secret would not be found
         kept = READ_BYTES if self.endpoint.whole_responses else KEPT_BYTES
         self._room_bytes = kept + max((form.longest for form in self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}
         for line in self._lines:
-            if line.startswith(b"HTTP/"):  # after an interim response: only the last one counts
+            if line.startswith(b"HTTP/"):  # discard an interim response, as only the last one counts
                 fields.clear()
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
@@ -240,7 +240,7 @@ class Exchange:
         """Allow libcurl to send the request once, on a connection that the server has not closed.
 
         libcurl repeats a request whose connection closes without a response. Only a request that an HTTP/2 server
-        refused is repeated: the server thereby states that it did not process it (RFC 9113, 8.7).
+        refused is repeated, because the server thereby states that it did not process it (RFC 9113, 8.7).
         """
         if self.sent and not self._refused:
             return int(pycurl.PREREQFUNC_ABORT)

@@ -70,7 +70,7 @@ def _takes(target: HttpFields) -> Takes:
 def _chunk_size(target: HttpFields) -> ChunkSize:
     if target.batch is None:
         return SMALL_CHUNK
-    # as many requests as without `batch`, as far as memory allows
+    # yields as many requests as without `batch`, as far as memory allows
     return ChunkSize(min(SMALL_CHUNK.deliveries * target.batch.count, BATCHED_CHUNK.deliveries), BATCHED_CHUNK.size)
 
 
@@ -85,7 +85,7 @@ HTTP = TargetType(
 )
 
 
-#: The maximum number of deliveries in a batch request: the ids of 200 make a header of 7.4 KB, and most servers accept
+#: The maximum number of deliveries in a batch request. The ids of 200 make a header of 7.4 KB, and most servers accept
 #: header lines of 8 KB.
 _MAX_DELIVERIES = 200
 _SMALLEST_BYTES, _LARGEST_BYTES = 1 << 10, 1 << 20
@@ -93,7 +93,7 @@ _EXAMPLE = "batch: {count: 100, bytes: 256KiB}"
 
 
 class BatchLimits(FrozenModel):
-    """The maximum size of a batch request: deliveries, and bytes of the request's body."""
+    """The maximum size of a batch request: the number of deliveries, and of bytes in the request's body."""
 
     count: int = 100
     size_bytes: int = 256 << 10

@@ -1,4 +1,4 @@
-"""The header lines of a delivery: the event's own, Standard Webhooks signatures, and the W3C trace context."""
+"""Builds the header lines of a delivery: the event's own, Standard Webhooks signatures, and the W3C trace context."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from eventbridge.errors import ConnectionUnusable
 from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# RFC 9110, 5.5: with a line break or NUL in a value, an event could add headers or a whole request
+# RFC 9110, 5.5; with a line break or NUL in a value, an event could add headers or a whole request
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 
-#: Headers that an event cannot set, because the target, HTTP clients or proxies do: framing, credentials, hop-by-hop.
+#: Headers that an event cannot set because the target, HTTP clients or proxies set them: framing, credentials,
+#: hop-by-hop.
 _OWN = frozenset(
     {
         "authorization",
@@ -117,7 +118,7 @@ class Signer:
 
 
 class _KeyedHash:
-    """HMAC-SHA256 with one key (RFC 2104): its two initial hash states are copied for each message.
+    """HMAC-SHA256 with one key (RFC 2104), whose two initial hash states are copied for each message.
 
     That takes half as long as hashing the key again, and two thirds as long as copying an object of the module `hmac`.
     """
@@ -141,7 +142,7 @@ class _KeyedHash:
 def parse_secrets(connection_id: str, text: str) -> tuple[SigningKey, ...]:
     """Return the keys in `whsec_<base64>` (HMAC) and `whsk_<base64>` (ed25519) secrets, separated by spaces.
 
-    An empty text has no keys. Raises ConnectionUnusable, whose message names the connection and never the secret.
+    An empty string has no keys. Raises ConnectionUnusable, whose message names the connection and never the secret.
     """
     keys = []
     for number, secret in enumerate(text.split(), start=1):
@@ -167,7 +168,7 @@ def parse_secrets(connection_id: str, text: str) -> tuple[SigningKey, ...]:
 
 
 def _seed(where: str, key: bytes) -> bytes:
-    """Return the seed of an ed25519 key: 32 bytes, which some tools write followed by the 32 of the public key."""
+    """Return the 32-byte seed of an ed25519 key, to which some tools append the 32 bytes of the public key."""
     seed, public = key[:32], key[32:]
     if len(key) not in (32, 64):
         raise ConnectionUnusable(f"{where} has {len(key)} bytes; an ed25519 key has 32 or 64. Copy the whole secret.")
@@ -177,10 +178,10 @@ def _seed(where: str, key: bytes) -> bytes:
 
 
 def traceparent(delivery_id: str, headers: Mapping[str, str]) -> str:
-    """Return the W3C `traceparent` of a delivery: its event's, else one derived from its id.
+    """Return the W3C `traceparent` of a delivery, which is its event's or else derived from its id.
 
-    Derived from the id, it is the same at every attempt, so that attempts share one trace; it is marked as sampled,
-    because a receiver with parent-based sampling would otherwise not record it.
+    One that is derived from the id is the same at every attempt, so that attempts share one trace. It is marked as
+    sampled, because a receiver with parent-based sampling would otherwise not record it.
     """
     brought = headers.get(TRACEPARENT)
     if brought is not None and is_traceparent(brought):

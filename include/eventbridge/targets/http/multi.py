@@ -18,10 +18,10 @@ from eventbridge.targets.http.endpoint import sockets_opened
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
-#: The watch of a descriptor that may meanwhile belong to another socket.
+#: Stands for the watch of a descriptor that may belong to another socket by now.
 _UNSURE = (-1, -1)
-#: The maximum number of times that the sockets are read again before an overdue transfer is aborted: a response of
-#: 1 MiB arrives in parts, and so do thousands of small responses.
+#: The maximum number of times that the sockets are read again before an overdue transfer is aborted, because a response
+#: of 1 MiB arrives in parts, and so do thousands of small responses.
 _MAX_LAST_READS = 16
 #: The maximum normal time between two polls of the sockets, in seconds; after a longer one, this process was stalled.
 _STALL_SECONDS = 0.1
@@ -38,7 +38,7 @@ class Multi:
     """A libcurl multi handle and the epoll that wakes it; connections are kept and reused.
 
     libcurl's own `select` is cheaper (17 us a request instead of 22) but supports no descriptor above 1023, and a push
-    task with many targets has more. Timeouts are handled here, not by libcurl, which checks its clock before its
+    task with many targets has more. This class handles timeouts itself, because libcurl checks its clock before its
     sockets: after a stall of this thread, a response that arrived in time would be lost. Stall time does not count
     towards a timeout, because the target could not have received or answered the request during it.
     """
@@ -49,12 +49,12 @@ class Multi:
         self._closing = threading.Lock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._other_fd: HasFileno | None = None
-        self._watched_fd = -1  # a duplicate of its descriptor, whose number is not reused
-        self.fd_ready = False  # the watched descriptor was readable
+        self._watched_fd = -1  # a duplicate of the descriptor, so that its number is not reused
+        self.fd_ready = False  # whether the watched descriptor was readable
         self._epoll.register(self._wakeup, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # watched events, and the last socket opened before
         self._resting: set[int] = set()  # sockets that libcurl does not use at the moment
-        #: Local ports of idle connections that their servers closed: libcurl checks for that at most once a second.
+        #: Local ports of idle connections that their servers closed; libcurl checks for that at most once a second.
         self.closed_ports: set[int] = set()
         self.stalled_seconds = 0.0  # total stall time
         self._polled_at = time.monotonic()
@@ -80,7 +80,7 @@ class Multi:
     def wait_for_ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
         """Run all transfers, waiting at most `timeout_seconds` for activity, and return those that ended.
 
-        Each has libcurl's error number (0: a response came) and message. The caller must remove them.
+        Each has libcurl's error number (0 if a response arrived) and message. The caller must remove them.
         """
         over_at = self._next_timeout_at + self.stalled_seconds
         drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))
@@ -152,13 +152,13 @@ class Multi:
         return time.monotonic() - self.stalled_seconds
 
     def wake(self) -> None:
-        """Let `wait_for_ended` return immediately; may be called by any thread."""
+        """Make `wait_for_ended` return immediately; any thread may call this."""
         with self._closing:
             if not self._epoll.closed:
                 os.eventfd_write(self._wakeup, 1)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Let `wait_for_ended` return once when another descriptor becomes readable; `fd_ready` is then set."""
+        """Make the next `wait_for_ended` return when another descriptor becomes readable; `fd_ready` is then set."""
         self.fd_ready = False
         if other is self._other_fd:
             self._epoll.modify(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)
@@ -208,8 +208,8 @@ class Multi:
 
     def _on_socket(self, events: int, descriptor: int, _multi: object, _data: object) -> None:
         if events == pycurl.POLL_REMOVE:
-            # Still watched: the next request usually uses the same connection, and unwatching costs a system call. An
-            # event that arrives meanwhile goes to `_check_idle`.
+            # It stays watched, because the next request usually uses the same connection, and unwatching costs a system
+            # call. An event that arrives meanwhile goes to `_check_idle`.
             self._resting.add(descriptor)
             return
         self._resting.discard(descriptor)
@@ -222,7 +222,7 @@ class Multi:
             return
         self._watched[descriptor] = wanted
         if known is not None:
-            with suppress(FileNotFoundError):  # closed and removed from epoll: another socket with this number
+            with suppress(FileNotFoundError):  # another socket with this number was closed and removed from epoll
                 self._epoll.modify(descriptor, wanted[0])
                 return
         self._epoll.register(descriptor, wanted[0])

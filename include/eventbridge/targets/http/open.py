@@ -74,7 +74,7 @@ class _ConnectionSecrets:
     credentials: Credentials
 
 
-#: By `id()` of a live connection: a push reads each connection once for all its targets.
+#: Keyed by the `id()` of a live connection, because a push reads each connection once for all its targets.
 _secrets_by_id: dict[int, _ConnectionSecrets] = {}
 
 

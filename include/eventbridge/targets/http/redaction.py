@@ -12,20 +12,20 @@ from typing import Any, Final
 
 import re2
 
-#: A shorter secret is not masked: asterisks in place of common text would reveal it.
+#: A shorter secret is not masked, because asterisks in place of common text would reveal it.
 SHORTEST_MASKED: Final = 6
 
-#: Replaces a text that repeats a secret too short to be masked.
+#: Replaces a response or message that repeats a secret too short to be masked.
 WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 
-#: No encoder of URLs, JSON or HTML escapes these.
+#: The characters that no encoder of URLs, JSON or HTML escapes.
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 #: The `&` of an entity, as JSON inside or outside of HTML writes it.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
-#: The maximum number of bytes that `_escaped_forms` matches for one byte: backslashes, an ampersand, `#x`, zeros,
-#: digits and `;`.
+#: The maximum number of bytes that `_escaped_forms` matches for one byte, such as backslashes, an ampersand, `#x`,
+#: zeros, digits and `;`.
 _LONGEST_FORM: Final = 22
-#: The maximum number of characters of a secret in one expression: 1,000 that are all escaped take 1 MB.
+#: The maximum number of characters of a secret in one expression; 1,000 that are all escaped take 1 MB.
 LONGEST_PIECE: Final = 1_000
 #: A secret of fewer bytes determines at most two characters of base64, which unrelated text would contain too.
 _SHORTEST_IN_BASE64: Final = 3
@@ -36,19 +36,19 @@ class SecretForm:
     """A secret value, and a search for it in any form in which a server's response may repeat it.
 
     Forms are the value itself, escaped for URLs, JSON or HTML once or twice, decoded as Latin-1 from a header, or part
-    of a base64 text.
+    of a base64 string.
     """
 
     value: str = field(repr=False)
 
     @property
     def is_masked(self) -> bool:
-        """Whether it is replaced by asterisks; otherwise a text that repeats it is withheld."""
+        """Return whether it is replaced by asterisks; otherwise any text that repeats it is withheld."""
         return len(self.value) >= SHORTEST_MASKED
 
     @cached_property
     def longest(self) -> int:
-        """The maximum length of a form, in bytes."""
+        """Return the maximum length of a form, in bytes."""
         return max(sum(_longest(character) for character in text) for text in self._texts)
 
     @cached_property
@@ -67,11 +67,11 @@ class SecretForm:
         return re2.compile("|".join(forms).encode("latin-1"), options)
 
     def prepare(self) -> None:
-        """Compile the expression now: a secret of 2,000 characters takes 10 ms, one of 8,000 escaped ones 0.5 s."""
+        """Compile the expression now; it takes 10 ms for a secret of 2,000 characters, 0.5 s for 8,000 escaped ones."""
         _ = self._pattern
 
     def spans(self, text: bytes) -> Iterator[tuple[int, int]]:
-        """Yield the start and the end of each form found in a text."""
+        """Yield the start and the end of each form found in `text`."""
         for found in self._pattern.finditer(text):
             yield found.span()
 
@@ -82,7 +82,7 @@ def forms_of(values: Iterable[str]) -> tuple[SecretForm, ...]:
 
 
 def mask(text: bytes, forms: Iterable[SecretForm]) -> bytes:
-    """Return a text of the same length with asterisks for every secret of six characters or more."""
+    """Return `text` with every secret of six or more characters replaced by as many asterisks."""
     if len(text) < SHORTEST_MASKED:
         return text
     spans = [span for form in forms if form.is_masked for span in form.spans(text)]
@@ -95,7 +95,7 @@ def mask(text: bytes, forms: Iterable[SecretForm]) -> bytes:
 
 
 def veiled(text: bytes, forms: Iterable[SecretForm]) -> bytes:
-    """Return a text as `mask` does, or WITHHELD if it repeats a secret that is too short to be masked."""
+    """Return `text` as `mask` does, or WITHHELD if it repeats a secret that is too short to be masked."""
     listed = list(forms)
     shown = mask(text, listed)
     return WITHHELD if any(not form.is_masked and any(form.spans(shown)) for form in listed) else shown
@@ -118,7 +118,7 @@ def _any_form(character: str) -> str:
 
 
 def _any_form_in_base64(character: str) -> str:
-    """Return the expression for one character of a base64 text in all its forms; base64 has two alphabets."""
+    """Return the expression for one character of a base64 string in all its forms; base64 has two alphabets."""
     other = {"+": "-", "/": "_"}.get(character)
     return _any_form(character) if other is None else f"(?:{_escaped_forms(character)}|{other})"
 
@@ -143,7 +143,7 @@ def _longest(character: str) -> int:
 
 
 def _base64_forms(value: str) -> tuple[str, ...]:
-    """Return the characters that a value determines in the base64 of a text around it, for each possible alignment.
+    """Return the base64 characters that a value determines inside a longer encoded text, for each possible alignment.
 
     A character at an edge also depends on the surrounding text, holds at most four bits of the value, and is left out.
     """

@@ -1,4 +1,4 @@
-"""The HTTP target: POSTs deliveries with libcurl, many at the same time, over keep-alive connections."""
+"""The HTTP target, which POSTs many deliveries concurrently with libcurl over keep-alive connections."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After 401 or 407, none is started until all requests in flight have ended. Then the
-    credentials are renewed, at most every few seconds; if they changed, refused requests are sent once more.
+    and `traceparent`. After a response of 401 or 407, no request is started until all requests in flight have ended.
+    Then the credentials are renewed, at most every few seconds; if they changed, refused requests are sent once more.
     """
 
     flush_every = 1
@@ -49,13 +49,13 @@ class HttpTarget:
         self._take_up(NO_CREDENTIALS)
         self._delivering = False
         self._renewed_at: datetime | None = None  # in the current `deliver`
-        self._sent_again: set[int] = set()  # in flight again, after their previous credentials were refused
+        self._sent_again: set[int] = set()  # indexes of requests sent again with renewed credentials
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
         self._engine: HttpEngine | None = None  # the engine of `deliver`
         self._slot: TransferSlot | None = None
-        self._held_back = False  # there are more requests, which must wait
-        self._refused: list[tuple[Request, Response]] = []  # with 401 or 407, until the credentials are renewed
+        self._held_back = False  # whether there are more requests, which must wait
+        self._refused: list[tuple[Request, Response]] = []  # after 401 or 407, until the credentials are renewed
         self._content_type: tuple[str, str | bytes] = ("", "content-type:")
 
     def deliver(
@@ -63,7 +63,7 @@ class HttpTarget:
     ) -> Generator[tuple[int, Response], None, None]:
         """Send every request, see `protocol.Target`; a response is an HTTP status or an error.
 
-        Consume the responses promptly: nothing is sent or received while the caller processes one.
+        Consume the responses promptly, because nothing is sent or received while the caller processes one.
         """
         if self._engine is None:
             self._engine = HttpEngine(self._max_in_flight)
@@ -122,10 +122,10 @@ class HttpTarget:
                 yield done
 
     def flush(self) -> None:
-        """Return immediately: an HTTP response is already final."""
+        """Return immediately, because an HTTP response is already final."""
 
     def check(self) -> str | None:
-        """Return why no connection, TLS included, or no token can be obtained, or None; sends the target no request."""
+        """Return why a connection (with TLS) or a token cannot be obtained, or None; sends no request to the target."""
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
         except TokenUnavailable as error:
@@ -163,7 +163,7 @@ class HttpTarget:
         return None
 
     def _unsent(self, waiting: Iterator[Request | None], failure: str, until: datetime) -> Iterator[Step]:
-        """Yield a failure for each request, as there is no token; asking again for each would flood the endpoint."""
+        """Yield a failure for each request, because requesting a token again for each would flood the endpoint."""
         for request in waiting:
             now = self._clock()
             if now >= until:
@@ -231,7 +231,7 @@ class HttpTarget:
     def _send_again(self, until: datetime, slot: TransferSlot) -> Iterator[Step]:
         """Send refused requests once more, with the same concurrency, if the credentials changed.
 
-        No request is in flight now: reading credentials may block without using up a request's timeout.
+        No request is in flight now, so reading credentials may block without using up a request's timeout.
         """
         before, problem = self._credentials, None
         renewed = BlockingCall(partial(self._access.renewed, until))
@@ -242,7 +242,7 @@ class HttpTarget:
             problem = str(error)
         except (
             EventBridgeError
-        ):  # the connection is missing or unusable: the old credentials stay, and the response is 401 or 407
+        ):  # if the connection is missing or unusable, the old credentials stay, and the response is 401 or 407
             pass
         self._renewed_at = self._clock()
         refused, self._refused = self._refused, []
@@ -256,7 +256,7 @@ class HttpTarget:
 
     @property
     def _can_renew(self) -> bool:
-        """Whether the last renewal of credentials was long enough ago."""
+        """Return whether the last renewal of credentials was long enough ago."""
         return self._renewed_at is None or self._clock() - self._renewed_at >= _MIN_RENEWAL_INTERVAL
 
     def _give_up(self, slot: TransferSlot) -> tuple[int, Response]:

@@ -1,4 +1,4 @@
-"""The TLS settings of a connection: CA certificates for the target's server, and our client certificate."""
+"""Reads the TLS settings of a connection: CA certificates for the target's server, and the client certificate."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def tls_of(connection: Connection | None) -> Tls:
 def _system_file(_named: str | None) -> Path | None:
     """Return the file of the system's CA certificates, looked up once.
 
-    `_named` is the value of SSL_CERT_FILE, which may name the file: the cache key.
+    `_named`, the cache key, is the value of SSL_CERT_FILE, which may name the file.
     """
     found = ssl.get_default_verify_paths().cafile
     return Path(found) if found else None

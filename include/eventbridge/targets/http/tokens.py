@@ -1,4 +1,4 @@
-"""OAuth2 client credentials (RFC 6749, 4.4): access tokens, cached by the process until shortly before expiry."""
+"""Obtains access tokens with OAuth2 client credentials (RFC 6749, 4.4), and caches them until shortly before expiry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MARGIN_SHARE = 0.2
 _DEFAULT_SECONDS = 300.0
 _LONGEST_SECONDS = 86_400.0
 
-#: The maximum length of a token: servers usually accept no longer header lines.
+#: The maximum length of a token; servers usually accept no longer header lines.
 LONGEST_TOKEN = 8_192
 
 
@@ -45,18 +45,18 @@ class TokenClient:
 
     @property
     def origin(self) -> str:
-        """The scheme, host and port of the endpoint."""
+        """Return the scheme, host and port of the endpoint."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
     @property
     def secrets(self) -> tuple[SecretForm, ...]:
-        """The values to remove from responses."""
+        """Return the values to remove from responses."""
         return forms_of([self.client_secret, quote_plus(self.client_secret), self._pair, self.basic])
 
     @property
     def basic(self) -> str:
-        """The id and secret for HTTP basic authentication, form-encoded (RFC 6749, 2.3.1) and in base64."""
+        """Return the id and secret for HTTP basic authentication, form-encoded (RFC 6749, 2.3.1) and in base64."""
         return base64.b64encode(self._pair.encode()).decode("ascii")
 
     @property
@@ -113,9 +113,9 @@ class AccessTokens:
     ) -> str:
         """Return a token that is valid for a while, but not `refused`; `ask(seconds)` requests one within that time.
 
-        Raises TokenUnavailable if none is available before `until`. A failure applies to all threads that waited for it
-        and for as long again as the request took: otherwise hundreds of targets that share a hanging endpoint would
-        wait one after the other, and block other targets.
+        Raises TokenUnavailable if none is available before `until`. A failure also applies to all threads that waited
+        for the same request, and to every call for as long again as the request took. Otherwise hundreds of targets
+        that share a hanging endpoint would wait one after another and block other targets.
         """
         with self._lock:
             cached = self._cached.setdefault(client, _CachedToken())
@@ -169,7 +169,7 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
 def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
     """Return the error of a response (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if it has none.
 
-    `veil` removes secrets before the text is truncated: a truncated secret would not be found.
+    `veil` removes secrets before the error is truncated, because a truncated secret would not be found.
     """
     try:
         response = json.loads(body)

@@ -1,1 +1,1 @@
-"""Targets of the type `kafka`: deliveries are messages of a topic."""
+"""Targets of the type `kafka`, which publish deliveries as messages to a topic."""

@@ -1,4 +1,4 @@
-"""The Kafka target: publishes each delivery as a message, idempotently, and waits for all in-sync replicas."""
+"""The Kafka target, which publishes each delivery as a message, idempotently, and waits for all in-sync replicas."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "linger.ms": 2,
     "message.max.bytes": 16 << 20,
     "partitioner": "consistent_random",
-    "topic.metadata.propagation.max.ms": 500,  # this client creates no topics: an unknown topic does not exist
+    "topic.metadata.propagation.max.ms": 500,  # this client creates no topics, so an unknown topic does not exist
 }
-#: The header with the delivery id, which is the same for every attempt.
+#: The header with the delivery id, which stays the same at every attempt.
 DELIVERY_ID: Final = "eventbridge-delivery-id"
 
 #: Errors that Kafka returns for all messages of a batch even if a single message, or their total size, is the cause.
@@ -75,7 +75,7 @@ class KafkaTarget:
         self._in_flight: dict[int, _MessageInFlight] = {}
         self._to_resend: deque[Request] = (
             deque()
-        )  # refused, perhaps because of others in their batch: each is sent again alone
+        )  # refused, perhaps because of others in their batch, so each is sent again alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
@@ -98,7 +98,7 @@ class KafkaTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return immediately: an acknowledgement means that all in-sync replicas have the message."""
+        """Return immediately, because an acknowledgement means that all in-sync replicas have the message."""
 
     def check(self) -> str | None:
         """Return why the topic cannot be looked up (brokers, login or topic), None if it can."""
@@ -139,7 +139,7 @@ class KafkaTarget:
                 headers=_headers(request),
             )
         except KafkaException as error:
-            sent.alone = True  # it failed before it joined a batch: sent again alone, it would fail too
+            sent.alone = True  # it failed before it joined a batch, so it would also fail alone
             ended.append((index, error.args[0]))
 
     def _open(self) -> Producer:

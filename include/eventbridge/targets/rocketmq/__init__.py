@@ -1,1 +1,1 @@
-"""Targets of the type `rocketmq`: deliveries are messages of a topic."""
+"""Targets of the type `rocketmq`, which send deliveries as messages to a topic."""

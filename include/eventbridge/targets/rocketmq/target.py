@@ -1,4 +1,4 @@
-"""The RocketMQ target: sends each delivery as a message, and waits for its broker's acknowledgement."""
+"""The RocketMQ target, which sends each delivery as a message and waits for the broker's acknowledgement."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class RocketmqTarget:
                 self._drop()
 
     def flush(self) -> None:
-        """Return immediately: an acknowledged message is as durable as the broker's settings make it."""
+        """Return immediately, because an acknowledged message is as durable as the broker's settings make it."""
 
     def check(self) -> str | None:
         """Return why the topic cannot be written to (name servers, brokers, login or topic), None if it can."""
@@ -152,7 +152,7 @@ class RocketmqTarget:
 _HOLD_SECONDS: Final = 5.0
 _FAILURE_HOLDS_SECONDS: Final = 0.5
 
-#: The maximum size of a message's body: brokers accept frames of 16 MiB, headers included, and close the connection on
+#: The maximum size of a message's body. Brokers accept frames of 16 MiB, headers included, and close the connection on
 #: a longer one.
 _MAX_BODY: Final = (16 << 20) - (64 << 10)
 
@@ -178,7 +178,7 @@ class SendConnections:
         self._known_until = 0.0
 
     def send(self, index: int, message: OutgoingMessage, key: str | None) -> None:
-        """Send a message to the queue of its key, without one to the next queue; raises RemotingError on failure."""
+        """Send a message to the queue of its key, by default to the next queue; raises RemotingError on failure."""
         if len(message.body) > _MAX_BODY:
             raise Refused(
                 self._topic, 13, f"the body has {len(message.body)} bytes, but brokers accept at most {_MAX_BODY}"
@@ -254,7 +254,7 @@ class SendConnections:
 
 
 def message_of(request: Request, tag: str) -> OutgoingMessage:
-    """Return the message of a request: its key is the delivery id, and its properties are the request's headers.
+    """Return the message of a request; its key is the delivery id, and its properties are the request's headers.
 
     CloudEvents attributes are named as in the CloudEvents SDK for RocketMQ."""
     properties = {"KEYS": request.delivery_id}

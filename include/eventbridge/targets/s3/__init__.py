@@ -1,1 +1,1 @@
-"""Targets of the type `s3`: each span of deliveries becomes one object of a bucket."""
+"""Targets of the type `s3`, which write each span of deliveries as one object to a bucket."""

@@ -15,12 +15,13 @@ _PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*
 
 FORMATS: Final = ("jsonl", "parquet")
 
-#: Fields about single deliveries; a span is sent, retried and dead-lettered as a whole.
+#: Fields about single deliveries, which S3 targets do not have because a span is sent, retried and dead-lettered as
+#: one.
 _SINGLE_DELIVERY_FIELDS: Final = ("ordering_key", "not_before", "deliver_within")
 
 
 class S3Fields(Target):
-    """A bucket, and a prefix in it, below which each span of deliveries becomes an object."""
+    """A bucket, and a prefix in it under which each span of deliveries becomes an object."""
 
     type: Literal["s3"] = "s3"
     connection: str = ""

@@ -1,4 +1,4 @@
-"""The S3 target: each span of deliveries is one object, which a retry overwrites."""
+"""The S3 target, which writes each span of deliveries as one object that a retry overwrites."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import DeliverySpan, Request
 from eventbridge.targets.s3.fields import S3Fields, obstacle_of
 
-#: The maximum number of deliveries that share an object outside spans.
+#: The maximum number of deliveries that `deliver` writes to one object.
 _MAX_TOGETHER: Final = 100
 _CONTENT_TYPES: Final = {"jsonl": "application/x-ndjson", "parquet": "application/vnd.apache.parquet"}
 
 
 class S3Target:
-    """Writes objects below a prefix of a bucket, each with one request, or with several if it is larger than a part.
+    """Writes objects under a prefix of a bucket, each with one request, or with several if it is larger than a part.
 
     A key is `<prefix>/date=YYYY-MM-DD/hour=HH/<name>.<format>`, in UTC. An object is written atomically.
     """
@@ -75,7 +75,7 @@ class S3Target:
                 yield request.index, response
 
     def flush(self) -> None:
-        """Return immediately: an acknowledged object is durable."""
+        """Return immediately, because an acknowledged object is durable."""
 
     def check(self) -> str | None:
         """Return why the prefix cannot be listed, None if it can; writes nothing."""

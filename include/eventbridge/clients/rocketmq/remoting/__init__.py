@@ -1,4 +1,4 @@
-"""A client of Apache RocketMQ's remoting protocol: routes, offsets, ranges, sends. It is self-contained.
+"""A self-contained client of Apache RocketMQ's remoting protocol: routes, offsets, ranges, sends.
 
-It imports nothing from the rest of EventBridge. Calls block, with timeouts; LZ4 and Zstandard bodies need pyarrow.
+It imports nothing from the rest of EventBridge. Calls block, with timeouts. LZ4 and Zstandard bodies need pyarrow.
 """

@@ -52,7 +52,7 @@ class Client:
         self._away_until: dict[str, float] = {}
 
     def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
-        """Return the queues of a topic, on all brokers, that can be read (with `to_write`, written to) now.
+        """Return the queues of a topic, on all brokers, that can currently be read (with `to_write`, written to).
 
         Raises Refused (17) if the topic does not exist, NoRoute if it has no such queue.
         """
@@ -122,12 +122,12 @@ class Client:
         except Refused as error:
             if error.code != codes.NO_GROUP:
                 raise
-            first = pull_fields(group, queue, offset, 1)  # a client that pulls for the first time registers its group
+            first = pull_fields(group, queue, offset, 1)  # the first pull of a client registers its group
             self.ask_broker(queue, codes.PULL, first, (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED))
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
 
     def read(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[IncomingMessage]]:
-        """Yield the messages of a queue in a range of offsets, in order, in lists of some of them.
+        """Yield the messages of a queue in a range of offsets, in order, in several lists.
 
         Offsets without a message are skipped. Raises Refused (21) if the queue ends before the range does.
         """
@@ -143,7 +143,7 @@ class Client:
             connection.close()
 
     def send(self, queue: TopicQueue, message: OutgoingMessage) -> int:
-        """Send a message and return its offset; raises Refused if it is not stored, TimedOut if it may be."""
+        """Send a message and return its offset; raises Refused if it was not stored, TimedOut if it may have been."""
         return self._send(queue, send_request(queue, message))
 
     def send_batch(self, queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> range:
@@ -250,7 +250,7 @@ class Client:
         return offset_of(response)
 
     def _route(self, topic: str) -> Mapping[str, Any]:
-        """Ask the name servers, one after the other, until one responds, and note the brokers' addresses."""
+        """Query the name servers in turn until one responds, record the brokers' addresses, and return the route."""
         failed: RemotingError | None = None
         for server in list(self._name_servers):
             try:

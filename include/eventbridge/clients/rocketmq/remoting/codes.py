@@ -22,8 +22,8 @@ CHANGE_INVISIBLE_TIME: Final = 200_053
 SUCCESS: Final = 0
 BUSY: Final = 2
 MESSAGE_ILLEGAL: Final = 13
-#: Responses to a pull without messages: none at this offset; continue at the returned offset; the offset is not in the
-#: queue.
+#: Responses to a pull without messages: there is none at this offset, continue at the returned offset, or the offset is
+#: not in the queue.
 NOT_FOUND: Final = 19
 AGAIN: Final = 20
 MOVED: Final = 21

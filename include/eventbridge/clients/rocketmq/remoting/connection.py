@@ -55,7 +55,7 @@ class Connection:
             self._socket.settimeout(self._settings.timeout_seconds)
             self._socket.sendall(request(code, number, texts, body))
         except OSError as error:
-            self.close()  # a part of the request may have been sent: the connection is unusable
+            self.close()  # the connection is unusable, because a part of the request may have been sent
             raise self._broken(error) from None
         return number
 
@@ -83,7 +83,7 @@ class Connection:
         return self._responses.popleft()
 
     def is_usable(self) -> bool:
-        """Return whether an idle connection is still open: if it is readable, the server has closed it."""
+        """Return whether an idle connection is still open; if it is readable, the server has closed it."""
         try:
             return not select.select([self._socket], [], [], 0)[0]
         except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The errors of a call: no response, a refusal, malformed bytes."""
+"""The errors of a call: no response, a refusal, or malformed bytes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RemotingError(Exception):
 
 
 class Unreachable(RemotingError):
-    """No connection, or a broken one: whether the call was carried out is unknown."""
+    """There was no connection, or it broke; whether the call was carried out is unknown."""
 
     def __init__(self, address: str, reason: str) -> None:
         self.address = address

@@ -1,4 +1,4 @@
-"""Requests and responses as frames: a length, a JSON header, a body; and the signature of a request."""
+"""Converts requests and responses to frames (lengths, a JSON header, a body), and signs requests."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 from eventbridge.clients.rocketmq.remoting.errors import Malformed
 
-_LENGTHS: Final = struct.Struct(">II")  # of all that follows it; of the header, whose kind is in the first byte
+_LENGTHS: Final = struct.Struct(">II")  # the length of what follows; that of the header, whose kind is the first byte
 _JSON: Final = 0
 _IS_RESPONSE: Final = 1
 #: The version that the client reports: about RocketMQ 5.1.
 _VERSION: Final = 455
 
-#: The maximum length of a frame: brokers send up to 256 KiB of messages at a time, or a single larger message.
+#: The maximum length of a frame; brokers send up to 256 KiB of messages at a time, or a single larger message.
 MAX_FRAME: Final = 64 << 20
 
 
@@ -58,7 +58,7 @@ def sign(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: st
 def take_frames(data: bytearray) -> list[ResponseFrame]:
     """Remove the complete frames from the front of a receive buffer; requests from the server are dropped.
 
-    Raises Malformed for anything but a frame.
+    Raises Malformed if the bytes are not a frame.
     """
     found: list[ResponseFrame] = []
     position = 0

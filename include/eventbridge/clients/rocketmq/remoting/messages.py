@@ -13,9 +13,9 @@ from eventbridge.clients.rocketmq.remoting import codes
 from eventbridge.clients.rocketmq.remoting.errors import Malformed, Refused
 
 #: Total length, magic, checksum, queue, flag, queue offset, position in the log, system flag, born (ms since 1970),
-#: host of the producer; stored, host of the broker; times it was consumed again, position of its transaction, size.
+#: host of the producer, stored, host of the broker, number of redeliveries, position of its transaction, size.
 _FIXED: Final = struct.Struct(">IIIIIQQIQ8xQ8xIQI")
-#: The same with IPv6 addresses of hosts, by the IPv6 bits of the system flag.
+#: The same fields with IPv6 addresses of hosts, by the IPv6 bits of the system flag.
 _FIXED_IPV6: Final = {
     0x10: struct.Struct(">IIIIIQQIQ20xQ8xIQI"),
     0x20: struct.Struct(">IIIIIQQIQ8xQ20xIQI"),
@@ -24,7 +24,7 @@ _FIXED_IPV6: Final = {
 #: The header in a batch: length, magic, checksum, flag, length of the body.
 _IN_BATCH: Final = struct.Struct(">IIIII")
 
-#: By magic: the size of the topic's length field.
+#: The size of the topic's length field, by magic.
 _TOPIC_LENGTHS: Final = {0xDAA320A7: 1, 0xDAA320AB: 2}
 
 _COMPRESSED: Final = 0x1
@@ -56,8 +56,8 @@ class IncomingMessage(NamedTuple):
     queue: int = 0
 
 
-#: Offsets and times from these on are rejected: the offsets overflow signed 64-bit columns, and the times are after the
-#: year 9999, which neither Python nor SQL supports.
+#: Offsets and times from these values on are rejected, because the offsets overflow signed 64-bit columns, and the
+#: times are after the year 9999, which neither Python nor SQL supports.
 MAX_READ_OFFSET: Final = 1 << 63
 MAX_MILLISECONDS: Final = 253_402_300_800_000
 
@@ -70,9 +70,9 @@ class OutgoingMessage(NamedTuple):
 
 
 def decode_messages(data: bytes) -> list[IncomingMessage]:
-    """Return the messages in the body of a response to a pull or pop; a batch becomes its single messages.
+    """Return the messages in the body of a response to a pull or pop; a batch is split into its messages.
 
-    A body that cannot be decompressed is returned unchanged. Raises Malformed for anything but a message.
+    A body that cannot be decompressed is returned unchanged. Raises Malformed if the bytes are not messages.
     """
     found: list[IncomingMessage] = []
     position, size = 0, len(data)
@@ -111,13 +111,13 @@ def decode_messages(data: bytes) -> list[IncomingMessage]:
 
 
 def decompressed(body: bytes, codec: str) -> bytes:
-    """Return a body decompressed; unchanged if that is not possible, or would exceed MAX_BODY."""
+    """Return a body decompressed, or unchanged if that is not possible or would exceed MAX_BODY."""
     try:
         if codec == "zlib":
             unpacking = zlib.decompressobj()
             found = unpacking.decompress(body, MAX_BODY)
             return found if unpacking.eof else body
-        import pyarrow as pa  # imported here: few topics need it
+        import pyarrow as pa  # imported here, because few topics need it
 
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
             found = stream.read(MAX_BODY + 1)
@@ -136,7 +136,7 @@ def properties_of(data: bytes) -> Mapping[str, str]:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """Return properties as one text; separator characters within them become spaces."""
+    """Return properties as one string; separator characters within them become spaces."""
     return "".join(
         f"{_plain(name)}{_BETWEEN_NAME_AND_VALUE}{_plain(value)}{_BETWEEN_PROPERTIES}"
         for name, value in properties.items()

@@ -36,7 +36,7 @@ class PoppedMessage(NamedTuple):
 
 
 class _Receipt(NamedTuple):
-    """A broker's receipt of eight parts, and the message's position that it holds."""
+    """A broker's receipt, which has eight parts, and the position of the message that it names."""
 
     topic: str
     broker: str

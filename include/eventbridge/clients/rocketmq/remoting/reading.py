@@ -67,7 +67,7 @@ class _ConfirmedGaps:
     believed_until: int = 0
 
     def believes(self, part: _Slice, goes_on_at: int) -> bool:
-        """Return whether the reported gap of a slice before `goes_on_at` is accepted."""
+        """Return whether the gap that was reported for a slice, up to `goes_on_at`, is accepted."""
         if goes_on_at > self.believed_until:
             part.reports += 1
             if part.reports < _GAP_REPORTS:
@@ -79,7 +79,7 @@ class _ConfirmedGaps:
 def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms: int = 0) -> dict[str, object]:
     """Return the fields of a pull that begins at an offset, for all tags, without a commit.
 
-    The broker holds a pull that finds nothing for `hold_ms`.
+    The broker waits up to `hold_ms` before it answers a pull that finds nothing.
     """
     return {
         "consumerGroup": group,
@@ -137,7 +137,7 @@ def pulled(
             ask(part)
         for found in _read_to_their_ends(in_order):
             yield found
-            silence_ends = time.monotonic() + SILENCE_SECONDS  # the caller may have taken long
+            silence_ends = time.monotonic() + SILENCE_SECONDS  # restarted, because the caller may have taken long
 
 
 def _response_before(connection: Connection, silence_ends: float) -> ResponseFrame:
@@ -148,7 +148,7 @@ def _response_before(connection: Connection, silence_ends: float) -> ResponseFra
 
 
 def _read_to_their_ends(in_order: deque[_Slice]) -> Iterator[list[PullResult]]:
-    """Remove the slices at the front that were read to their ends, and yield what they hold."""
+    """Remove the slices at the front that were read to their ends, and yield their results."""
     while in_order and in_order[0].next >= in_order[0].end:
         if found := in_order.popleft().found:
             yield found

@@ -1,4 +1,4 @@
-"""Settings of a client: name servers, credentials, TLS, timeouts."""
+"""The settings of a client: name servers, credentials, TLS, timeouts."""
 
 from __future__ import annotations
 
