@@ -1,1 +1,1 @@
-"""The HTTP API: publish, read and operate over HTTP, for programs without Airflow and Spark; and the page."""
+"""The HTTP API, over which programs without Airflow and Spark publish, read and operate, and the page for operators."""

@@ -1,4 +1,4 @@
-"""Authentication and authorization: bearer tokens, scopes, and callers that are limited to owners."""
+"""Authenticates callers by their bearer tokens, and checks their scopes and their limit to owners."""
 
 from __future__ import annotations
 
@@ -112,8 +112,8 @@ def _unauthorized(detail: str) -> CallRefused:
 
 _RULE = "/rules/{rule}"
 _TARGET = "/targets/{rule}/{target}"
-#: Routes that leave out everything of other owners. All other routes cover every owner, and are refused to callers that
-#: are limited to owners.
+#: The routes that omit what belongs to other owners. All other routes cover every owner, and refuse callers that are
+#: limited to owners.
 OWNER_ROUTES = frozenset(
     {
         *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}"),
@@ -142,12 +142,12 @@ OWNER_ROUTES = frozenset(
 
 
 def limit_to_owners(request: Request, owners: Collection[str] | None) -> None:
-    """Record the owners whose rules and buses the caller of a request may see; None: all."""
+    """Record the owners whose rules and buses the caller of a request may see; None means all owners."""
     request.state.owners = owners
 
 
 def visible_to_caller(request: Request, runtime: Runtime) -> Runtime:
-    """Return the installation as the caller may see it; raises CallRefused on a route that covers every owner."""
+    """Return what the caller may see of the installation; raises CallRefused on a route that covers every owner."""
     owners: Collection[str] | None = getattr(request.state, "owners", None)
     if owners is None:
         return runtime

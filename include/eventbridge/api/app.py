@@ -1,4 +1,4 @@
-"""The API's application: its routes, its error handlers, and the resources that it holds open while it runs."""
+"""Creates the API's application: its routes, its error handlers, and the resources that it holds open."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def create_app(runtime: Runtime) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         app.state.runtime = runtime
-        # Readers and operators have connections of their own: one connection runs one statement at a time, and may wait
-        # for the ledger's lock.
+        # Readers and operators have separate connections, because a connection runs one statement at a time and may
+        # wait for the ledger's lock.
         app.state.reader, app.state.operator = reader, operator = runtime.apart(), runtime.apart()
         app.state.access = Access(reader)
         app.state.gate = TokenGate()
@@ -85,7 +85,7 @@ def create_mounted_app(open_runtime: Callable[[], Runtime], gate: Gate) -> FastA
         async with opening:
             if getattr(app.state, "runtime", None) is None:
                 runtime = await asyncio.to_thread(open_runtime)
-                # Readers do not wait for operators: a ledger's connection runs one statement at a time.
+                # A connection runs one statement at a time, so readers have their own and do not wait for operators.
                 app.state.reader = reader = await asyncio.to_thread(runtime.apart)
                 app.state.access = Access(reader)
                 app.state.idempotency = Idempotency(runtime)
@@ -166,7 +166,7 @@ async def _check(name: str, asked: Awaitable[object]) -> _State:
 
 
 async def description(request: Request) -> dict[str, Any]:
-    """Return the OpenAPI description; it needs a valid token, because it lists all calls that an attacker could try."""
+    """Return the OpenAPI description; needs a valid token, because it lists all calls that an attacker could try."""
     found: dict[str, Any] = request.app.openapi()
     return found
 

@@ -1,6 +1,6 @@
 """Splits an HTTP request into its events: CloudEvents in batched, structured or binary mode, compressed or not.
 
-This needs only headers and bytes, no server (https://github.com/cloudevents/spec, HTTP binding v1.0.2).
+It works on headers and bytes, without a server. See https://github.com/cloudevents/spec, HTTP binding v1.0.2.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from eventbridge.event.bindings import event_from_binary, kind_of
 BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"
 
-#: The maximum number of events, and of bytes, of one call.
+#: The maximum number of events in one call, and of bytes in its body.
 MAX_EVENTS: Final = 1_000
 MAX_BYTES: Final = 8 * 1024 * 1024
 
 _PREFIX: Final = "ce-"
-# The fields of the first elements of an array, one more than a call may have. The parser checks and skips all others:
-# as a list, four million elements would take 300 MB, and block every other thread for a second.
+# One field for each event that a call may have, and one more. The parser checks further elements but does not store
+# them, because a list of four million elements would take 300 MB and block every other thread for a second.
 _ARRAY_FIELDS: Final = tuple(f"event_{number}" for number in range(MAX_EVENTS + 1))
 _ARRAY: Final = msgspec.json.Decoder(
     msgspec.defstruct(
         "_Array", [(name, msgspec.Raw | msgspec.UnsetType, msgspec.UNSET) for name in _ARRAY_FIELDS], array_like=True
     )
 )
-# RFC 9110, 5.6.4, on bytes, because HTTP headers are bytes.
+# Quoted strings and their escapes (RFC 9110, 5.6.4). The patterns match bytes, because HTTP headers are bytes.
 _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 
@@ -47,7 +47,7 @@ RequestHeaders = Sequence[tuple[str, str]]
 
 
 def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
-    """Return the events of a request as JSON texts, not validated; only an event in binary mode is serialized again.
+    """Return the events of a request as unvalidated JSON; only an event in binary mode is serialized again.
 
     Raises CallRefused if the request is in none of the three modes, or has too many events.
     """
@@ -126,7 +126,8 @@ _ACCEPTED: Final = "gzip, deflate"
 
 #: The size of the pieces to decompress; they are small because zlib copies the rest of a piece after each gzip member.
 _PIECE_BYTES: Final = 64 << 10
-#: The maximum number of members of a gzip body: each needs a new decompressor, and an empty one has only 20 bytes.
+#: The maximum number of members in a gzip body. It is limited because each member needs a new decompressor, and an
+#: empty member has only 20 bytes.
 _MAX_MEMBERS: Final = 1_000
 
 

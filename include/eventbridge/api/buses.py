@@ -1,4 +1,4 @@
-"""The buses that the API publishes to: a writer thread for each, its load, and the quotas of its owner."""
+"""Publishes events from one thread for each bus, and refuses them if the bus is overloaded or a quota is used up."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Buses:
         return Watermarks(settings.disk_min_free_size, settings.disk_resume_free_size)
 
     def _open_bus(self, bus: Bus) -> _OpenBus:
-        """Return a bus of the current rules, opened; does not await, so that the bus cannot be closed meanwhile."""
+        """Return the open bus, reopened if its rule file changed; never awaits, so it cannot be closed meanwhile."""
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
             return known
@@ -165,7 +165,7 @@ class Buses:
 async def _close(opened: _OpenBus) -> None:
     await opened.run(opened.writer.close)
     async with opened.polling:
-        opened.polled_at = math.inf  # a thread that still waits for the lock uses the last result, and reopens nothing
+        opened.polled_at = math.inf  # a call that still waits for the lock uses the last result, and reopens nothing
         await opened.run(opened.watch.close)
     opened.thread.shutdown(wait=False)
 
@@ -211,14 +211,14 @@ class PublishRates:
             return 0.0
 
 
-#: The number of events from which no more calls are joined: later calls would wait longer.
+#: At this number of events, no further calls join a transaction, because the calls in it would wait longer.
 MAX_JOINED = 5_000
 #: The maximum size of the events that wait for one bus, so that a slow bus leaves memory for calls to other buses.
 MAX_QUEUED_BYTES = 128 * 1024 * 1024
 
 #: The body and the key of an event.
 Record = tuple[bytes, str | None]
-#: The partition and offset of a record or, if it is too large, the maximum bytes of body and key that its topic takes.
+#: The partition and offset of a record or, if it is too large, the maximum total bytes of a body and key on its topic.
 Position = tuple[Partition, int] | int
 Positions = list[Position]
 
@@ -231,7 +231,7 @@ class _Call:
 
 
 class BusWriter:
-    """Publishes the records of calls in order of arrival, from one thread; calls that wait share a transaction.
+    """Publishes the records of calls in order of arrival, from one thread; waiting calls to a topic are joined.
 
     After a failure it reopens the bus for the next call. It is thread-safe.
     """
@@ -242,7 +242,7 @@ class BusWriter:
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._closed = False
         self._queued_bytes = 0
-        self._lock = threading.Lock()  # of `_closed` and `_queued_bytes`
+        self._lock = threading.Lock()  # guards `_closed` and `_queued_bytes`
         self._thread = threading.Thread(target=self._run, name=f"bus-{name}", daemon=True)
         self._thread.start()
 

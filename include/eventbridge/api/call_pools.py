@@ -1,4 +1,4 @@
-"""Separate thread pools for calls that may take long, so that all other calls get a response meanwhile.
+"""Runs calls that may take long in separate thread pools, so that all other calls get a response meanwhile.
 
 These are calls whose cost the caller chooses (SQL, rule files, tests of rules, replays, redrives), and calls that read
 files of the store, wait for a target, or query the servers of buses. A call is cancelled when its caller disconnects
@@ -50,8 +50,8 @@ MAX_WAITING_FOR_BUSES: Final = 128
 #: threads would only wait for Python's global lock.
 MAX_BODY_READS: Final = 2
 MAX_WAITING_BODY_READS: Final = 256
-#: The maximum size of a body that is read in the pool of asyncio; a larger one would delay calls that wait for the
-#: ledger only.
+#: The maximum size of a body that is read in the pool of asyncio; a larger one would delay calls that wait only
+#: for the ledger.
 SMALL_BYTES: Final = 256 * 1024
 
 _AGAIN: Final = "Send the call again after the delay in Retry-After"
@@ -59,16 +59,16 @@ _AGAIN: Final = "Send the call again after the delay in Retry-After"
 
 @dataclass(frozen=True)
 class CallKind:
-    """The maximum number of calls of a kind that run and wait at a time, and the messages for refused ones."""
+    """A kind of call: how many may run and wait at a time, and the messages for refused ones."""
 
     name: str
     running: int
     waiting: int
     #: The end of the message "The server is busy with N calls ...".
     described: str
-    #: The effect of a call that was cancelled because the server stops.
+    #: What the refusal says about the effect of a call that was cancelled because the server stops.
     stopped: str = "Nothing was changed"
-    #: The maximum duration of a call; None: unlimited, because other servers determine it.
+    #: The maximum duration of a call; None means unlimited, because it depends on other servers.
     seconds: float | None = None
 
 
@@ -213,12 +213,12 @@ async def run_at_buses(request: Request, call: Callable[[], _T]) -> _T:
 
 
 async def run_on_body(request: Request, content: bytes, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that reads the body of a request; for a large body, see `CallPool.run`."""
+    """Return the result of a call that reads a request's body; for a large or compressed body, see `CallPool.run`."""
     return await _run_on_body(_pools(request).bodies, request, content, call)
 
 
 async def run_on_webhook(request: Request, content: bytes, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that reads the body of a webhook; for a large body, see `CallPool.run`."""
+    """Return the result of a call that reads a webhook's body; for a large or compressed body, see `CallPool.run`."""
     return await _run_on_body(_pools(request).webhooks, request, content, call)
 
 

@@ -1,4 +1,4 @@
-"""The connections of the API server, limited so that callers that keep the server waiting do not block others."""
+"""Limits the connections of the API server, so that callers that keep the server waiting do not block others."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Final
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-#: The maximum number of open connections; for a further one, the one on which the server has waited longest is closed.
+#: The maximum number of open connections. A further one replaces the one on which the server has waited longest.
 MAX_CONNECTIONS: Final = 256
 #: How long the head of a request, its request line and headers, may take to arrive.
 HEAD_SECONDS: Final = 10.0
 #: The maximum size of a head, and of trailers. One more read of the socket may be in memory as well.
 MAX_HEAD_BYTES: Final = 64 * 1024
-#: The maximum number of headers, trailers included: the framework searches all of them for a header.
+#: The maximum number of headers, trailers included; it is limited because the framework searches all of them for one.
 MAX_HEADERS: Final = 256
 #: The maximum number of calls of a connection that wait for the one in progress: each takes memory, and uvicorn sets no
 #: limit.
 MAX_PIPELINED: Final = 16
-#: The number of bytes of a connection that are parsed before other connections get their turn: if they form tiny
-#: chunks, this takes some milliseconds.
+#: The number of bytes of a connection that are parsed before other connections get their turn. If the bytes form tiny
+#: chunks, parsing them takes a few milliseconds.
 _PARSED_BYTES: Final = 16 * 1024
 
 
 class _TooMuch(Exception):
-    """The caller sends more than a connection accepts; the text says what. The parser stops at this exception."""
+    """The caller sends more than a connection accepts; the message says what. The parser stops at this exception."""
 
 
 class _Flow(FlowControl):
@@ -44,7 +44,7 @@ class _Flow(FlowControl):
         self.resume_reading()
 
     def resume_reading(self) -> None:
-        """Resume reading, unless it is held."""
+        """Resume reading, unless `hold` stopped it."""
         if not self.is_held:
             super().resume_reading()
 
@@ -61,7 +61,7 @@ class Connection(HttpToolsProtocol):
     #: The time at which the server last began to wait for the caller.
     _waits_since = 0.0
     _head_timer: asyncio.TimerHandle | None = None
-    #: Received bytes since the last complete head and the last part of a body.
+    #: The number of bytes received since the last complete head or the last part of a body, whichever is later.
     _incomplete = 0
     #: Received bytes that wait for the next pass of the event loop.
     _unparsed = b""

@@ -1,4 +1,4 @@
-"""Read calls: they return the documents that the command line prints with `--json`."""
+"""Serves the read calls, which return the documents that the command line prints with `--json`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from eventbridge.views.trace.explain import why_between
 
 #: The maximum number of dead letters that one call returns.
 MAX_DEAD_LETTERS = 500
-#: The maximum number of dead letters that one call returns with event, request and attempts: events may be large.
+#: The maximum number of dead letters that one call returns with event, request and attempts, which may be large.
 MAX_WHOLE = 20
 #: The maximum number of batches that one call audits.
 MAX_AUDITED = 1_000
@@ -255,13 +255,17 @@ def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
 
 
 def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return the newest dead letter of a name, complete; raises NotFoundError, UserError for a malformed name."""
+    """Return the whole newest dead letter of a name; raises the same errors as `dead_letter_named`."""
     letter = dead_letter_named(runtime, name)
     return read_dead_letter(runtime, letter.file, letter.row)
 
 
 def dead_letter_named(runtime: Runtime, name: str) -> DeadLetterName:
-    """Return file and row of the newest dead letter of a name; raises NotFoundError, UserError for a malformed name."""
+    """Return the file and the row of the newest dead letter of a name.
+
+    Raises NotFoundError if there is none, StoreError if there is none but a file is unreadable, UserError for a
+    malformed name.
+    """
     damaged: Damaged = {}
     try:
         newest, *_ = find_dead_letters(runtime, name, damaged)

@@ -1,4 +1,4 @@
-"""`POST /hooks/{name}`: publishes a signed webhook call as an event on the webhook's bus."""
+"""Serves `POST /hooks/{name}`, which publishes a signed webhook call as an event on the webhook's bus."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ _REJECTED = (
 #: A rejection is sent a multiple of this time after the end of the body, so its timing does not reveal which check
 #: failed.
 _REJECTED_SECONDS = 0.1
-#: The number of times that the body of a rejected call is hashed: as for a webhook with an old and a new secret. With
-#: fewer, many large bodies sent at the same time would reveal by their delay that a webhook does not exist.
+#: The minimum number of times that the body of a rejected call is hashed: as often as for a webhook with an old and a
+#: new secret. Otherwise the shorter delay of many large bodies sent at the same time would reveal that a webhook does
+#: not exist.
 _HASHED_TIMES = 2
 _OTHER = {
     403: "No rule file defines this webhook, or the signature matches none of its secrets, or is too old.",
@@ -73,7 +74,7 @@ async def take(
     buses: Buses = request.app.state.buses
     content = await content_of(request)
     whole_at = asyncio.get_running_loop().time()
-    # not dict(request.headers), which searches all headers for each one; the first one of a name counts, as there
+    # not dict(request.headers), which searches all headers for each one; the first of the headers with a name counts
     headers = dict(reversed(request.headers.items()))
     try:
         rules = await buses.rules()
@@ -110,8 +111,8 @@ def _verified(
 ) -> tuple[Bus, Webhook, datetime]:
     """Return the bus and the webhook of a name, and the time of the call.
 
-    Raises _CallRejected if the webhook does not exist, or if the signature is wrong or cannot be checked. Either takes
-    the same work, so that the response time does not reveal which webhooks exist.
+    Raises _CallRejected if the webhook does not exist, or if the signature is wrong or cannot be checked. Every case
+    takes the same work, so that the response time does not reveal which webhooks exist.
     """
     rules, name = named
     now = runtime.clock()
@@ -133,7 +134,7 @@ def _verified(
 
 
 def _any_webhook(rules: RuleSet) -> Webhook | None:
-    """Return any webhook. For an unknown name its connection is read instead, as that may need a database query."""
+    """Return any webhook. Its connection is read for an unknown name, because reading one may query a database."""
     return next((each for bus in rules.buses.values() for each in bus.webhooks.values()), None)
 
 
@@ -154,7 +155,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes, now: datetime) -> bytes:
-    """Return the event: attributes from the mapping, else from the sender's known headers, and the JSON as data.
+    """Return the event of a call: its attributes from the mapping, else from the sender's usual places, and its data.
 
     `headers` have names in lower case, `now` is an aware time. Raises EventError if the body is not JSON, or if a path
     of the mapping leads to nothing, an object or an array. The values of attributes are not validated.

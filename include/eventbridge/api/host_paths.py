@@ -1,4 +1,4 @@
-"""Replaces the paths of an installation's folders in responses by the names of their settings."""
+"""Replaces the paths of an installation's folders in responses with the names of their settings."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _OF_RULES: Final = frozenset(
 )
 
 
-#: The text of a form field, which the browser sends again, stays as its author wrote it.
+#: Matches the text of a form field, which stays as its author wrote it, because the browser sends it again.
 _FORM_TEXT: Final = re.compile(r"(<textarea[^>]*>.*?</textarea>)", re.DOTALL)
 #: Content types of responses that hold only EventBridge's own text.
 _STATIC: Final = ("text/css", "text/javascript")
@@ -48,7 +48,7 @@ class HostPaths:
         self._known: tuple[Settings, _Paths] | None = None
 
     def _paths(self, settings: Settings) -> _Paths:
-        """Return the replacement for an installation, cached: resolving its folders costs more than a small call."""
+        """Return the replacement for an installation; cached, as resolving its folders costs more than a small call."""
         if self._known is None or self._known[0] is not settings:
             self._known = settings, _Paths.from_settings(settings)
         return self._known[1]
@@ -94,7 +94,7 @@ def _type(begin: Message) -> str:
 
 
 class _Paths:
-    """Replaces the folders of an installation by their names."""
+    """Replaces the folders of an installation with the names of their settings."""
 
     def __init__(self, names: dict[str, str]) -> None:
         self._names = names

@@ -1,4 +1,4 @@
-"""The header `Idempotency-Key`: a repeated call gets the first response, and has no second effect."""
+"""Applies the header `Idempotency-Key`: a repeated call gets the first response, and has no second effect."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Idempotency:
             self._in_progress.discard((caller, key))
 
     async def _stored_response(self, caller: str, key: str, call_hash: str) -> Response | None:
-        def read() -> KeptResponse | None:  # in a thread: the clock may be the ledger's database
+        def read() -> KeptResponse | None:  # in a thread, because the clock may be the ledger's database
             return self._runtime.ledger.responses.get(caller, key, self._runtime.clock() - self._retention)
 
         found = await asyncio.to_thread(read)

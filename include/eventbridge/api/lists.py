@@ -1,4 +1,4 @@
-"""Paged lists: the documents that the command line prints with `--json`, a page at a time."""
+"""Serves lists page by page: the documents that the command line prints with `--json`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from eventbridge.views.stats import stats_page
 from eventbridge.views.status import status, status_fields
 from eventbridge.views.target_status import target_list
 
-#: The maximum number of items on one page; where a caller may request more, the default.
+#: The maximum number of items on one page or, where a caller may request more, the default.
 MOST = 500
 
 _Item = TypeVar("_Item")
@@ -296,7 +296,7 @@ def stats(
 def page_of(
     items: Sequence[_Item], name: Callable[[_Item], Sequence[str]], limit: int, cursor: str | None
 ) -> tuple[Sequence[_Item], str | None]:
-    """Return the items after the one that the cursor names, and the cursor of the next page (None: this is the last).
+    """Return the items after the one that the cursor names, and the cursor of the next page (None if there is none).
 
     Raises UserError if the cursor is invalid, or if its item no longer exists.
     """
@@ -311,7 +311,7 @@ def page_of(
 
 
 def page_response(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
-    """Return the items of `find` as JSON, with a header `Link` made of its cursor."""
+    """Return the items of `find` as JSON, with a header `Link` to the next page."""
     found, cursor = run_for_caller(request, find)
     response = json_response(found)
     if cursor is not None:

@@ -1,4 +1,4 @@
-"""The metrics of an installation: `GET /metrics` for Prometheus, and OTLP while `eventbridge serve` runs."""
+"""Serves metrics at `GET /metrics` for Prometheus, and pushes them over OTLP while `eventbridge serve` runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class _Families(Collector):
         return map(_metric, self._families)
 
     def describe(self) -> Iterator[Metric]:
-        """Yield nothing: no other collector is in the registry."""
+        """Yield nothing, because no other collector is in the registry."""
         return iter(())
 
 

@@ -1,4 +1,4 @@
-"""Middleware for every call: the limits of a request body, HEAD as GET, and the headers of every response."""
+"""Limits the bodies of all calls, turns HEAD into GET, and adds headers to every response."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eventbridge.api.bodies import MAX_BYTES
 
-#: The limits of any body: larger and longer than those of a publishing call, which refuses its body with a better
-#: message.
+#: The maximum size of any body, and how long it may take to arrive. Both exceed the limits of publishing calls, which
+#: refuse a body with a better message.
 MAX_BODY_BYTES = MAX_BYTES + 1024 * 1024
 BODY_SECONDS = 40.0
 
@@ -22,7 +22,7 @@ BODY_SECONDS = 40.0
 #: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
-#: The key, in the state of a request, of the function that counts more bytes of its call.
+#: The key in a request's state of the function that counts further bytes of its call.
 _HOLD = "hold"
 
 
@@ -49,7 +49,7 @@ class _Body:
 
 
 class _Bodies:
-    """The bodies of calls in progress, with at most MAX_HELD_BYTES together."""
+    """The bodies of calls in progress, which hold at most MAX_HELD_BYTES in total."""
 
     def __init__(self) -> None:
         self._all: set[_Body] = set()
@@ -62,10 +62,10 @@ class _Bodies:
         return body
 
     def add(self, body: _Body, count: int) -> None:
-        """Count bytes of a body; refuses bodies, perhaps this one, until the others fit.
+        """Count bytes of a body, and refuse bodies, perhaps this one, until the others are within the limit.
 
-        The incomplete body with the highest cost is refused first, so that a body that stalls makes room for later
-        ones, which arrive in time. If no body is incomplete, the given one is refused.
+        The incomplete body with the highest cost is refused first, so that a stalled body makes room for later ones
+        that arrive in time. If no body is incomplete, the given one is refused.
         """
         body.count += count
         self._count += count

@@ -1,4 +1,4 @@
-"""Calls that change or test rules and targets, or redrive dead letters, with the functions of the command line."""
+"""Serves the calls that change or test rules and targets, or redrive dead letters, like the command line."""
 
 from __future__ import annotations
 

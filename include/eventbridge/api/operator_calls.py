@@ -1,4 +1,4 @@
-"""Runs calls that change something: once for each `Idempotency-Key`, in a thread, recorded as an action."""
+"""Runs calls that change something once for each `Idempotency-Key`, in a thread, and records them as actions."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
 Operator = Annotated[ApiToken, Depends(operator)]
 
 
-#: Runs a call in a thread; one of `call_pools`.
+#: A function of `call_pools` that runs a call in a thread.
 Pool = Callable[[Request, Callable[[], Response]], Awaitable[Response]]
 
 
@@ -128,7 +128,7 @@ def _recorded_response(request: Request, by: str, content: bytes, do: Callable[[
 
 
 def record_status(request: Request, number: int, status: int) -> None:
-    """Record the status of an action's response; a failure is only logged, because the action is done."""
+    """Record the status of an action's response; a failure is only logged, because the action has been carried out."""
     try:
         run_for_caller(request, lambda runtime: runtime.ledger.actions.record_status(number, status))
     except EventBridgeError as error:

@@ -27,13 +27,13 @@ NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
 #: Shown in place of a payload.
 HIDDEN = f"hidden: needs {NEEDED}"
 
-#: Fields of queries, bodies and forms with a condition on payloads; the subject is one, because no list shows it.
+#: Fields of queries, bodies and forms that hold a condition on payloads; the subject is one, as no list shows it.
 CONDITIONS: Final = ("sql", "pattern", "subject")
-#: The routes that test a pattern only on an event that the caller sends along.
+#: The routes that test a pattern only on an event that the call contains.
 OWN_EVENT_ROUTES: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
 
 _DEAD_LETTER_PAYLOADS = ("event", "request", "request_headers")
-#: Finds recorded actions with a condition on payloads, or with a text to search for in errors.
+#: Finds recorded actions with a condition on payloads, or with a string to search for in errors.
 _PAYLOAD_CONDITION = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
 
 

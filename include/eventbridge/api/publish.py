@@ -1,4 +1,4 @@
-"""`POST /buses/{bus}/events`: publishes CloudEvents, and responds once they are durable on the bus."""
+"""Serves `POST /buses/{bus}/events`, which publishes CloudEvents and responds once they are durable on the bus."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.runtime.runtime import Runtime
 
 router = APIRouter(route_class=TokenFirst)
 
-#: How long a body may take to arrive; a slower caller would occupy one of the server's connections.
+#: How long a body may take to arrive; a slower caller would occupy one of the server's connections for too long.
 BODY_SECONDS = 30.0
 
 

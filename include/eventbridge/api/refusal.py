@@ -1,4 +1,4 @@
-"""Refused calls as problem details, RFC 9457 (application/problem+json): what was wrong, and what to do."""
+"""Turns refused calls into problem details (RFC 9457), which say what was wrong and what to do."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def refusal_of(request: Request, error: Exception) -> CallRefused:
 
 
 def _validation_message(error: RequestValidationError) -> str:
-    """Return the text that names the wrong values, or says that the body was not read as JSON."""
+    """Return the message that names the wrong values, or says that the body was not read as JSON."""
     found = error.errors()
     if any(tuple(each["loc"]) == ("body",) and isinstance(each.get("input"), bytes) for each in found):
         return "The body was not read as JSON. Send it with Content-Type: application/json"

@@ -1,4 +1,4 @@
-"""Calls that preview, start, pause, resume and cancel replays; none of them delivers."""
+"""Serves the calls that preview, start, pause, resume and cancel replays; none of them delivers events."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ReplayCall(BaseModel):
     )
 
     def written_request(self) -> WrittenReplayRequest:
-        """Return the request as the command line takes it."""
+        """Return the request in the form that the command line uses."""
         return WrittenReplayRequest(
             self.bus,
             since=self.since,

@@ -1,4 +1,4 @@
-"""Two kinds of routes: one checks the token before it reads the body, the other also takes a JSON object."""
+"""Defines two kinds of routes: one checks the token before it reads the body, the other also reads a JSON object."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TokenFirst(APIRoute):
 
         async def handle_with_token(request: Request) -> Response:
             opened: Callable[[Request], Awaitable[None]] | None = getattr(request.app.state, "opened", None)
-            if opened is not None:  # another server mounts the application: its first call opens the installation
+            if opened is not None:  # another server mounts the application, and the first call opens the installation
                 await opened(request)
             await caller(request, await credentials_of(request))
             return await handle(request)
@@ -36,8 +36,8 @@ class TokenFirst(APIRoute):
         return handle_with_token
 
 
-#: The maximum number of bytes by which a body may exceed the largest event: it may also hold a pattern or a rule file,
-#: escaped.
+#: The maximum number of bytes by which a body may exceed the largest event, because it may also hold a pattern or
+#: a rule file, escaped.
 MAX_CALL_BYTES: Final = 2 * 1_048_576
 _SHOWN_MEMBERS: Final = 5
 _SHOWN_CHARACTERS: Final = 50

@@ -90,7 +90,7 @@ def _listener(host: str, port: int) -> socket.socket:
     return listener
 
 
-#: The minimum CPU time of a full collection that is worth avoiding; without large rule sets, a collection takes less.
+#: A full collection of at least this CPU time is worth avoiding; without large rule sets, a collection takes less.
 _LONG_SECONDS = 0.1
 
 

@@ -1,1 +1,1 @@
-"""Operations on an installation: overrides, releases, tokens, publishing of events and rules, and trials."""
+"""Operates an installation: overrides, releases, tokens, publishing of events and rules, and trials."""

@@ -1,4 +1,4 @@
-"""Actions of operators through the HTTP API, the page and the command line, which are recorded before they run."""
+"""Records the actions of operators (API, page and command line) before they run, and lists the recorded ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEFT_OUT = frozenset(("event", "body", "key"))
 
 @dataclass(frozen=True)
 class ActionPage:
-    """A page of actions, newest first, and the cursor of the next page; None if this is the last page."""
+    """A page of actions, newest first; `cursor` leads to the next page, and is None on the last page."""
 
     actions: tuple[OperatorAction, ...]
     cursor: str | None

@@ -21,10 +21,10 @@ _BYTES = 32
 def create_token(
     runtime: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None, owners: Sequence[str] = ()
 ) -> tuple[ApiToken, str]:
-    """Create a token and return it with its secret, which is not stored: the ledger has only a hash.
+    """Create a token and return it with its secret, of which the ledger stores only a hash.
 
     Each scope is `publish:<bus>`, `publish:*`, `metrics`, `read`, `payloads` or `operate`. The token is limited to
-    `owners`, which the current rule files name; without any, it may use all rules and buses. If `expires_seconds` is
+    `owners`, which the rule files must name; without any, it may use all rules and buses. If `expires_seconds` is
     None, it never expires. Raises UserError for an invalid or used name, and for an invalid scope or owner.
     """
     if not NAME.fullmatch(name):
@@ -47,7 +47,7 @@ def create_token(
 
 
 def revoke_token(runtime: Runtime, name: str) -> bool:
-    """Revoke a token; return False if it was revoked already. Raises NotFoundError with the nearest name."""
+    """Revoke a token; return False if it had already been revoked. Raises NotFoundError with the nearest name."""
     if runtime.ledger.tokens.revoke(name):
         return True
     names = [token.name for token in runtime.ledger.tokens.all()]
@@ -65,7 +65,7 @@ def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
 
 
 def hash_of(secret: str) -> str:
-    """Return the hash that the ledger stores of a token; a fast one is enough for 256 random bits."""
+    """Return the hash that the ledger stores for a token; a fast hash is enough for 256 random bits."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

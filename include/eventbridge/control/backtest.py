@@ -21,10 +21,10 @@ from eventbridge.similar_names import suggest
 from eventbridge.store import layout
 from eventbridge.views.rules import rules_at
 
-#: The default and the maximum number of samples of each kind in a report: a report is read into memory as a whole.
+#: The default and the maximum number of samples of each kind in a report, which is read into memory as a whole.
 SAMPLES, MAX_SAMPLES = 3, 100
 
-#: The name of a rule file that is given as text.
+#: The name that messages and reports use for a rule file whose text is given.
 _PASTED = "pasted-rules.yaml"
 
 
@@ -88,8 +88,8 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
 
     If `bus` is set, only the rules of this bus are taken; it is required for a file with rules of several buses. If
     `paths`, the path of a rule file (`.yaml`) is accepted too. Allow paths only to callers with the rights of this
-    process: those who start a task or call the API could read files of the host. Raises UserError: RuleFileError with
-    every error of the files, NotFoundError for an unknown name.
+    process, because others, who start a task or call the API, could read files of the host. Raises RuleFileError with
+    every error of the files, NotFoundError for an unknown name, and UserError for any other invalid candidate.
     """
     if not name.strip():
         raise UserError(f"no candidate given. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
-#: The maximum processor time for a file that a caller sent: to read it, and to run the tests of its rules.
+#: The maximum CPU time, in seconds, to read a file that a caller sent and to run the tests of its rules.
 CHECK_SECONDS: Final = 20.0
 
 
@@ -58,7 +58,7 @@ def check_folder(
     *,
     relative: bool = False,
 ) -> RulesChecked:
-    """Check the rule files below a folder and run the tests of their rules.
+    """Check the rule files in a folder and run the tests of their rules.
 
     `target_locations` is where targets may write; if it is None, this is not checked.
     `instead` is a file and its content to check in place of the file on disk. If `relative`, errors name files relative
@@ -85,7 +85,7 @@ def check_file(runtime: Runtime, name: str, content: bytes) -> dict[str, Any]:
     """Check the rule files as if one of them, new or existing, had this content; nothing is written.
 
     Returns what `eventbridge rules check --json` prints. Errors name files relative to the folder. If the files are not
-    on this host, or the caller is limited to owners, only this file is read: its rules may use the buses that the
+    on this host, or the caller is limited to owners, only this file is read, and its rules may use the buses that the
     caller may see. Paths of file targets are not checked, so that no caller can probe the folders of the host. Raises
     UserError for an invalid file name, and for a file that takes too much time or memory.
     """

@@ -1,4 +1,4 @@
-"""Delivers all batches of one redrive or replay in this process, one batch after the other."""
+"""Delivers all batches of one redrive or replay in this process, one batch after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.routing.job import Router
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 
-#: The maximum wait before planning the next batch is tried again.
+#: The maximum number of seconds to wait before trying again to plan the next batch.
 _RECHECK_SECONDS = 1.0
 
 
@@ -50,19 +50,19 @@ def _deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: R
 
 
 def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
-    """Run the batches of a redrive, one after the other, until it has ended; return the number of batches.
+    """Run the batches of a redrive, one after another, until it has ended; return the number of batches.
 
     `stop` takes effect after the current batch; the redrive stays `running` and can be continued. Deliveries to retry
-    are pending, as in any batch.
+    become pending, as in any batch.
     """
     return _deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())
 
 
 def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
-    """Run the batches of a replay, one after the other, until it has ended or is paused; return the number of batches.
+    """Run the batches of a replay, one after another, until it has ended or is paused; return the number of batches.
 
     `stop` takes effect after the current batch; the replay stays `running` and can be continued. Deliveries to retry
-    are pending, as in any batch.
+    become pending, as in any batch.
     """
     return _deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
 
@@ -78,5 +78,5 @@ def resume_replay(runtime: Runtime, replay_id: str) -> bool:
 
 
 def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
-    """Cancel a replay that has not ended: its current batch is finished, and no further batch is planned."""
+    """Cancel a replay after its current batch; return False if it has already ended."""
     return runtime.ledger.replays.end(replay_id, "cancelled")

@@ -1,4 +1,4 @@
-"""A heartbeat: one event with the health of the installation, sent to a URL each minute by a scheduler."""
+"""Sends a heartbeat, one event with the health of the installation, to a URL; a scheduler runs it each minute."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Heartbeat:
     problems: tuple[str, ...]
 
     def body(self) -> bytes:
-        """Return the CloudEvent in structured JSON; its id is the time of its minute."""
+        """Return the CloudEvent in structured JSON; its id is its time, to the minute."""
         data = {
             "healthy": not self.problems,
             "problems": list(self.problems),
@@ -66,7 +66,7 @@ def heartbeat(runtime: Runtime) -> Heartbeat:
 
 
 def beat(runtime: Runtime, connection: str) -> Heartbeat:
-    """Send a heartbeat to the URL in a connection, and return it; raises as `send_heartbeat` does.
+    """Send a heartbeat to the URL in a connection, and return it; raises the same errors as `send_heartbeat`.
 
     The connection's extra has `secret_url`, and may have `failure_url`, which gets heartbeats with problems instead. No
     message shows either URL.
@@ -96,7 +96,7 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
         with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
             response.read(1)
     except HTTPError as error:
-        error.close()  # it is the response, too
+        error.close()  # the error is also the response
         raise InfrastructureError(
             f"the heartbeat service responded with {error.code} {error.reason}. Check that service"
         ) from None

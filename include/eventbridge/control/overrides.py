@@ -33,7 +33,7 @@ Action = Literal[
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
-#: For actions that clear an override: the hold reason of the deliveries that become due immediately.
+#: By action that clears an override: the hold reason of the deliveries that become due immediately.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
 #: For each action: the kind of override, the sentence for a change, and the sentence if there was nothing to change.
@@ -57,7 +57,7 @@ _ACTIONS: dict[str, tuple[OverrideKind, str, str]] = {
 
 @dataclass(frozen=True)
 class OverrideResult:
-    """The result of an operator's action; `changed` is False if the override was set, or cleared, already.
+    """The result of an operator's action; `changed` is False if the override was already set or cleared.
 
     `released` counts the deliveries that are due now.
     """
@@ -136,7 +136,7 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
-    """Make the deliveries due that waited only for this action; if the process dies before, the next retry run does."""
+    """Make due what waited only for this action; if the process dies first, the next retry run does it."""
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
@@ -144,9 +144,9 @@ def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
 
 
 def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "") -> int:
-    """Make the deliveries due that are on hold for a reason, of one target or all targets; return their number.
+    """Make due the deliveries that are on hold for a reason, of one target or all targets; return their number.
 
-    Deliveries that an override still holds, such as those of a paused target of a resumed rule, stay on hold for that.
+    Deliveries that an override still holds, such as those of a paused target of a resumed rule, stay on hold for it.
     """
     rows = runtime.ledger.pending.find(state="on_hold", rule=rule)
     on_hold = [row for row in rows if row.hold_reason == reason and row.taken_by is None and target in ("", row.target)]
@@ -162,7 +162,7 @@ def release_for_reason(runtime: Runtime, rule: str, reason: str, target: str = "
 def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     """Set a target's status to ok and make its deliveries on hold due; return their number.
 
-    If the target is ok already, this only ends its pause. A dead letter queue is a separate target, named
+    If the target is already ok, this only ends its pause. A dead letter queue is a separate target, named
     `<target>/dead_letter_queue`; the copies that it refused are tried again.
     """
     status = runtime.ledger.targets.statuses().get((rule, target))
@@ -177,7 +177,7 @@ def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     if status is not None and (status.state != "ok" or status.paused_until is not None):
         runtime.ledger.targets.set_status(rule, target, "ok", "enabled by an operator")
     on_hold = [row for row in runtime.ledger.pending.find(state="on_hold", rule=rule) if row.target == target]
-    # deliveries on hold for a removed target continue to age while they wait: `aged`
+    # `aged`, because deliveries on hold for a removed target continue to age while they wait
     runtime.ledger.pending.release(rule, target, aged=True, hold_reason=TARGET_DISABLED)
     runtime.ledger.pending.release(rule, target, hold_reason=QUEUE_EXHAUSTED)
     publish_operational_events(runtime)

@@ -49,7 +49,7 @@ class Published:
 
 
 def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
-    """Publish pairs of line number and body unchanged, even if a body is not a CloudEvent.
+    """Publish lines, given as pairs of number and body, unchanged, even if a body is not a CloudEvent.
 
     If `topic` is None, the events go to the bus's first topic. Raises NotFoundError for an unknown bus or topic, and
     BusError with the number of the line to continue from.
@@ -119,18 +119,19 @@ def _publish(
 
 
 def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[bytes]:
-    """Return the events of a form or a task as bodies: a text of JSON lines, or a list of objects or JSON texts.
+    """Return the events of a form or a task as bodies, from a string of JSON lines, or a list of objects or strings.
 
-    Blank lines are skipped, and the text may also be one JSON array. Raises UserError for text that is neither.
+    Blank lines are skipped, and the string may also be one JSON array. The events themselves are not checked. Raises
+    UserError for an invalid array, an object that JSON cannot represent, and half of a surrogate pair.
     """
     if not isinstance(events, str):
         return [_body(number, each) for number, each in enumerate(events, 1)]
     if not events.lstrip().startswith("["):
-        # Not splitlines: a JSON string may contain U+2028 and similar characters unescaped.
+        # Not splitlines, because a JSON string may contain U+2028 and similar characters unescaped.
         lines = [line.strip() for line in events.split("\n")]
         return [_encode(number, line) for number, line in enumerate((each for each in lines if each), 1)]
     try:
-        # Numbers keep their digits: each element is cut out of the text and never serialized again.
+        # Numbers keep their digits, because each element is cut out of the string and never serialized again.
         return [_encode(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
         raise UserError("the array is nested too deeply to be read. Give one event per line") from None
@@ -233,7 +234,7 @@ class BusWatch:
             source.close()
 
     def _backlog(self, source: LogSource, runners: list[str]) -> int | None:
-        """Return the lag of the runner that is furthest behind; None without a limit, or a runner."""
+        """Return the lag of the runner that is furthest behind; None if there is no limit or no runner."""
         if self._bus.max_backlog is None or not runners:
             return None
         ends = source.ends()

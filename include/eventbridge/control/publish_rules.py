@@ -1,4 +1,4 @@
-"""Publishes a rule set: from then on, all hosts plan new batches with it, independently of their own rule files."""
+"""Publishes a rule set, with which all hosts then plan new batches, independently of their own rule files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PublishedRules:
 
 
 def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
-    """Put a rule set in force; if it is in force already, only its file is written again if it is lost or damaged.
+    """Put a rule set in force; if it already is, only write its file again if that is lost or damaged.
 
     A rule that is in the previous set and not in this set is removed; nothing else removes a rule. Raises UserError if
     hosts use their own files, if all rules would be removed without `empty`, and if another set was published

@@ -1,4 +1,4 @@
-"""Releases a rule whose routing or expectation failed, or that a delivery blocks: what waits for it becomes due."""
+"""Releases a rule whose routing or expectation failed, or that a delivery blocks, and makes due what waits."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def _skip_on_hold(runtime: Runtime, rule: str, delivery_id: str) -> DeliveryOnHo
     Raises NotFoundError, which lists the blocking deliveries, if none or several have such an id.
     """
     found = deliveries_on_hold(runtime, rule)
-    wanted = delivery_id.strip().lower()  # every id begins with an empty text
+    wanted = delivery_id.strip().lower()  # every id begins with the empty string
     fitting = [pair for pair in found.items() if wanted and pair[1].delivery_id.startswith(wanted)]
     if len(fitting) == 1 and _release_row(runtime, *fitting[0], SKIPPED):
         return fitting[0][1]

@@ -1,4 +1,4 @@
-"""The contract of publishing, the same for command line, Airflow, Python and HTTP.
+"""Applies the contract of publishing, which is the same for the command line, Airflow, Python and HTTP.
 
 An event must be a strict CloudEvent in JSON; an event without `id` gets one. Events with the same `partitionkey`, else
 the same `subject`, go to one partition, in order. Published events are durable, and each submission has a result: its
@@ -19,7 +19,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.json_text import canonical_text
 from eventbridge.model.partition import Partition
 
-#: The maximum number of reported errors of one event, of which each member may have one.
+#: The maximum number of errors to report for one event; each of its members may have one.
 _MAX_OF_EVENT = 20
 
 
@@ -27,8 +27,8 @@ _MAX_OF_EVENT = 20
 class Submission:
     """One event of a call; `error` is why it is invalid, empty if it is valid.
 
-    `body` is published. `event_id` and `source` are "" if they could not be read, `key` is None without one.
-    `too_large`: the error is that it has more bytes than an event may have.
+    `body` is published. `event_id` and `source` are "" if they could not be read, `key` is None if it has none.
+    `too_large` is True if the error is that it has more bytes than an event may have.
     """
 
     body: bytes
@@ -40,7 +40,7 @@ class Submission:
 
     @property
     def record(self) -> tuple[bytes, str | None]:
-        """Body and key, for a bus."""
+        """The body and the key, as a bus takes them."""
         return self.body, self.key
 
 
@@ -140,11 +140,11 @@ def _result(submission: Submission, published: tuple[Partition, int] | int) -> P
 
 
 def _add_id(number: int, body: bytes, name: str) -> bytes:
-    """Return an event with an id added, otherwise byte for byte; unchanged if it has one or is no JSON object."""
+    """Return an event with an id added; unchanged if it has one, has no members, or is not a JSON object."""
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
-        return body  # its error is reported already
+        return body  # its error has already been found
     if not isinstance(document, dict) or not document or "id" in document:
         return body
     given = uuid.uuid5(uuid.NAMESPACE_URL, f"{name} {number}") if name else uuid.uuid4()

@@ -22,8 +22,8 @@ from eventbridge.transform import Scope, compile_transform
 if TYPE_CHECKING:  # the process that tries the pattern needs neither ledger nor store
     from eventbridge.runtime.runtime import Runtime
 
-#: The maximum length of the result for all conditions: each lists the values at its path, and many conditions may share
-#: a path.
+#: The maximum total length of the results of all conditions. It is limited because each lists the values at its path,
+#: and many conditions may share a path.
 MAX_CHARACTERS: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
@@ -53,7 +53,7 @@ class PatternTried:
 
 
 def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
-    """Return the result of a pattern, given as JSON, in place of the rule's own pattern; nothing is sent or stored.
+    """Return the result of a pattern, given as JSON, that replaces the rule's own pattern; nothing is sent or stored.
 
     If `pattern` is empty, the rule's own applies. Raises NotFoundError, EventError for an invalid event, UserError for
     an invalid pattern, for one that is too large or takes too much time, and for a result of more than MAX_CHARACTERS

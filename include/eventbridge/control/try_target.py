@@ -24,7 +24,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.targets.protocol import Checkable, Request
 from eventbridge.transform import Scope, compile_transform
 
-#: The time added to a target's timeout: for the connection, a token, and the timeouts of a broker's client.
+#: The number of seconds added to a target's timeout for the connection, a token, and the timeouts of a broker's client.
 _SPARE_SECONDS = 15.0
 
 
@@ -58,7 +58,7 @@ def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Respons
     until = runtime.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
 
     def clock() -> datetime:
-        return until if is_cancelled() else runtime.clock()  # a target gives up what it has in flight when time is over
+        return until if is_cancelled() else runtime.clock()  # a target abandons what is in flight when its time is over
 
     with closing(replace(runtime, clock=clock).open_target(rule, spec)) as opened:
         response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took no request")
@@ -84,7 +84,7 @@ def response_document(rule: str, target: str, response: Response) -> dict[str, A
 
 
 def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
-    """Return the request of an event under a delivery id (a new one if it is empty); raises as `send_event` does."""
+    """Return an event's request under a delivery id (a new one if empty); raises the same errors as `send_event`."""
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:

@@ -1,4 +1,4 @@
-"""The account of a replay: events read and taken, and the outcomes of their deliveries."""
+"""Accounts for a replay: the events that it read and took, and the outcomes of their deliveries."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _outcomes_of_pending(runtime: Runtime, batch_id: str, open_ids: set[bytes]) 
 
 
 def coverage_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield a sentence for each gap in the rows that a replay read: it must read each row up to its position once."""
+    """Yield a sentence for each gap in the rows that a replay read; it must read each row up to its position once."""
     for replay in runtime.ledger.replays.all():
         searched = runtime.ledger.replays.searched(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)

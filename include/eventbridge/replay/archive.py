@@ -16,7 +16,7 @@ from eventbridge.runtime.runtime import Runtime
 #: The maximum number of files that are listed at a time for one runner, so that a year of them is never in memory.
 _AT_A_TIME = 1_000
 
-#: An archive file and the offsets that may be taken from it; None: all of them.
+#: An archive file and the offsets that may be taken from it; None means all of them.
 FileToRead = tuple[ArchiveFile, tuple[Span, ...] | None]
 
 

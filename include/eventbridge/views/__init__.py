@@ -1,1 +1,1 @@
-"""Read models of an installation, from ledger, store and buses; nothing is changed."""
+"""Reads the state of an installation from its ledger, store and buses, and changes nothing."""

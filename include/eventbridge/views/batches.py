@@ -1,4 +1,4 @@
-"""Lists batches page by page, and describes one: its ranges, chunks, the time of its stages, its reconciliation."""
+"""Lists batches page by page, and describes one with its ranges, chunks, stage times and reconciliation."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class BatchPage:
-    """A page of batches, newest first, and the cursor of the next page; None if this is the last page."""
+    """A page of batches, newest first; `cursor` leads to the next page, and is None on the last page."""
 
     batches: tuple[Batch, ...]
     cursor: str | None
@@ -26,7 +26,10 @@ class BatchPage:
 
 @dataclass(frozen=True)
 class StageTime:
-    """How long a stage of a batch took: `prepare` to routed, `push` to the last push's end, `settle` to committed."""
+    """How long a stage of a batch took.
+
+    `prepare` ends when the batch is routed, `push` when its last push ends, and `settle` when it is committed.
+    """
 
     stage: str
     began_at: datetime
@@ -35,7 +38,10 @@ class StageTime:
 
 @dataclass(frozen=True)
 class BatchAccount:
-    """One batch; `stages` is empty, and `reconciliation`, recomputed from the store, is None until it is committed."""
+    """One batch, its parts and its reconciliation, which is recomputed from the store.
+
+    Until the batch is committed, `stages` is empty and `reconciliation` is None.
+    """
 
     batch: Batch
     ranges: tuple[Range, ...]

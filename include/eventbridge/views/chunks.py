@@ -1,4 +1,4 @@
-"""The chunks of batches: the status of the newest and of the failed chunks, and one chunk page by page.
+"""Returns the status of the newest chunks and of the failed ones, and one chunk page by page.
 
 A page of a chunk has some of its pieces, and attempts at their deliveries.
 """
@@ -38,20 +38,20 @@ MAX_PIECES, MAX_FILES = 200, 20
 MAX_SEGMENTS = 20
 
 #: The maximum number of deliveries of a page's pieces, and of outcomes in its segments; the first piece and the first
-#: segment are read in any case.
+#: segment are always read.
 MAX_ROWS = 40_000
 _COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class",
     "reason",
 ]  # fmt: skip
 
-#: The maximum number of batches, the newest ones, that are searched for failures.
+#: The maximum number of batches that are searched for failures, the newest first.
 _BATCHES_SEARCHED = 500
 
 
 @dataclass(frozen=True)
 class ChunkAttempt:
-    """One attempt; `event_id` is empty if its delivery is past its retention."""
+    """One attempt; `event_id` is empty if the file of its delivery cannot be read."""
 
     event_id: str
     delivery_id: str
@@ -159,7 +159,7 @@ class _Segments:
 
 
 def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
-    """Return a page of a chunk, after a cursor; the id of the chunk's batch begins with `batch`.
+    """Return the page of a chunk after a cursor; `batch` is the id of its batch, or the beginning of the id.
 
     Raises NotFoundError for an unknown batch or chunk, UserError for an invalid cursor.
     """
@@ -192,7 +192,7 @@ def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None
 
 
 def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:
-    """Return the chunk id of a mapped push of a batch's run; the first chunk for an unknown map index."""
+    """Return the chunk id of a mapped push of a batch's run; for an unknown map index, that of the first chunk."""
     chunks = runtime.ledger.chunks.list_for_batch(batch_id)
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
@@ -204,7 +204,7 @@ def _cursor(first: int, position: _Position) -> str:
 def _may_have_outcomes(file: BatchFile, names: set[str]) -> bool:
     """Return whether a segment may have outcomes of some of these `rule/target` names.
 
-    Segments of a streaming task record their names; other segments may have any.
+    A segment of a streaming task records its names; any other segment may have outcomes of every name.
     """
     return not isinstance(file.detail, Spent) or not names.isdisjoint(file.detail.outcomes)
 
@@ -240,7 +240,7 @@ def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
 
 @dataclass(frozen=True)
 class ChunkStatus:
-    """One chunk.
+    """The status of one chunk.
 
     `source` is the bus that its batch took its events from, or `pending`; `targets` are `rule/target`. `seconds` is how
     long its last push worked on it, None until that push has ended; `succeeded` and `failed` count the deliveries of

@@ -39,7 +39,7 @@ _SUBJECT = msgspec.json.Decoder(_WithSubject)
 
 @dataclass(frozen=True)
 class EventQuery:
-    """The valid events to find: all given conditions hold; their batches are planned from `since` to before `until`."""
+    """A search for valid events that meet all given conditions, in batches planned from `since` to before `until`."""
 
     bus: str | None = None
     type: str | None = None
@@ -67,9 +67,9 @@ class FoundEvent:
 
 @dataclass(frozen=True)
 class EventPage:
-    """A page of events, and the cursor of the next page; None if this is the last page.
+    """A page of events; `cursor` leads to the next page, and is None on the last page.
 
-    `unreadable`: the errors of files that could not be read.
+    `unreadable` has the errors of files that could not be read.
     """
 
     events: tuple[FoundEvent, ...]
@@ -127,8 +127,8 @@ def _fitting(
 ) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
     """Return the number of events in a file, and the first `limit` matching ones after a row, each with its row.
 
-    Only the columns that the filter needs are read for all events; bodies, which contain the subject, only for events
-    that meet all other conditions.
+    Only the columns that the filter needs are read for all events. Bodies, which contain the subject, are read only for
+    events that meet all other conditions.
     """
     wanted = {name: value for name in ("type", "source") if (value := getattr(query, name)) is not None}
     table = read_table(runtime.store, path, ["status", *wanted])
@@ -147,7 +147,7 @@ def _fitting(
 def _read_with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
     """Yield those of the given rows whose event has the given subject."""
     for numbers, table in parts_of(runtime.store, path, ["body"], rows):
-        # only these are parsed: a body with the subject contains its text, or an escape
+        # only bodies that contain the subject as it is, or an escape, are parsed: no others can match
         text = pc.match_substring(table["body"], f'"{subject}"')
         parsed = np.flatnonzero(flags_of(pc.or_(text, pc.match_substring(table["body"], "\\"))))
         for number in parsed.tolist():

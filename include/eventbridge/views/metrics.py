@@ -1,4 +1,4 @@
-"""The metrics of an installation: a snapshot of the ledger, and the state of its buses and of its store."""
+"""Returns the metrics of an installation, from a snapshot of its ledger and the state of its buses and store."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
 
 
 def _bus_stats_with_zeros(snapshot: LedgerSnapshot, rules: RuleSet) -> list[Stat]:
-    """Return the stats of buses, with zeros for missing outcomes, as a rate would miss the start of a new series."""
+    """Return the stats of buses, with zeros for missing outcomes: a rate would miss the start of a new series."""
     found = {each.key: each for each in snapshot.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):
@@ -257,7 +257,7 @@ def _waiting_families(snapshot: LedgerSnapshot, rules: RuleSet) -> Iterator[Fami
 
 
 def reconciliation_difference(snapshot: LedgerSnapshot) -> int:
-    """Return the number of matched or redriven deliveries that are neither ended nor pending."""
+    """Return the number of matched or redriven deliveries that are neither delivered, dead-lettered nor pending."""
     owed = 0
     for each in snapshot.stats:
         if each.key.scope == "bus":
@@ -301,7 +301,7 @@ def _installation_families(runtime: Runtime, snapshot: LedgerSnapshot) -> Iterat
 
 
 def _owner_metrics(runtime: Runtime, rules: RuleSet) -> Iterator[Family]:
-    """Yield the usage and quotas of owners with quotas; families without samples if no owner has one."""
+    """Yield the usage and quotas of owners with quotas; the families have no samples if no owner has one."""
     found = owner_statuses(runtime, rules)
     for field, text in _TEXTS.items():
         quota = "pending_max" if field.startswith("pending") else "stored_bytes"

@@ -1,4 +1,4 @@
-"""A runner's position in each partition of its bus, and how fast its events are published and settled."""
+"""Returns a runner's position in each partition of its bus, and how fast events are published and settled."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from eventbridge.rules import Bus, RuleSet
 from eventbridge.runtime.identity import offset_gaps, start_offset
 from eventbridge.runtime.runtime import Runtime
 
-#: The maximum number of batches that are read: as many as a runner commits within WINDOW, if each takes five seconds.
+#: The maximum number of batches to read: as many as a runner commits within WINDOW if each takes five seconds.
 _MAX_BATCHES = 60
 
 
 @dataclass(frozen=True)
 class PartitionStatus:
-    """One partition for one runner; numbers are events.
+    """A runner's position in one partition; all numbers count events.
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled, where pulled is the end of the
     ranges of uncommitted batches. All three are None if `gap` is set. It says why the offsets cannot be compared with
@@ -37,17 +37,17 @@ class PartitionStatus:
 
     @property
     def lag(self) -> int | None:
-        """Events not yet settled."""
+        """The number of events that are not settled yet."""
         return None if self.gap else self.end - self.committed
 
     @property
     def in_flight(self) -> int | None:
-        """Events taken by a batch that is not committed."""
+        """The number of events in a batch that is not committed."""
         return None if self.gap else self.pulled - self.committed
 
     @property
     def available(self) -> int | None:
-        """Events no batch has taken."""
+        """The number of events that no batch has taken."""
         return None if self.gap else self.end - self.pulled
 
 
@@ -82,7 +82,7 @@ def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) 
 def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
     """Return how many events of a bus the first run of a new runner would take, given its `start_at`.
 
-    None if the bus cannot be reached, or is a queue source, which does not report how many messages it holds.
+    Returns None if the bus cannot be reached, or is a queue source, which does not report how many messages it holds.
     """
     try:
         with closing(runtime.open_source(bus)) as source:
@@ -102,7 +102,7 @@ class PartitionFlow:
 
 
 def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
-    """Yield the flow of each partition that rules still name and whose offsets are valid on its log.
+    """Yield the flow of each partition whose topic the rules still name and whose offsets are valid on its log.
 
     Reads the buses and the ledger.
     """

@@ -1,4 +1,4 @@
-"""The requests and responses of a target: the stored request of a delivery, and the last responses."""
+"""Reads the requests and responses of a target: the stored request of a delivery, and the last responses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.runtime.batch_files import newest_files
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
-#: The maximum number of the newest pushes' segments that are read, and of responses that are returned.
+#: The maximum number of segments of the newest pushes to read, and of responses to return.
 MAX_FILES = 12
 MAX_RESPONSES = 20
 _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
@@ -75,7 +75,7 @@ class RecentResponse:
 
 
 def recent_responses(runtime: Runtime, rule: str, target: str) -> list[RecentResponse]:
-    """Return the newest responses of a rule's target, the last first, from MAX_FILES files of the newest batches.
+    """Return the newest responses of a rule's target, the last first, from the newest MAX_FILES files.
 
     Unreadable files are skipped.
     """

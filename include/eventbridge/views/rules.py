@@ -1,4 +1,4 @@
-"""The rules of an installation as people read them: their versions, with the changes of each, and their text."""
+"""Returns the versions of rules, with the changes of each, and the text of a rule in its file."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleCha
 def rule_change_page(
     runtime: Runtime, rule: str | None, limit: int, after: str | None
 ) -> tuple[list[RuleChange], str | None]:
-    """Return at most `limit` changes after a cursor, and the cursor of the next page, or None.
+    """Return at most `limit` changes after a cursor, and the cursor of the next page, None on the last page.
 
     Raises NotFoundError for a rule without changes, UserError for an invalid cursor.
     """
@@ -94,7 +94,7 @@ def rule_change_page(
 
 def _no_history_error(runtime: Runtime, rule: str) -> NotFoundError:
     message = f"the rule {rule!r} has no history: no batch was planned with it"
-    with suppress(UserError):  # rule files with errors: a history can be read meanwhile
+    with suppress(UserError):  # a history can be read even while the rule files have errors
         rules = runtime.rule_set().rules
         if rule not in rules:
             message = f"no rule file defines a rule {rule!r}, and no batch was planned with one. "
@@ -103,7 +103,7 @@ def _no_history_error(runtime: Runtime, rule: str) -> NotFoundError:
 
 
 def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
-    """Return a rule set with a version of a rule, given the version's beginning; NotFoundError lists the versions."""
+    """Return a rule set with a version of a rule, given the version's beginning; raises NotFoundError."""
     changes = [each for each in rule_history(runtime, rule, 1_000) if each.version]
     fitting = {each.version: each.rule_set for each in changes if version and each.version.startswith(version)}
     if len(fitting) != 1:

@@ -1,4 +1,4 @@
-"""Schemas for operators: the event types of each bus, and the sampled fields of one type."""
+"""Returns the event types of each bus, and the sampled fields of one type, for operators."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class SchemaLine:
 
 @dataclass(frozen=True)
 class SchemaPage:
-    """A page of types, by bus and name, and the cursor of the next page; None if this is the last page."""
+    """A page of types, by bus and name; `cursor` leads to the next page, and is None on the last page."""
 
     schemas: tuple[SchemaLine, ...]
     cursor: str | None
@@ -43,7 +43,7 @@ class SchemaPage:
 class SchemaField:
     """A field of a type: how often it was seen, the share of events in which it is missing or null, an example as JSON.
 
-    `example` is None if no example is kept or shown. `missing` is the number of latest events in a row without it.
+    `example` is None if no example is kept or shown. `missing` counts the consecutive newest events without it.
     """
 
     path: str
@@ -95,7 +95,7 @@ def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 
 def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
-    """Return the schema of a type on each bus that has it; raises NotFoundError.
+    """Return the schema of a type on each bus that has it; raises NotFoundError if no bus has it.
 
     If `examples`, the fields have example values.
     """

@@ -51,7 +51,7 @@ class ShadowReport:
     until: datetime
     compared: int = 0
     other_outputs: int = 0
-    responded: int = 0  # to both deliveries
+    responded: int = 0  # events for which both deliveries got a response
     other_responses: int = 0
     failed: int = 0
     not_sent: int = 0

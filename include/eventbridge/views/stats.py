@@ -14,7 +14,7 @@ from eventbridge.runtime.time_range import day_of
 from eventbridge.runtime.visibility import visibility_of
 
 _MINUTES = 26 * 60
-#: More rules than any installation has.
+#: A limit that includes the rules of any installation.
 _ALL = 10**9
 
 
@@ -74,7 +74,7 @@ def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
 def stats_page(
     runtime: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> tuple[Stats, str | None]:
-    """Return the stats of the last days of at most `limit` rules, and the cursor of the next page.
+    """Return the stats of at most `limit` rules over the last days, and the cursor of the next page, None on the last.
 
     Raises NotFoundError for an unknown rule, UserError for an invalid cursor.
     """
@@ -116,9 +116,9 @@ def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None
 
 
 def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
-    """Return the cost of a rule on the last days, newest first, today included; raises NotFoundError.
+    """Return the cost of a rule on the last days, newest first, today included; raises NotFoundError if it is unknown.
 
-    Minutes are read only for the last 26 hours: `maintain` has folded older ones into hours.
+    Minutes are read only for the last 26 hours, because `maintain` has folded older ones into hours.
     """
     found = find_rule(runtime.rule_set(), rule)
     now = runtime.clock()

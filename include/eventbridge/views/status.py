@@ -1,4 +1,4 @@
-"""The status of every runner: lag, in-flight and available events per partition, batches, chunks, unhealthy targets."""
+"""Returns the status of every runner: its partitions, batches and chunks, and what is pending, on hold or unhealthy."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from eventbridge.views.partitions import (
 )
 from eventbridge.views.target_status import TargetStanding, target_standings
 
-#: What a deferred match on hold waits for if neither the rule files nor the ledger hold it: only Airflow knows the
-#: slots of pools.
+#: Describes what a deferred match on hold waits for if neither the rule files nor the ledger hold it. It names two
+#: possibilities, because only Airflow knows the slots of pools.
 _POOL_OR_RUN = "its pool, if the pool is closed, or the next retry run"
 _REMEDY = "If that takes more than a few minutes, check that the old runner's DAG, or its `eventbridge deliver`, runs"
 
@@ -108,8 +108,8 @@ class Status:
     now: datetime
     partitions: tuple[PartitionStatus, ...]
     flows: tuple[PartitionFlow, ...]
-    ingestion_stop: IngestionStop | None  # why no runner plans a batch, if none does
-    store_quota: StoreQuota | None  # the store's use of its quota, if it has one
+    ingestion_stop: IngestionStop | None  # None unless all runners have stopped planning batches
+    store_quota: StoreQuota | None  # None if the store has no quota
     unregistered: tuple[NewRunner, ...]
     stalled: tuple[StalledRunner, ...]
     streaming: tuple[StreamingRunner, ...]
@@ -117,11 +117,11 @@ class Status:
     chunks: Mapping[str, int]  # of batches that are not committed
     pending: tuple[PendingStatus, ...]
     deferred_matches: tuple[DeferredMatchStatus, ...]
-    rules_on_hold: tuple[RuleOnHold, ...]  # in the version of the current file, or with deliveries on hold
-    targets: tuple[TargetStanding, ...]  # those that are not ok
+    rules_on_hold: tuple[RuleOnHold, ...]  # on hold in their current version, or by a delivery
+    targets: tuple[TargetStanding, ...]  # only targets that are not ok
     overrides: tuple[OperatorOverride, ...]  # overrides that are set
-    pools: tuple[AppliedSlots, ...]  # those to which rule files give slots
-    owners: tuple[OwnerStatus, ...]  # those that have quotas
+    pools: tuple[AppliedSlots, ...]  # only pools to which rule files give slots
+    owners: tuple[OwnerStatus, ...]  # only owners that have quotas
     errors: tuple[RuleError, ...]  # in the current rule files; batches use the rules of `rules_since`
     rules_since: datetime | None  # when the rules that new batches use came into force
 
@@ -290,7 +290,7 @@ def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner
         own = rules.for_runner(runner)
         if not any(
             was.runner != runner or was.left for (rule, _), was in assigned.items() if rule in own.rules
-        ):  # else no rule moved to it, and its bus need not be read
+        ):  # no rule moved to it, so its bus need not be read
             continue
         try:
             with closing(runtime.open_source(rules.buses[bus])) as source:
@@ -304,13 +304,13 @@ def _stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner
 
 
 def streaming_process(runtime: Runtime, runner: str) -> str | None:
-    """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it has ended."""
+    """Return the process, as `host:number`, that has the lease of a runner; None if none runs."""
     lease = runtime.ledger.streaming.lease(runner)
     return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
 
 
 def pushes_at_work(runtime: Runtime, runner: str) -> tuple[str, list[str]] | None:
-    """Return the batch of a runner that is being sent, and the processes, as `host:number`, that send it."""
+    """Return the batch that a runner is sending, and the processes (`host:number`) that send it; None if none does."""
     batch = runtime.ledger.batches.unfinished(runner)
     if batch is None:
         return None

@@ -1,4 +1,4 @@
-"""The status of every target of the current rule files, for people."""
+"""Returns the status of every target of the current rules, for people to read."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class TargetStanding:
 class TargetLine(TargetStanding):
     """The status of one target, and how many of its deliveries are pending, scheduled or on hold.
 
-    `hold_reason` is why an operator, or a pool without slots, holds its deliveries, or ""; with a reason, its state is
-    `paused` if it is otherwise ok.
+    `hold_reason` says why an operator, or a pool without slots, holds the deliveries; "" if neither does. A target with
+    a hold reason that is otherwise ok has the state `paused`.
     """
 
     waiting: int
@@ -56,7 +56,7 @@ def _standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
     return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
 
 
-#: The minimum number of targets on a page before the last one: a page always has all targets of its last rule.
+#: A page ends with the rule that brings it to this number of targets, so it may have more.
 PAGE_TARGETS = 100
 
 
@@ -64,7 +64,7 @@ PAGE_TARGETS = 100
 class TargetPage:
     """A page of targets in the order of their names.
 
-    The next page begins after the rule `cursor`; `cursor` is None if this is the last page. `unhealthy` are at most
+    The next page begins after the rule `cursor`; `cursor` is None if this is the last page. `unhealthy` has at most
     `PAGE_TARGETS` targets, of any rule, that are not ok.
     """
 
@@ -105,7 +105,7 @@ def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage
 
 
 class _Lines:
-    """The ledger's records of targets at one moment."""
+    """Makes lines for targets from the ledger's records, which are read once."""
 
     def __init__(self, runtime: Runtime) -> None:
         visibility = visibility_of(runtime)

@@ -1,4 +1,4 @@
-"""Throughput of an installation, a rule or a target over the last hour and day, from the stats, for charts."""
+"""Returns the throughput of an installation, a rule or a target over the last hour or day, for charts."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class RuleHour:
 class ReconciliationToday:
     """The reconciliation since midnight (UTC): committed events by status, and deliveries.
 
-    Both sides of the deliveries are equal: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
+    The deliveries balance: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
     `pending` + `difference`. `pending_before` were pending at midnight, `again` were redriven or are copies for dead
-    letter queues. `difference` is the number of all deliveries, of any day, that are neither ended nor pending; any
-    value other than 0 is an error.
+    letter queues. `difference` is the number of all deliveries, of any day, that are neither delivered,
+    dead-lettered nor pending; any value other than 0 is an error.
     """
 
     since: datetime
@@ -99,7 +99,7 @@ def timeline(runtime: Runtime, span: Span) -> Timeline:
 
 
 def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
-    """Return the timeline of each target of a rule, and under "" of the rule itself; raises NotFoundError."""
+    """Return the timeline of each target of a rule, and that of the rule under ""; raises NotFoundError."""
     found = find_rule(runtime.rule_set(), rule)
     times, step = _times(runtime.clock(), span)
     steps = runtime.ledger.stats.timeline("target", times, step, (found.bus, rule))

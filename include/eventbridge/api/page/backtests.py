@@ -1,4 +1,4 @@
-"""Reports of backtests, and the form that starts a backtest if Airflow mounts the page."""
+"""Serves the reports of backtests, and the form that starts a backtest if Airflow mounts the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of batches and chunks: ranges, reconciliation, attempts, and the DAG runs in Airflow."""
+"""Serves the pages of batches and chunks: ranges, reconciliation, attempts, and the DAG runs in Airflow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 100
-#: The maximum chunk number: databases reject numbers that are much larger.
+#: The maximum chunk number; it is limited because databases reject much larger numbers.
 _MOST = 2**31 - 1
 _Number = Annotated[int, Path(ge=0, le=_MOST)]
 
@@ -98,6 +98,6 @@ def _gate(request: Request) -> Gate:
 
 
 def _push(run: AirflowRun, map_index: Any = None) -> str:
-    """Return the path of a DAG run, or of one of its push tasks, below Airflow's root."""
+    """Return the path of a DAG run, or of one of its push tasks, relative to Airflow's root."""
     path = f"/dags/{quote(run.dag_id, safe='')}/runs/{quote(run.run_id, safe='')}"
     return path if map_index is None else f"{path}/tasks/push/mapped/{map_index}"

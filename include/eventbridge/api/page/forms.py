@@ -1,4 +1,4 @@
-"""Checks of the forms that the page receives: their origin, their size, and the user's rights."""
+"""Checks the forms that the page receives: their origin, their size, and the user's rights."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def read_form(request: Request, max_bytes: int) -> dict[str, str]:
 
 
 def archived_event(request: Request, runtime: Runtime, event_id: str) -> str:
-    """Return the archived event to fill a form with; "" for no id.
+    """Return the archived event to fill a form with; "" if no id is given or the event is no longer readable.
 
     Raises CallRefused if the user may not see payloads.
     """
@@ -125,5 +125,5 @@ def archived_event(request: Request, runtime: Runtime, event_id: str) -> str:
 
 
 def redirect_to(request: Request, path: str) -> Response:
-    """Return a redirect to a path below the page's root."""
+    """Return a redirect to a path under the page's root."""
     return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": f"{root(request)}{path}"})

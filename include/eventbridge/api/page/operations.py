@@ -1,4 +1,4 @@
-"""The forms that pause, resume, enable and test rules and targets, and the page that shows a request."""
+"""Serves the forms that pause, resume, enable and test rules and targets, and the page that shows a request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of the page's overview: the status of the installation, its throughput, and the lag of its runners."""
+"""Returns the values of the overview: the status of the installation, its throughput, and the lag of its runners."""
 
 from __future__ import annotations
 

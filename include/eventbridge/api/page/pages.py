@@ -1,4 +1,4 @@
-"""Read-only pages: overview, event, rules, targets, dead letters, actions, event types; and the login."""
+"""Serves the read-only pages (overview, event, rules, targets, dead letters, actions, event types) and the login."""
 
 from __future__ import annotations
 

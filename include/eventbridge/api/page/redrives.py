@@ -1,4 +1,4 @@
-"""Redrives: the preview, the form that starts one, the list with their progress, and the button to cancel one."""
+"""Serves the pages of redrives: the preview, the form to start one, the list with progress, and the cancel button."""
 
 from __future__ import annotations
 

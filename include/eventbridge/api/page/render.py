@@ -59,7 +59,7 @@ def login_response(request: Request, error: Exception) -> Response:
 
 
 def refusal_response(request: Request, error: Exception) -> Response:
-    """Return the response to a refused request: below the page's root a page, else a problem document.
+    """Return the response to a refused request: a page for a path under the page's root, else a problem document.
 
     A form with a wrong value is shown again, with the reason.
     """

@@ -1,4 +1,4 @@
-"""Replays: the preview, the form that starts one, the list, and the page of a replay with its progress."""
+"""Serves the pages of replays: the preview, the form to start one, the list, and one replay with its progress."""
 
 from __future__ import annotations
 

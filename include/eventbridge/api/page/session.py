@@ -1,4 +1,4 @@
-"""The login of the page: a token in a cookie that no script can read, or the user of the server that mounts it."""
+"""Logs users in to the page, by a token in a cookie that no script can read or as users of the mounting server."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ class Viewer:
     """A user of the page; each form contains `form_key`, which other sites do not know.
 
     `can_replay` and `can_backtest` are the rights to start replays and backtests, `can_see_payloads` is the right to
-    see events, requests and responses. If `can_log_out`, the page keeps the login, and has a button to log out.
-    `owners` are the owners whose rules and buses are shown, `acts_for` those whose may be changed; None: all.
+    see events, requests and responses. If `can_log_out`, the page itself keeps the login, and has a button to log out.
+    `owners` are the owners whose rules and buses are shown, `acts_for` those whose rules and buses may be changed;
+    None means all.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Gate(Protocol):
         ...
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return the batch of a DAG run, if it has one."""
+        """Return the batch of a DAG run, None if it has none."""
         ...
 
     @property
@@ -83,7 +84,7 @@ class Gate(Protocol):
         ...
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return the rights of a bearer token of the server that mounts this one; None: there is no such server.
+        """Return the rights of a bearer token of the server that mounts this one, None if there is no such server.
 
         Raises CallRefused or HTTPException for an invalid token.
         """
@@ -104,11 +105,11 @@ class TokenGate:
     recorded = RECORDED
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
-        """Return nothing: this server has no Airflow."""
+        """Return no runs, because this server has no Airflow."""
         return []
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return nothing: this server has no Airflow."""
+        """Return None, because this server has no Airflow."""
         return None
 
     async def viewer(self, request: Request) -> Viewer:
@@ -124,15 +125,15 @@ class TokenGate:
         return Viewer(token.name, key, operates, operates, can_see_payloads=payloads, owners=owners, acts_for=owners)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return None: this server has tokens only, no users."""
+        """Return None, because this server has tokens but no users."""
         return None
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
-        """Return an error: this server has neither Airflow nor Spark."""
+        """Return an error, because this server has neither Airflow nor Spark."""
         return "This server has no Spark. Use `eventbridge rules backtest`"
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
-        """Do nothing: this server never delivers events, and the page shows the command that does."""
+        """Do nothing, because this server never delivers events; the page shows the command that does."""
         return ""
 
 
@@ -162,7 +163,7 @@ async def token_of(request: Request, secret: str) -> ApiToken:
 def check_origin(request: Request, *, proven: bool = False) -> None:
     """Raise CallRefused for a form that another site sent, judged by the headers that name a form's origin.
 
-    `proven`: also refuse a form without such a header.
+    If `proven`, a form without such a header is refused too.
     """
     site = request.headers.get("sec-fetch-site")
     is_stated = site is not None or "origin" in request.headers or not proven
@@ -171,7 +172,7 @@ def check_origin(request: Request, *, proven: bool = False) -> None:
 
 
 def _is_own(request: Request) -> bool:
-    """Return whether `Origin` names this server, or is missing: only programs other than browsers leave it out."""
+    """Return whether `Origin` names this server, or is missing; only programs other than browsers omit it."""
     origin = request.headers.get("origin")
     try:
         return origin is None or urlsplit(origin).netloc == request.headers.get("host")
@@ -193,7 +194,7 @@ def keep(response: Response, request: Request, secret: str) -> None:
 
 
 def _is_https(request: Request) -> bool:
-    """Return whether the browser's request was encrypted, also if a proxy terminates TLS."""
+    """Return whether the browser's request was encrypted, even if a proxy terminates TLS."""
     headers = request.headers
     forwarded = headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     return (
@@ -207,5 +208,5 @@ def forget(response: Response, request: Request) -> None:
 
 
 def root(request: Request) -> str:
-    """Return the root path of the page, also if another server mounts it."""
+    """Return the root path of the page, with the prefix of a server that mounts it."""
     return f"{request.scope.get('root_path', '')}/page"

@@ -1,4 +1,4 @@
-"""The values of each page, from the functions that the command line uses; templates only format them."""
+"""Returns the values of each page from the functions that the command line uses; templates only format them."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def dead_letter(runtime: Runtime, request: Request, name: str) -> dict[str, Any]
 
 
 def search(runtime: Runtime, query: SearchQuery) -> dict[str, Any]:
-    """Return the search form, and the events found if a filter is given."""
+    """Return the query and, if it has a filter, the events found."""
     asked = query.has_filter()
     return {"query": query, "found": query.page(runtime) if asked else None}
 

@@ -62,7 +62,7 @@ class EventTrace:
         self._waiting: list[str] = []
         self.steps: list[Step] = []
         self.deliveries: dict[bytes, DeliveryResult] = {}
-        self.deferred: set[str] = set()  # rules that deferred a match of the event, whether it was routed since or not
+        self.deferred: set[str] = set()  # rules that deferred a match of the event, even if it was routed since
         self.unreadable: list[str] = []
 
     def follow(self, landings: Iterable[Landing]) -> None:
@@ -427,14 +427,14 @@ def _head(row: _Row) -> str | None:
 
 
 def _shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
-    """Return the shadow targets of a batch; pending or redriven deliveries were routed to real ones."""
+    """Return the shadow targets of a batch; a batch that does not route sends nothing to shadows."""
     return frozenset(runtime.rules_of(batch).shadows()) if batch.routes else frozenset()
 
 
 def _shadow_failure(
     shadows: frozenset[tuple[str, str]], row: Mapping[str, Any], attempt: Mapping[str, Any] | None
 ) -> str | None:
-    """Return why a shadow failed, from the delivery's row and last attempt; None if it did not, or is no shadow."""
+    """Return why a shadow failed, from the delivery's row and last attempt; None if it did not, or is not a shadow."""
     if (row["rule"], row["target"]) not in shadows:
         return None
     if attempt is not None and attempt["sent"]:
@@ -446,5 +446,5 @@ def _shadow_failure(
 
 
 def _as_shadow(step: Step, failed: str | None) -> Step:
-    """Return a step, with the outcome `shadow` if it failed."""
+    """Return a step, with the outcome `shadow` if its shadow failed."""
     return step if failed is None else replace(step, outcome="shadow")

@@ -1,4 +1,4 @@
-"""Explains why an event was, or was not, delivered, from ledger, store and buses."""
+"""Explains why an event was, or was not, delivered, from the ledger, the store and the buses."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ from eventbridge.views.trace.search import (
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
-#: The maximum number of parsed patterns that are cached, by the rule's name and version: parsing takes longer than
-#: evaluation.
+#: The maximum number of parsed patterns to cache, by the rule's name and version. They are cached because parsing takes
+#: longer than evaluation.
 _MAX_PATTERNS: Final = 50_000
 _patterns: dict[tuple[str, str], Pattern] = {}
 
@@ -91,7 +91,7 @@ def why(
     visibility = visibility_of(runtime)
     waiting = list(
         find_on_buses(runtime, event_id, buses, search.notes)
-    )  # before the archive: it may be landed meanwhile
+    )  # searched before the archive, because a message may be archived meanwhile
     messages = {
         position: found for position, found in _group_by_position(search.run()).items() if visibility.bus(position.bus)
     }
@@ -139,7 +139,7 @@ def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | N
 def body_of_event(runtime: Runtime, event_id: str) -> str | None:
     """Return the newest event with an id as it was archived; None if it cannot be read.
 
-    No rule is evaluated, as there may be thousands. Raises as `why` does if there is no such event.
+    No rule is evaluated, as there may be thousands. Raises the same errors as `why` if there is no such event.
     """
     landed = _landed_bodies(runtime, event_id)
     return landed[0] if landed else newest_body(runtime, why(runtime, event_id, max_unmatched=0))
@@ -190,7 +190,7 @@ def _only_visible(result: EventResult, visibility: Visibility) -> EventResult:
 def _current_rules(runtime: Runtime) -> RuleSet | None:
     try:
         return runtime.rule_set()
-    except EventBridgeError:  # rule files are being edited: the past can be explained without them
+    except EventBridgeError:  # the past can be explained even while the rule files have errors
         return None
 
 
@@ -202,7 +202,7 @@ def _check_bus(runtime: Runtime, bus: str | None, current: RuleSet | None) -> No
 
 
 def _group_by_position(found: Iterable[FoundMessage]) -> dict[EventPosition, list[FoundMessage]]:
-    """Return the messages by position: those of one position were landed by several runners."""
+    """Return the messages by position; a position has several messages if several runners landed it."""
     messages: dict[EventPosition, list[FoundMessage]] = {}
     for each in found:
         position = _position(each)
@@ -347,7 +347,7 @@ def _rule_results(
 ) -> list[RuleResult]:
     """Return the results of the batch's rules for an event, then of rules added later; `current` is None if unknown.
 
-    `max_unmatched`: the maximum number of rules that match neither then nor now, in the order of their names.
+    At most `max_unmatched` rules that matched neither then nor now are returned, in the order of their names.
     """
     leaves = flatten(document)
     asked: list[tuple[Rule, RuleChange]] = [(rule, _compared(rule, current)) for rule in then.values()]

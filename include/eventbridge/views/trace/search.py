@@ -45,7 +45,7 @@ _DAY = timedelta(days=1)
 #: The maximum number of a partition's newest messages that are read, so that a search does not read a backlog of days.
 _MAX_READ = 20_000
 
-#: The maximum number of archived messages that a search returns: any publisher can give many events the same id.
+#: The maximum number of archived messages that a search returns, as any publisher can give many events the same id.
 MAX_MESSAGES = 50
 
 #: The maximum number of delivery files that one search reads, which takes two seconds on a local disk.
@@ -55,7 +55,7 @@ _DELIVERY_VERSION = 8
 
 @dataclass(frozen=True)
 class IdQuery:
-    """The subject of a search: an id, in batches planned from `since` to `until`, of one bus (all if empty)."""
+    """A search for an id in batches planned from `since` to before `until`, of one bus (of all if `bus` is empty)."""
 
     event_id: str
     since: datetime
@@ -89,7 +89,7 @@ class ArchiveSearch:
 
     def run(self) -> list[FoundMessage]:
         """Return the messages in the archive, in the order in which their batches were planned."""
-        # Read first, so that a batch that is indexed meanwhile is found in both, not in neither.
+        # Read before the index, so that a batch that is indexed meanwhile is found in both, not in neither.
         unindexed = self.runtime.ledger.event_index.unindexed(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
         for each in unindexed:
@@ -137,7 +137,7 @@ class ArchiveSearch:
                 self.unreadable.append(f"batch {batch.batch_id}: {error}")
 
     def _indexed(self) -> tuple[dict[str, Batch], dict[str, set[str]]]:
-        """Return the batches of the index, with their files that may have the id (without an entry: all files)."""
+        """Return the batches to search, and by batch the files that may have the id; without an entry, all may."""
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
         first = day_of(self.wanted.since)
@@ -160,7 +160,7 @@ class ArchiveSearch:
         return batches, paths
 
     def _search_without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
-        """Search a whole day whose index cannot be read: maintenance has just merged it, or it is lost."""
+        """Add all batches of a day whose index cannot be read, because it was just merged by maintenance or is lost."""
         found = self.runtime.ledger.batches.list_planned_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
@@ -280,7 +280,7 @@ class DeliverySearch:
 
 
 def delivery_bytes(text: str) -> bytes | None:
-    """Return the bytes of a delivery id in UUID form, None for any other text."""
+    """Return the bytes of a delivery id in UUID form, None for any other string."""
     try:
         found = UUID(text)
     except ValueError:
