@@ -294,7 +294,8 @@ def _stated_defaults() -> list[tuple[str, str]]:
         ("reference/limits.md", f"| pending deliveries of a rule | {PENDING_MAX:,}, then"),
         (
             "reference/limits.md",
-            f"{disk.route_rule_cpu_budget:.0f} s of CPU time a batch, {disk.route_total_cpu_budget:.0f} s for all rules",
+            f"{disk.route_rule_cpu_budget:.0f} s of CPU time a batch, "
+            f"{disk.route_total_cpu_budget:.0f} s for all rules",
         ),
         ("howto/replay.md", f"`EVENTBRIDGE_REPLAY_TIMEOUT` ({disk.replay_timeout / 3600:.0f} hours)"),
         ("howto/schemas.md", f"{disk.schema_sample_events} in all (`EVENTBRIDGE_SCHEMA_SAMPLE_EVENTS`"),
