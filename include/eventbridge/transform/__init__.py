@@ -1,4 +1,4 @@
-"""Transforms, which convert an event to the output for a target, as docs/reference/transforms.md describes."""
+"""Converts an event to the output for a target, as docs/reference/transforms.md describes."""
 
 from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.jsonpath import find_order_key, order_path_problem

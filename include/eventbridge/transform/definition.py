@@ -28,7 +28,7 @@ FIELDS: Final = ("form", "value", "template", "steps", "missing")
 
 
 def transform_errors(definition: object) -> list[TransformError]:
-    """Return every error in a transform as written in a rule file, each with its JSON path below the transform.
+    """Return every error in a transform as written in a rule file, each with its JSON path inside the transform.
 
     `definition` is the mapping of the fields form, value, template, steps and missing. None stands for a field that is
     not given, except in `value`, where it is JSON's null.
@@ -81,7 +81,7 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _with_jsonata(error: TransformError) -> TransformError:
-    """Return an error; if its path leads to several values, the remedy also names the form for all of them."""
+    """Return an error; if its path leads to several values, the remedy also names the form that sends all of them."""
     if SEVERAL not in error.message:
         return error
     remedy = f"{error.remedy.removesuffix('.')}; for all of them write form: JSONATA"
@@ -171,7 +171,7 @@ def _unknown_form(form: object) -> TransformError:
 
 
 def _implied_form(definition: Mapping[Any, Any]) -> str:
-    """Return the form of a transform that names none: ORIGINAL if it has no other fields, else an empty text."""
+    """Return the form of a transform that names none: ORIGINAL if it has no other fields, else an empty string."""
     bare = all(definition.get(field) is None for field in ("value", "template", "steps"))
     return "ORIGINAL" if bare else ""
 
@@ -206,7 +206,7 @@ def unused_names(names: Iterable[str], text: str, template: Template) -> Iterato
     """Yield an error for each name without a placeholder `${name}` in the template, in the order of `names`.
 
     If the template contains the name as another template language writes it, such as `<name>` or `{{name}}`, the error
-    gives the position of that.
+    gives the position of that placeholder.
     """
     inserted = {placeholder.name for placeholder in template.placeholders()}
     return (_unused(name, text) for name in names if name not in inserted)

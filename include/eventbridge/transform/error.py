@@ -1,4 +1,4 @@
-"""Errors in a transform's definition, and helpers for their messages."""
+"""Builds the errors in a transform's definition, and the parts of their messages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME: Final = re.compile(r"\w[\w.-]*")
 
 
 def error_at(path: str, message: str, value: object, remedy: str) -> TransformError:
-    """Return an error at a JSON path below the transform; the remedy gets a full stop unless it is a question."""
+    """Return an error at a JSON path inside the transform; the remedy gets a full stop unless it is a question."""
     full_stop = "" if remedy.endswith("?") else "."
     return TransformError(message, path=path, value=value, remedy=remedy + full_stop)
 
@@ -27,7 +27,7 @@ def member(path: str, name: object) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value as messages show it: text in quotes."""
+    """Return a value as messages show it; a string is in quotes."""
     return repr(value) if isinstance(value, str) else str(value)
 
 

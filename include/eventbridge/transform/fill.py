@@ -1,4 +1,4 @@
-"""The renderers of the forms CONSTANT, JSONPATH and TEMPLATE."""
+"""Renders the forms CONSTANT, JSONPATH and TEMPLATE."""
 
 from __future__ import annotations
 
@@ -88,8 +88,8 @@ class TemplateRenderer:
     def render(self, event: Event, scope: Scope) -> Rendered:
         """Return the filled-in template, as JSON if it is JSON, else as text.
 
-        Raises TransformFailed if a required value is missing, if a value cannot be text, and as soon as the output is
-        known to be too large.
+        Raises TransformFailed if a required value is missing, if a value cannot be written as text, and as soon as the
+        output is known to be too large.
         """
         pieces = self._pieces.copy()
         size = self._fixed
@@ -107,7 +107,7 @@ class TemplateRenderer:
                 raise TransformFailed(
                     f"a value contains half of a surrogate pair ({half}), which a text cannot contain"
                 ) from None
-            # Only JSON strings can contain it, where it can be escaped.
+            # Only strings in the JSON can contain the half, and there it can be escaped.
             return Rendered(escape_halves(text).encode(), JSON)
 
 

@@ -1,6 +1,7 @@
-"""The paths with which rules refer to parts of an event: RFC 9535 JSONPath, limited to paths to a single value.
+"""Parses the paths with which rules refer to parts of an event, and finds the values at these paths.
 
-Both `$` and `$.data` are the event's data; `$.source` is an attribute.
+They are RFC 9535 JSONPath, limited to paths to a single value. Both `$` and `$.data` are the event's data; `$.source`
+is an attribute.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class MissingValue(enum.Enum):
 
 MISSING: Final = MissingValue.MISSING
 
-#: The attributes that CloudEvents 1.0 names, and the two members of the data.
+#: The attributes that CloudEvents 1.0 names, and the two members that hold the data.
 KNOWN_NAMES: Final = (
     "data",
     "data_base64",
@@ -112,7 +113,7 @@ def path_text(steps: Iterable[str | int]) -> str:
 
 
 def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str | int, ...]:
-    """Return the steps (`data` for `$` alone); raises TransformError if no event can have a value there."""
+    """Return the steps (`data` for `$` alone); raises TransformError if no event can have a value at the path."""
     if not steps:
         return ("data",)
     top = steps[0]
@@ -151,7 +152,7 @@ def _unquoted(text: str, quoted: re.Match[str], where: str) -> str:
     return name
 
 
-#: Patterns for text that is not a valid step, each with message and remedy; the first that matches is reported.
+#: Patterns for text that is not a valid step, each with a message and a remedy; the first that matches is reported.
 _REFUSALS = [
     (r"\.\.|\.?\*|\[\s*\*", f"it leads {SEVERAL}", "Name one member or element, such as [0]"),
     (r"\[\s*[?(]", f"a filter leads {SEVERAL}", "Name one member or element, such as [0]"),

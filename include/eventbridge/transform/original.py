@@ -1,4 +1,4 @@
-"""The form ORIGINAL: the unchanged event, in the content mode structured, binary or data."""
+"""Renders the form ORIGINAL, the unchanged event, in the content mode structured, binary or data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JSON: Final = "application/json"
 STRUCTURED: Final = "application/cloudevents+json"
 BYTES: Final = "application/octet-stream"
 
-# The characters to encode: printable ASCII except space, double quote and percent stays (HTTP binding, 3.1.3.2).
+# The characters to encode: all except printable ASCII, and space, double quote and percent (HTTP binding, 3.1.3.2).
 _ENCODED = re.compile(r"[^!#$&-~]")
 
 

@@ -1,4 +1,4 @@
-"""The additional input of a transform, its output, and the protocol of renderers."""
+"""Defines the additional input of a transform, its output, and the protocol of renderers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MAXIMUM_BYTES: Final = 8 << 20
 
 
 def too_large(min_bytes: int) -> TransformFailed:
-    """Return the failure for a payload of at least `least` bytes, which may be known before the payload is complete."""
+    """Return the failure for a payload of at least `min_bytes` bytes, which may be known before it is complete."""
     return TransformFailed(f"the payload has {min_bytes:,} bytes or more; the maximum is {MAXIMUM_BYTES:,}")
 
 

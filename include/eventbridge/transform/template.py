@@ -32,7 +32,7 @@ _MAX_UNREADABLE = 20
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """A placeholder `${name}`, with its default as written to the output (None without one) and its position."""
+    """A placeholder `${name}`, with its default as written to the output (None if it has none) and its position."""
 
     name: str
     context: PlaceholderContext
@@ -54,7 +54,7 @@ class Template:
 
 @dataclass(frozen=True, slots=True)
 class _RawPlaceholder:
-    """A placeholder for which it is not decided yet whether the template is JSON."""
+    """A placeholder that is read before it is known whether the template is JSON."""
 
     name: str
     default: str | None
@@ -155,7 +155,7 @@ def _unescaped(default: str) -> str:
 
 
 def _json_problem(text: str) -> str | None:
-    """Return why a text is not JSON, with line and column; None if it is."""
+    """Return why a string is not JSON, with line and column if known; None if it is JSON."""
     try:
         _DECODER.decode(text)
     except json.JSONDecodeError as error:
@@ -187,6 +187,6 @@ def _line_and_column_among(lines: list[int], position: int) -> str:
 
 
 def line_and_column(text: str, position: int) -> str:
-    """Return the position of a character in a text as `line 1, column 5`."""
+    """Return the position of a character in a string as `line 1, column 5`."""
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"

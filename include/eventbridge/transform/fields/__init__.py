@@ -1,4 +1,4 @@
-"""The form FIELDS: steps that change an event one after the other, as docs/reference/transforms.md describes."""
+"""Renders the form FIELDS, whose steps change an event one by one, as docs/reference/transforms.md describes."""
 
 from eventbridge.transform.fields.changed import FieldsRenderer
 from eventbridge.transform.fields.read import OPERATIONS, read_steps

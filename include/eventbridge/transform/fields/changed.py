@@ -1,4 +1,4 @@
-"""The renderer of the form FIELDS, which applies steps to a draft of the event and sends it as ORIGINAL does."""
+"""Renders the form FIELDS by applying its steps to a draft of the event, which is then sent as ORIGINAL does."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Rename:
         return draft.put(self.to, draft.remove(self.path))
 
     def _is_inside(self) -> bool:
-        """Return whether the value moves below its own path, as from $.data to $.data.order, which frees the path."""
+        """Return whether the value moves inside its own path, as from $.data to $.data.order, which frees the path."""
         return self.to.steps[: len(self.path.steps)] == self.path.steps
 
 
@@ -98,7 +98,7 @@ class Convert:
     missing_is_error: bool
 
     def apply(self, draft: Draft) -> None:
-        """Replace the value; TransformFailed, with the path, if the function cannot."""
+        """Replace the value; raises TransformFailed, with the path, if the function cannot convert it."""
         value = draft.find(self.path)
         if value is MISSING:
             return _missing(self.path, self.missing_is_error)
@@ -132,7 +132,7 @@ class FieldsRenderer:
         self._is_structured = isinstance(inner, StructuredRenderer)
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the changed event; raises TransformFailed, naming step and path, if a step fails."""
+        """Return the changed event; raises TransformFailed, naming the step and the path, if a step fails."""
         draft = Draft(event.document)
         for step in self._steps:
             try:

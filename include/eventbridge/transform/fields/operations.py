@@ -1,4 +1,4 @@
-"""The functions of the operations `cast`, `flatten`, `hash` and `mask` of the form FIELDS."""
+"""Implements the operations `cast`, `flatten`, `hash` and `mask` of the form FIELDS."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.json_document import JsonValue, Number, parse_value, type_name, write_document
 from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
-#: The maximum number of zeros that `cast` writes for an exponent, since 1e999999999 is short but its digits are not.
+#: The maximum number of zeros that `cast` writes for an exponent, because 1e999999999 is short but its digits are not.
 MAXIMUM_DIGITS: Final = 1_000
 
 _BLANK = " \t\r\n"
 
 
 def to_string(value: JsonValue) -> JsonValue:
-    """Return a value as text: text unchanged, a number as written, and any other value as compact JSON."""
+    """Return a value as a string: a string unchanged, a number as written, and any other value as compact JSON."""
     if isinstance(value, str):
         return value
     return value.text if isinstance(value, Number) else write_document(value)
 
 
 def to_number(value: JsonValue) -> JsonValue:
-    """Return a value as a number: a number or the text of one digit for digit, true as 1, and false as 0."""
+    """Return a value as a number: a number, or a string that spells one, with all digits, true as 1, and false as 0."""
     if isinstance(value, Number):
         return value
     if isinstance(value, bool):
@@ -57,7 +57,7 @@ def to_integer(value: JsonValue) -> JsonValue:
 
 
 def to_boolean(value: JsonValue) -> JsonValue:
-    """Return true for true, 1, and the texts `true` and `1` in any case, and false for their opposites."""
+    """Return true for true, 1 and the strings `true` and `1` in any case, and false for their opposites."""
     if isinstance(value, bool):
         return value
     if isinstance(value, Number) and value in (Number("0"), Number("1")):
@@ -68,7 +68,7 @@ def to_boolean(value: JsonValue) -> JsonValue:
 
 
 def to_json(value: JsonValue) -> JsonValue:
-    """Return the value of JSON text, with its numbers as written; a value other than text is returned unchanged."""
+    """Return the value of JSON text, with its numbers as written; any value but a string is returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -78,7 +78,7 @@ def to_json(value: JsonValue) -> JsonValue:
 
 
 def format_value(value: JsonValue) -> str:
-    """Return a value as messages show it: short, and containers by their type."""
+    """Return a value as messages show it: shortened, or as its type if it is an object or a list."""
     match value:
         case str():
             return repr(value) if len(value) <= 60 else f"{value[:60]!r}..."
@@ -137,7 +137,7 @@ class Flatten:
 
 @dataclass(frozen=True, slots=True)
 class Hash:
-    """Hashes `salt` and the value's text in UTF-8 by SHA-256, without a key: rule files must not contain secrets."""
+    """Hashes `salt` and the value's text by SHA-256, without a key, because rule files must not contain secrets."""
 
     salt: str
 
@@ -153,14 +153,14 @@ class Hash:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Masks all characters but the first `keep_first` and last `keep_last`; shorter text is masked entirely."""
+    """Masks all characters but the first `keep_first` and last `keep_last`; a shorter string is masked entirely."""
 
     keep_first: int
     keep_last: int
     character: str
 
     def __call__(self, value: JsonValue) -> JsonValue:
-        """Return text, or a number's text, masked; raises TransformFailed for anything else, without its value.
+        """Return a string or a number's text, masked; raises TransformFailed, without the value, for anything else.
 
         With keep_last 4, "4111111111111111" becomes "************1111", 12345 becomes "*2345", "1111" becomes "****".
         """

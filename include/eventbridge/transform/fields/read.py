@@ -15,7 +15,7 @@ from eventbridge.transform.jsonpath import KNOWN_NAMES, Path, parse_path, path_t
 
 Value = TypeVar("Value")
 
-#: The placeholder for a path that could not be read: its error is recorded, and it is never used for an event.
+#: Stands for a path that could not be read. Its error is recorded, so it is never used for an event.
 NO_PATH: Final = Path("$", ("data",))
 
 
@@ -77,7 +77,7 @@ class Options:
         return found
 
     def text(self, name: str, default: str | None, check: Callable[[str], bool], expected: str) -> str:
-        """Return a text that passes `check`; the option is required if `default` is None."""
+        """Return a string that passes `check`; the option is required if `default` is None."""
         value = self._given.get(name)
         if value is None and default is None:
             message = f"{self._operation} needs the option {name}"
@@ -119,13 +119,13 @@ class Options:
 IF_PRESENT: Final = ("replace", "keep", "error")
 MISSING: Final = ("skip", "error")
 
-#: Attributes that every event must have: a step may change them, but not remove them.
+#: Attributes that every event must have; a step may change but not remove them.
 _REQUIRED = ("specversion", "id", "source", "type")
 _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 
 
 def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], list[TransformError]]:
-    """Return the steps of the field `steps`, and every error with its JSON path below the transform.
+    """Return the steps of the field `steps`, and every error with its JSON path inside the transform.
 
     `missing_is_error` applies to steps without a `missing` of their own.
     """
@@ -259,7 +259,7 @@ def _convert(options: Options, function: Callable[[JsonValue], JsonValue], missi
 
 Reader = Callable[[Options, bool], list[Change]]
 
-#: The reader and the options of each operation; the sections of docs/transform-language.md have the same order.
+#: The reader and the options of each operation; docs/reference/transforms.md describes them.
 OPERATIONS: Final[dict[str, tuple[Reader, tuple[str, ...]]]] = {
     "insert": (_insert, ("path", "value", "if_present", "missing")),
     "delete": (_delete, ("path", "missing")),

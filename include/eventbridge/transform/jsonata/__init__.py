@@ -1,4 +1,4 @@
-"""The form JSONATA: an expression that is evaluated in a separate process with limited CPU time and memory."""
+"""Renders the form JSONATA, whose expression a separate process with limited CPU time and memory evaluates."""
 
 from eventbridge.transform.jsonata.process import JsonataRenderer
 

@@ -1,4 +1,4 @@
-"""The process that evaluates JSONata expressions: reads requests from one pipe, writes responses to another.
+"""Evaluates JSONata expressions in a process that reads requests from one pipe and writes responses to another.
 
 `eventbridge.transform.jsonata.process` starts it. The kernel enforces its limits: if an expression loops endlessly,
 builds huge ranges or strings, or backtracks in a regular expression, this process ends and no other is affected.
@@ -33,7 +33,7 @@ from eventbridge.transform.jsonata.limits import (
 
 #: The maximum number of parsed expressions in the cache.
 _MAXIMUM_KEPT = 1_000
-#: The maximum number of characters of an integer that becomes an int. For more, Python may refuse the conversion.
+#: The maximum number of characters of an integer that becomes an int. Python may refuse to convert a longer one.
 _LONGEST_INTEGER = 300
 
 
@@ -55,7 +55,7 @@ class _ExactNumber(float):
 def main() -> None:
     """Respond to requests until the pipe is closed, or an evaluation exhausts its limits."""
     requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints to stdout text that it cannot parse
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints text that it cannot parse to stdout
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the caller, which then closes the pipe
     signal.signal(signal.SIGPROF, _raise_out_of_time)
     _limit(resource.RLIMIT_AS, MEMORY_BYTES)
@@ -137,7 +137,7 @@ def _evaluate(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
     document = json.loads(event, parse_float=_ExactNumber, parse_int=_integer)
     if b"null" in event:
         document = _with_nulls(document)
-    # new bindings for each event, since a variable assigned at the top level would otherwise remain
+    # new bindings for each event, because a variable assigned at the top level would otherwise remain
     return expression.evaluate(document, {"eb": json.loads(scope)})
 
 

@@ -1,4 +1,4 @@
-"""The limits of one evaluation, and the format of requests and responses on the pipes; shared by both sides."""
+"""Defines the limits of one evaluation and the formats of requests and responses, which both processes share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 
-#: The maximum CPU time of one evaluation; elapsed time would cause dead letters on a busy machine.
+#: The maximum CPU time of one evaluation, in seconds. A limit of elapsed time would cause dead letters on a busy
+#: machine.
 CPU_SECONDS: Final = 1.0
 #: The maximum address space of the evaluating process, including Python and the library.
 MEMORY_BYTES: Final = 512 << 20

@@ -1,4 +1,4 @@
-"""The client of the evaluator process: starts one for each process that needs it, sends requests, and replaces it."""
+"""Starts an evaluator process on first use, sends requests to it, and replaces it after it has ended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.transform.fill import JSON
 from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE, UNDEFINED, VALUE
 from eventbridge.transform.rendered import Rendered, Scope
 
-#: The maximum elapsed seconds of a response, which on a busy machine may be many times its CPU time.
+#: The maximum number of seconds to wait for a response; a busy machine may need many times the CPU time.
 RESPONSE_SECONDS: Final = 120.0
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.jsonata.evaluator import main; main()"
@@ -45,7 +45,7 @@ class Evaluator:
         """Return the response to one request.
 
         If the process was killed from outside (by the kernel's OOM killer or an operator), the request is repeated
-        once. Raises InfrastructureError if the process cannot be started or does not respond in time.
+        once. Raises InfrastructureError if the process cannot be started, fails or does not respond in time.
         """
         request = REQUEST.pack(len(expression), len(scope), len(event)) + expression + scope + event
         with self._lock:
@@ -110,7 +110,7 @@ class Evaluator:
 def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-S", "-W", "ignore", "-c", _PROGRAM, *sys.path]
     try:
-        # bufsize 0: a fork must not inherit half a request
+        # without a buffer, so that a fork cannot inherit half a request
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=child_environment()
         )

@@ -10,7 +10,7 @@ from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
 
-#: The maximum number of digits to which a function may round or format, in both directions.
+#: The maximum number of digits, before or after the decimal point, to which a function may round or format.
 _MAX_DIGITS: Final = 38
 
 #: Which argument of a function is a number of digits.
@@ -77,7 +77,7 @@ def _values_problem(name: str, arguments: list[Node]) -> Problem | None:
 
 
 def _lambdas_problem(name: str, arguments: list[Node]) -> Problem | None:
-    """Return the error if a lambda is missing: Spark would evaluate a plain value for each member, at any depth."""
+    """Return the error if a lambda is missing or misplaced; Spark would evaluate a plain value for each member."""
     for at, argument in enumerate(arguments):
         needed = at in _LAMBDAS.get(name, ())
         if needed and argument.kind != "lambda":
@@ -88,7 +88,7 @@ def _lambdas_problem(name: str, arguments: list[Node]) -> Problem | None:
 
 
 def regex_problem(pattern: Node) -> Problem | None:
-    """Return the error in a node that Spark uses as a regular expression."""
+    """Return the error in a node that Spark uses as a regular expression, None if there is none."""
     text = pattern.literal_text()
     if text is None:
         return (

@@ -1,4 +1,4 @@
-"""The functions of Spark SQL that an expression may call, and the limits of their arguments.
+"""Lists the functions of Spark SQL that an expression may call, and how many arguments each takes.
 
 A function is on the list if its result depends only on its arguments, it reads and writes nothing else, and its
 arguments or `bounds` bound the size of its result. This excludes functions that call Java, read files, sessions, users,
@@ -58,7 +58,7 @@ _COLLECTIONS: Final = """
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the words of a text, which is how this package writes long lists of words."""
+    """Return the words of a string; this package writes long lists of words as one string."""
     return frozenset(text.split())
 
 
@@ -71,7 +71,7 @@ def _read(*lists: str) -> dict[str, tuple[int, int | None]]:
     return found
 
 
-#: The minimum and maximum number of arguments of each function; a maximum of None means that there is none.
+#: The minimum and maximum number of arguments of each function; the maximum is None if it is unlimited.
 FUNCTIONS: Final = _read(_TEXTS, _NUMBERS, _TIMES, _CONDITIONS, _DOCUMENTS, _COLLECTIONS)
 
 #: Functions that return a number, or an interval if an argument is one.

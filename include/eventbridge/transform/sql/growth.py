@@ -81,13 +81,13 @@ def total(sizes: Iterable[Size]) -> Size:
 
 
 def text(length: Growth | int) -> Size:
-    """Return the size of a text."""
+    """Return the size of a string."""
     return Size(Growth(length) if isinstance(length, int) else length)
 
 
 #: The maximum number of repetitions, members or characters that a call may produce.
 MAXIMUM_COUNT: Final = 1_000
-#: The argument that determines how many of them a function produces.
+#: The argument that determines how many repetitions, members or characters a function produces.
 COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
 
 
@@ -104,7 +104,7 @@ def max_value_of(node: Node) -> int | None:
 
 
 def range_of(node: Node) -> tuple[int | None, int | None]:
-    """Return minimum and maximum of a number, each None if unknown."""
+    """Return the minimum and the maximum of a number, each None if unknown."""
     number = node.whole()
     if number is not None:
         return number, number
@@ -145,7 +145,7 @@ def items(arguments: Sequence[Node]) -> int | None:
 MAXIMUM_FIXED: Final = 2_000_000
 #: The maximum number of bytes of a character in UTF-8.
 _CHARACTER: Final = 4
-#: The maximum number of characters in an interval, and of those that a format adds to each value.
+#: The maximum number of characters in an interval, and the maximum number that a format adds to each value.
 _LONG: Final = 100
 _WIDTH: Final = 1_500
 
@@ -184,11 +184,11 @@ _AT_MOST: Final = {
     "sha1": 40,
     "sha2": 128,
 }
-#: Functions that split a text, and how many members the result has for each part.
+#: Functions that split a string, and how many members the result has for each part.
 _CUT: Final = {"json_object_keys": 1, "regexp_extract_all": 1, "split": 1, "str_to_map": 2}
 #: Which argument is the maximum length of a function's result, in characters.
 _LENGTHS: Final = {"left": 1, "right": 1, "substr": 2, "substring": 2}
-#: How many times as long a number may become, as when JSON's 1e6 is written as 1000000.0.
+#: The maximum factor by which a number may become longer, as when JSON's 1e6 is written as 1000000.0.
 _RENDERED: Final = 4
 #: The maximum length of a character in JSON, as in \\u0000.
 _ESCAPED: Final = 6

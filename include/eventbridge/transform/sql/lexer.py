@@ -17,7 +17,7 @@ class SqlError(Exception):
 
 
 def line_and_column(text: str, position: int) -> str:
-    """Return a position in a text as `line 1, column 5`."""
+    """Return a position in a string as `line 1, column 5`."""
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"
 
@@ -51,7 +51,7 @@ _ESCAPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token: `text` as written, `value` the content of a quoted name or text, and `at` the position."""
+    """A token: `text` as written, `value` the content of a quoted name or string, and `at` the position."""
 
     kind: str
     text: str
@@ -60,7 +60,7 @@ class Token:
 
     @property
     def word(self) -> str:
-        """Return the word in lower case, an empty text if the token is no word."""
+        """Return the word in lower case, or an empty string if the token is not a word."""
         return self.text.lower() if self.kind == "word" else ""
 
 
@@ -85,9 +85,9 @@ def tokens(text: str) -> list[Token]:
 
 
 def quote(value: str) -> str:
-    """Return a literal that Spark reads as the given text.
+    """Return a literal that Spark reads as the given string.
 
-    All characters but ASCII letters, digits and a few signs are escaped as UTF-16 units, so that the literal cannot
+    All characters except ASCII letters, digits and a few signs are escaped as UTF-16 units, so that the literal cannot
     contain a quote, a comment, or a `${name}` that Spark would substitute.
     """
     return "'" + "".join(_escape_character(each) for each in value) + "'"

@@ -1,7 +1,7 @@
 """Parses an SQL expression into a tree, with Spark's operator precedence and an explicit list of allowed parts.
 
 Anything that is not on the list is rejected with its position. The text that goes to Spark is written from the tree
-with brackets around every operator, so that Spark cannot parse it differently: see `tree.Node.to_sql`.
+with brackets around every operator, so that Spark cannot parse it differently; see `tree.Node.to_sql`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Parser(Calls):
     """The parser of one expression, which raises SqlError for anything that is not on the list."""
 
     def whole(self) -> Node:
-        """Return the tree of the whole text."""
+        """Return the tree of the whole expression."""
         if self._peek().kind == "end":
             raise SqlError("the expression is empty", "Write one, such as data:amount::int > 1000")
         root = self.expression()

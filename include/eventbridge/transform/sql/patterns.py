@@ -13,7 +13,7 @@ from typing import Final
 MAXIMUM_PATTERN: Final = 1_000
 #: The maximum number of unbounded parts in a pattern, so that the check of a pattern is quick.
 MAXIMUM_UNBOUNDED: Final = 20
-#: The maximum number of ways in which the bounded parts can be combined: those of `?`, `{1,3}` and `a|b` multiply.
+#: The maximum number of ways in which the bounded parts can be combined; the ways of `?`, `{1,3}` and `a|b` multiply.
 MAXIMUM_WAYS: Final = 100_000
 
 _PIECE: Final = re.compile(
@@ -44,7 +44,7 @@ class _Pattern:
         self.ways = 1
         self._groups = [_Group()]
         self._unbounded = 0
-        self._closed = _Group()  # the group that the last piece closed, else an empty one
+        self._closed = _Group()  # the group that the last piece closed, or an empty one
         self.problem = self._read(pattern)
 
     def _read(self, pattern: str) -> str | None:
@@ -119,10 +119,10 @@ class _Pattern:
 def pattern_problem(pattern: str) -> str | None:
     """Return why a regular expression is rejected, None if it is accepted.
 
-    Rejected are references to groups, `\\Q`, flags that change the meaning of pieces, sets inside sets, groups that
-    capture inside a look-around (they may capture more than the match), a repeated group that contains a repetition or
-    a choice (the time may double with each character of the text), and a pattern that is too slow for a text of
-    `LEAST_TEXT` characters.
+    These are rejected: references to groups, `\\Q`, flags that change the meaning of pieces, sets inside sets, groups
+    that capture inside a look-around (they may capture more than the match), a repeated group that contains a
+    repetition or a choice (the time may double with each character of the string), and a pattern that is too slow for a
+    string of `LEAST_TEXT` characters.
     """
     read = _Pattern(pattern)
     if read.problem is None and not longest_text(read.pieces, read.ways):
@@ -131,7 +131,7 @@ def pattern_problem(pattern: str) -> str | None:
 
 
 def pattern_limit(pattern: str) -> int:
-    """Return the maximum number of characters in a text to which an accepted pattern is applied."""
+    """Return the maximum number of characters in a string to which an accepted pattern is applied."""
     read = _Pattern(pattern)
     return longest_text(read.pieces, read.ways)
 
@@ -144,11 +144,11 @@ def _ways(repeat: str) -> int:
     return max(1, int(bounds[2]) - int(bounds[1]) + 1) if bounds else 1
 
 
-#: The maximum number of tries of one pattern on one text. Java 17 takes 1 to 10 ns for each, that is about a second.
+#: The maximum number of tries of one pattern on one string. Java 17 takes 1 to 10 ns for each try, so at most a second.
 MAXIMUM_TRIES: Final = 100_000_000
-#: A pattern is rejected if its texts may not have as many characters as this.
+#: A pattern is rejected if it cannot be applied to strings of this many characters.
 LEAST_TEXT: Final = 500
-#: A number of characters that no text exceeds: an event has at most a few MiB.
+#: A number of characters that no string exceeds, because an event has at most a few MiB.
 NO_LIMIT: Final = 16_000_000
 
 #: Sets of characters hold the code points below 256; `_OTHER` stands for all other characters.
@@ -197,7 +197,7 @@ class _GroupCost:
 
 @dataclass
 class _Shape:
-    """The groups of a pattern, by the position of each piece that opens them, closes them or is directly inside."""
+    """The groups of a pattern, by the position of each piece that opens, closes or is directly inside them."""
 
     pieces: Sequence[Piece]
     flags: str = ""
@@ -237,7 +237,7 @@ class _Shape:
         return min(looks, default=None)
 
     def tries(self, at: int) -> tuple[int, int]:
-        """Return the powers of the text's length that a repetition adds to the tries: (several ends, only one end)."""
+        """Return the powers of the length that a repetition adds to the tries: (several ends, only one end)."""
         repeated = self.pieces[at - 1]
         signs = _ALL if repeated.kind == "close" else characters(repeated.text, self.flags)
         following = self._following(at + 1, signs)
@@ -292,7 +292,7 @@ def is_lookaround(piece: Piece) -> bool:
 
 
 def longest_text(pieces: Sequence[Piece], ways: int) -> int:
-    """Return the maximum number of characters in a text to which a pattern is applied, 0 if the pattern is rejected.
+    """Return the maximum number of characters in a string to which a pattern is applied, 0 if it is rejected.
 
     `ways` is the number of ways in which the pattern's bounded repetitions and choices can be combined.
     """
@@ -312,7 +312,7 @@ def longest_text(pieces: Sequence[Piece], ways: int) -> int:
 
 
 def text_limit(degree: int, times: int = 1) -> int:
-    """Return the longest text if the tries are `times` its length to the power of `degree`, 0 if that is too short."""
+    """Return the maximum length if the tries are `times` the length to the power of `degree`, 0 if it is too short."""
     if times > MAXIMUM_TRIES:
         return 0
     if degree == 0:

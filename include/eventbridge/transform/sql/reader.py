@@ -9,10 +9,10 @@ from typing import Final, NoReturn
 from eventbridge.transform.sql.lexer import SqlError, Token, line_and_column, tokens
 from eventbridge.transform.sql.tree import Node
 
-#: The maximum number of nodes in the tree of an expression, and the maximum depth of it.
+#: The maximum number of nodes in the tree of an expression, and its maximum depth.
 MAXIMUM_NODES: Final = 1_000
 MAXIMUM_DEPTH: Final = 32
-#: How deep lambdas may be nested: each level multiplies the number of steps by the number of members in its array.
+#: How deep lambdas may be nested. Each level multiplies the number of steps by the number of members in its array.
 MAXIMUM_LAMBDAS: Final = 2
 
 

@@ -1,6 +1,6 @@
 """Limits the arguments of calls whose time grows faster than the event, so that a call that would take too long fails.
 
-Spark cannot stop Java while it applies a pattern to a text, compares each member of an array with every other one,
+Spark cannot stop Java while it applies a pattern to a string, compares each member of an array with every other one,
 calls a lambda for each member, or parses the digits of a decimal. Without a limit, one event could occupy a Spark task
 slot for minutes or hours.
 """
@@ -17,8 +17,9 @@ from eventbridge.transform.sql.lexer import quote
 from eventbridge.transform.sql.patterns import MAXIMUM_TRIES, NO_LIMIT, pattern_limit, text_limit
 from eventbridge.transform.sql.tree import Node
 
-#: Functions that compare each member with every other one if Spark cannot hash them, and how many arguments they
-#: compare. Spark 4.2 (`TypeUtils.typeWithProperEquals`) hashes every type but binary, arrays, structs and maps.
+#: Functions that compare each member with every other one if Spark cannot hash them, each with the number of
+#: arguments that it compares. Spark 4.2 (`TypeUtils.typeWithProperEquals`) hashes every type but binary, arrays,
+#: structs and maps.
 PAIRWISE: Final = {
     "array_distinct": 1,
     "array_except": 2,
@@ -27,20 +28,20 @@ PAIRWISE: Final = {
     "arrays_overlap": 2,
     "map_zip_with": 2,
 }
-#: The maximum number of members that a function in PAIRWISE may compare pairwise: for an event of 1 MB that takes a
-#: second or two.
+#: The maximum number of members that a function in PAIRWISE may compare pairwise. For an event of 1 MB that takes one
+#: or two seconds.
 MAXIMUM_COMPARED: Final = 2_000
 #: The same maximum inside a lambda, which may be called for many arrays of an event.
 COMPARED_INSIDE: Final = 200
 #: Functions that look up each member in a hash table of Spark, and the maximum number of members. The sender of an
-#: event can choose numbers and texts whose hashes are all equal, and then each lookup compares all of them.
+#: event can choose numbers and strings whose hashes are all equal, and then each lookup compares all of them.
 _HASHED: Final = frozenset({"array_distinct", "array_except", "array_intersect", "array_union"})
 MAXIMUM_HASHED: Final = 30_000
-#: The maximum number of consecutive digits in a text that is cast to a decimal: Java takes time proportional to the
-#: square of it.
+#: The maximum number of consecutive digits in a string that is cast to a decimal. Java takes time proportional to
+#: the square of their number.
 MAXIMUM_DIGITS: Final = 1_000
-#: Matches more digits than that, or an exponent such as e-10000, for which Java divides by that power of ten. The
-#: pattern itself cannot backtrack.
+#: Matches more than MAXIMUM_DIGITS digits, or an exponent such as e-10000, for which Java divides by that power of ten.
+#: The pattern itself cannot backtrack.
 _SLOW_NUMBER: Final = (
     rf"(?<!\p{{Nd}})\p{{Nd}}{{{MAXIMUM_DIGITS + 1}}}|(?<![\p{{L}}\p{{Nd}}.])[\p{{Nd}}.]++[eE]-\p{{Nd}}{{5}}"
 )
@@ -51,7 +52,8 @@ _DECIMALS: Final = {
     "make_dt_interval": 3,
     "make_interval": 6,
 }
-#: Which argument of a function has the characters to remove, each of which it compares with each character of the text.
+#: Which argument of a function has the characters to remove, each of which it compares with each character of the
+#: string.
 _REMOVED: Final = {"btrim": 1, "ltrim": 0, "rtrim": 0, "trim": 0}
 #: The maximum number of characters to remove.
 MAXIMUM_REMOVED: Final = 100
@@ -84,7 +86,7 @@ def limit_call(name: str, arguments: list[Node], *, inside: bool) -> list[Node]:
 
 
 def limit_for_patterns(value: Node, patterns: Sequence[str]) -> Node:
-    """Return a node with the value of a text, which fails if it is too long for one of the regular expressions."""
+    """Return a node with the value of a string, which fails if it is too long for one of the regular expressions."""
     return _limit_length(value, min(map(pattern_limit, patterns)))
 
 
@@ -160,7 +162,7 @@ def _run_time_expression(time: Growth, size: str) -> str:
 
 
 def tries_of_text(node: Node) -> int | None:
-    """Return how often a node tries its patterns for each character of its text, None if it has no patterns."""
+    """Return how often a node tries its patterns for each character of its string, None if it has no patterns."""
     if node.kind == "call" and node.value not in PATTERNS:
         return None
     if node.kind == "call" and len(node.children) <= PATTERNS[str(node.value)][0]:
@@ -175,12 +177,12 @@ def tries_of_text(node: Node) -> int | None:
 
 
 def limit_for_like(value: Node, patterns: Sequence[str]) -> Node:
-    """Return a node with the value of a text, which fails if it is too long for one of the LIKE patterns."""
+    """Return a node with the value of a string, which fails if it is too long for one of the LIKE patterns."""
     return _limit_length(value, min(map(like_limit, patterns)))
 
 
 def like_limit(pattern: str) -> int:
-    """Return the maximum number of characters in a text for a LIKE pattern, 0 if the pattern is rejected.
+    """Return the maximum number of characters in a string for a LIKE pattern, 0 if the pattern is rejected.
 
     Every % may end at several positions, except one at the end of the pattern.
     """

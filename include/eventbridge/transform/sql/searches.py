@@ -1,7 +1,7 @@
-"""Limits searches for one text in another, so that a search that would take too long fails at run time.
+"""Limits searches for one string in another, so that a search that would take too long fails at run time.
 
-Spark compares the text to find with each position of the other text. For two texts of an event of 1 MB the search takes
-a minute, and Spark cannot stop it.
+Spark compares the string to find with each position of the other string. For two strings in an event of 1 MB the
+search takes a minute, and Spark cannot stop it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 from eventbridge.transform.sql.lexer import quote
 from eventbridge.transform.sql.tree import Node
 
-#: Functions that search for one text in another, each with the positions of the text to search in and the text to find.
+#: Functions that search for one string in another, each with the positions of the arguments to search in and to find.
 SEARCHES: Final = {
     "contains": (0, 1),
     "instr": (0, 1),
@@ -21,9 +21,9 @@ SEARCHES: Final = {
     "split_part": (0, 1),
     "substring_index": (0, 1),
 }
-#: The maximum number of bytes that one search may compare: they take 0.3 s, or 1 s in `split_part`.
+#: The maximum number of bytes that one search may compare. It takes 0.3 s to compare them, or 1 s in `split_part`.
 MAXIMUM_COMPARED: Final = 1_000_000_000
-#: The maximum number of bytes in a literal to find for which no limit is needed, whatever the text.
+#: A search for a literal of at most this many bytes needs no limit.
 _SHORT: Final = 100
 
 

@@ -1,4 +1,4 @@
-"""The tree of an SQL expression, from which alone the text for Spark is written."""
+"""Defines the tree of an SQL expression; the SQL for Spark is written from the tree alone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Node:
     """A part of an expression.
 
-    `parts` are text that the parser chooses and the nodes between that text, in the order of writing. `value` is the
-    value of a literal, or the lower-case name of a column, function, type or operator. `at` is the position in the
-    user's text.
+    `parts` are strings that the parser chooses and the nodes between them, in the order in which they are written.
+    `value` is the value of a literal, or the lower-case name of a column, function, type or operator. `at` is the
+    position in the user's expression.
     """
 
     kind: str
@@ -22,7 +22,7 @@ class Node:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """Return the nodes below this one."""
+        """Return the nodes directly inside this one."""
         return tuple(part for part in self.parts if isinstance(part, Node))
 
     def to_sql(self) -> str:
@@ -37,7 +37,7 @@ class Node:
         return self.value if isinstance(self.value, int) else None
 
     def literal_text(self) -> str | None:
-        """Return the text if this is a text in quotes, else None."""
+        """Return the string if this is a string in quotes, else None."""
         return self.value if self.kind == "text" and isinstance(self.value, str) else None
 
     def _texts(self) -> Iterator[str]:
@@ -49,7 +49,7 @@ class Node:
 
 
 def join_nodes(nodes: list[Node], mark: str = ", ") -> tuple[str | Node, ...]:
-    """Return nodes with the text `mark` between them."""
+    """Return nodes with the string `mark` between them."""
     parts: list[str | Node] = []
     for node in nodes:
         parts += [mark, node] if parts else [node]

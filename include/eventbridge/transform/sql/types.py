@@ -1,4 +1,4 @@
-"""Parses the types of casts, from tokens or from text such as 'array<int>'."""
+"""Parses the types of casts, from tokens or from a string such as 'array<int>'."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class TypeReader:
 
 
 def is_type(text: str) -> bool:
-    """Return whether a text is one type that a cast can use, and nothing else."""
+    """Return whether a string is one type that a cast can use, and nothing else."""
     try:
         reader = TypeReader(text, tokens(text))
         reader.read()

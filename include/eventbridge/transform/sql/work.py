@@ -1,8 +1,8 @@
-"""Bounds the time of lambdas, as polynomials in the size of the event.
+"""Bounds the time that lambdas take by polynomials in the size of the event.
 
 If a lambda's body reads only its own member and constants, the time for all members is proportional to the size of the
-event. If it reads a column, a parameter of an enclosing lambda or another array, it takes that time for each member.
-Spark cannot stop such a call, so `run_time_limits.limit_members` limits its members before it starts.
+event. If it reads a column, a parameter of an enclosing lambda or another array, it takes that time again for each
+member. Spark cannot stop such a call, so `run_time_limits.limit_members` limits its members before it starts.
 
 Times are in nanoseconds, measured on Spark 4.2 for the slowest function of each kind and rounded up.
 """
@@ -30,18 +30,18 @@ from eventbridge.transform.sql.types import OF_FIXED_SIZE
 
 #: The maximum time of all lambdas of an expression for one event, in nanoseconds.
 MAXIMUM_WORK: Final = 30_000_000_000
-#: The event size in bytes, by default the maximum, for which lambdas must stay within their time or get a limit.
+#: The default maximum size of an event, in bytes. Lambdas that may exceed their time for such an event get a limit.
 _LARGEST: Final = 1 << 20
-#: How often a sort calls its comparator for each member, that is the logarithm of the maximum number of members in an
-#: event, and how often it reads all of them: a long member may be compared with every other one, but then those are
-#: short.
+#: How often a sort calls its comparator for each member, which is the logarithm of the maximum number of members in an
+#: event.
 _SORTED: Final = 20
+#: How often a sort reads all members. A long member may be compared with every other one, but then those are short.
 _LONG_SORTED: Final = 2
-#: To read a member of `data`, Spark copies all of it, which takes as long as reading one byte in this many.
+#: Spark copies all of `data` to read a member of it. Copying this many bytes takes as long as reading one.
 _COPIED: Final = 64
-#: The time for each pair of members if the sender of an event chooses all members to have the same hash.
+#: The time for each pair of members if the sender of an event has chosen members that all have the same hash.
 _SAME_HASH: Final = 1
-#: The number of bytes that Java compares in a nanosecond while it searches for a text in another one, and the number
+#: The number of bytes that Java compares in a nanosecond while it searches for one string in another, and the number
 #: for `split_part`, which uses a regular expression and is slower.
 _SEARCHED_BYTES: Final = 4
 _SPLIT_BYTES: Final = 1
@@ -56,7 +56,7 @@ class Weight(NamedTuple):
     item: int
 
     def time_for(self, size: Size) -> Growth:
-        """Return the time for values of a size."""
+        """Return the time for values of the given size."""
         items = size.numbers.plus(size.items)
         return Growth(self.alone).plus(size.text.times(Growth(self.byte))).plus(items.times(Growth(self.item)))
 
@@ -100,7 +100,7 @@ Sizes = Mapping[str, Size]
 
 
 def with_limits(root: Node) -> Node:
-    """Return a tree whose calls fail for an event with so many members that their lambdas would take too long."""
+    """Return a tree whose calls fail for an event with so many members that the lambdas would take too long."""
     share = MAXIMUM_WORK // max(1, _count(root))
     meter = _Meter(share)
     meter.measure(root, {}, frozenset())
@@ -165,14 +165,13 @@ class _Meter:
             self.limits[id(call)] = MemberTime(each, bounded, self._share, _read(call, growing))
         if not growing:
             return time
-        # The time for a parameter of an enclosing lambda that grows is bounded by the limit, for all its members
-        # together.
+        # The limit bounds the time for a growing parameter of an enclosing lambda, for all its members together.
         alone = {**known, **dict.fromkeys(growing, _SMALL)}
         arrays = [self.measure(child, alone, frozenset())[0] for child in call.children if child.kind != "lambda"]
         return members.times(self._times(call, total(arrays), alone, frozenset())[0]).plus(together).plus(finish)
 
     def _times(self, call: Node, given: Size, known: Sizes, growing: frozenset[str]) -> tuple[Growth, Growth, Growth]:
-        """Return the time of the lambdas: for each member, for what grows with all members together, and at the end."""
+        """Return the time of the lambdas for each member, for all members together, and after the last member."""
         fixed = all(map(_has_fixed_members, _arrays(call)))
         each, together, finish = Growth(), Growth(), Growth()
         for at, function in enumerate(child for child in call.children if child.kind == "lambda"):
@@ -194,7 +193,7 @@ class _Meter:
 
 
 def _read(call: Node, growing: frozenset[str]) -> str:
-    """Return, as SQL, how many bytes a call's lambdas read: those of the parts that they name, or of the event."""
+    """Return, as SQL, how many bytes a call's lambdas read, in the parts that they name or in the whole event."""
     found: dict[str, None] = {}
     for function in call.children:
         if function.kind == "lambda" and not _collect(function, growing, found):
@@ -275,12 +274,12 @@ def _cast_weight(named: str) -> Weight:
 
 
 def _search_time(one: Growth, other: Growth, speed: int) -> Growth:
-    """Return the time to search for one text in another; their order does not matter."""
+    """Return the time to search for one string in another; their order does not matter."""
     return Growth(*(-(-factor // speed) for factor in one.times(other)))
 
 
 def _tries_time(length: Growth, tries: int, *, grows: bool) -> Growth:
-    """Return the time of a pattern: for each character of the text, or for the longest text it accepts."""
+    """Return the time to match a pattern, for each character of the string or for the longest string it accepts."""
     if tries * _TRY <= _MATCH:
         return length.times(Growth(_MATCH))
     of_text = length.times(Growth(tries * _TRY))
