@@ -1,4 +1,4 @@
-"""Reports of backtests as Markdown, for people."""
+"""Writes reports of backtests as Markdown, for people to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a backtest as a JSON document for programs."""
+"""Defines the reports of backtests, and writes, lists and reads them as JSON documents."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class ReportHead(msgspec.Struct, frozen=True, kw_only=True, rename={"since": "fr
 
 
 class ReportPage(msgspec.Struct, frozen=True):
-    """A page of reports, newest days first, and the cursor of the next page; None if this is the last page."""
+    """A page of reports, newest days first; `cursor` leads to the next page, and is None on the last page."""
 
     reports: tuple[ReportHead, ...]
     cursor: str | None

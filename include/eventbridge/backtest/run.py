@@ -1,4 +1,4 @@
-"""Runs one candidate, or two in one pass, over the archive: like a replay that ends after route, with a report.
+"""Runs one candidate, or two in one pass, over the archive, like a replay that ends after routing, and reports.
 
 Nothing is planned in the ledger and nothing is delivered. Spark's workers count the results; the files of budgeted
 rules are written under this run's id and removed at its end. A process that dies before that leaves orphaned files.
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 #: The maximum number of rows of one Spark job, if no rule is budgeted.
 _JOB_ROWS = 5_000_000
 
-#: The maximum number of rows of the first job: later jobs render no outputs of which the first job found enough
-#: samples.
+#: The maximum number of rows of the first job. It is small, because later jobs need not render outputs for which the
+#: first job found enough samples.
 _FIRST_ROWS = 200_000
 
 #: The number of rows for which a slice may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route; larger slices get more
@@ -55,7 +55,7 @@ _RUNNER = "backtest"
 #: The events that patterns matched, by candidate and rule: pairs of file and row set.
 _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 
-#: The maximum number of rows of one part, each of which costs 30 ms of overhead in Spark.
+#: The maximum number of rows of one part. Each part costs 30 ms of overhead in Spark.
 _MAX_ROWS = 100_000
 
 #: The minimum number of parts, so that all of Spark's slots have work to the end.
@@ -91,7 +91,7 @@ def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: 
 
 
 def diff(runtime: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
-    """Run two candidates over a part of the archive in one pass; raises as `backtest` does."""
+    """Run two candidates over a part of the archive in one pass; raises the same errors as `backtest`."""
     run = _Run(runtime, [a, b], part, router)
     run.process()
     ours, theirs = run.rules
@@ -137,7 +137,7 @@ class _Run:
         self.files: list[Found] = take_once(found, "")
 
     def process(self) -> None:
-        """Process all parts, one Spark job after the other."""
+        """Process all parts, one Spark job after another."""
         rows = sum(file.rows for file, _ in self.files)
         job_rows = min(self.runtime.settings.batch_max_events, MAX_EVENTS_IN_MEMORY) if any(self._apart) else _JOB_ROWS
         done = 0
@@ -199,7 +199,7 @@ class _Run:
             if rule in failed
         }
         shares = [
-            # The budget for deferred matches, as in a retry batch: no other batch waits for a backtest.
+            # The budget for deferred matches, as in a retry batch, because no other batch waits for a backtest.
             RuleShare(f"rule/{side}/{rule}", rule, _merge_files(files), settings.route_deferred_cpu_budget)
             for rule, files in sorted(candidate_events.items())
             if rule not in failed
@@ -264,7 +264,7 @@ def parts_of(files: Sequence[Found]) -> list[tuple[ArchiveSpan, ...]]:
 
 
 def _rows_of_part(rows: int) -> int:
-    """Return the number of rows of one part: whole row groups."""
+    """Return the number of rows of one part, which consists of whole row groups."""
     groups = -(-rows // (_MIN_PARTS * ROW_GROUP_ROWS))
     return min(max(groups, 1) * ROW_GROUP_ROWS, _MAX_ROWS)
 
@@ -272,7 +272,7 @@ def _rows_of_part(rows: int) -> int:
 def _jobs_of(
     parts: Sequence[tuple[ArchiveSpan, ...]], first: int, rows: int
 ) -> Iterator[list[tuple[ArchiveSpan, ...]]]:
-    """Yield parts in groups of about `rows` rows, at least one part each: a group is one Spark job.
+    """Yield parts in groups of about `rows` rows, at least one part each; a group becomes one Spark job.
 
     The first group has about `first` rows, if that is less.
     """

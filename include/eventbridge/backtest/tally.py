@@ -29,7 +29,7 @@ from eventbridge.rules import Rule, Target
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: The maximum number of distinct failure texts of one target in a report; all others are counted together under "".
+#: The maximum number of distinct failure messages of one target in a report; all others are counted together under "".
 _MAX_FAILURE_TEXTS: Final = 20
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 Each = TypeVar("Each")
@@ -169,7 +169,7 @@ def largest_minute(minutes: Mapping[int, int]) -> Peak | None:
 
 
 def _hours_of(landed: Mapping[int, int], matched: Mapping[int, int]) -> Iterator[Hour]:
-    """Yield the hours in which events were landed, oldest first."""
+    """Yield the hours in which events were archived, oldest first."""
     every, some = _sum_by_hour(landed), _sum_by_hour(matched)
     for hour in sorted(every):
         yield Hour(_EPOCH + timedelta(hours=hour), every[hour], some[hour])

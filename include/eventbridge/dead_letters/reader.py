@@ -41,8 +41,8 @@ _LISTED_CANDIDATES = 10
 #: The maximum number of dead letter files that one page reads.
 PAGE_FILES = 100
 
-#: Where the text of an error becomes specific to one delivery: a number that is not a status, an address, a time, an
-#: id.
+#: Matches where an error becomes specific to one delivery: at a number of four or more digits, an address, a time, a
+#: quotation mark or an opening bracket.
 _OF_ONE = re.compile(r"\d{4,}|\d+(?=[.:\-]\d)|['\"{\[(]")
 _LONGEST = 100
 
@@ -64,7 +64,7 @@ class DeadLetterName:
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """One dead letter: its file in the store, its row there, and its columns; long ones only on request."""
+    """One dead letter: its file in the store, its row there, and its columns, the long ones only on request."""
 
     file: str
     row: int
@@ -80,7 +80,7 @@ def select_dead_letters(
     Raises UserError if the selection's SQL is not a condition.
     """
     selection = selection or Selection()
-    asks_all = selection.sql is not None  # SQL is evaluated over all files at once
+    asks_all = selection.sql is not None  # SQL is evaluated over all files together
     files = dead_letter_files(runtime) if asks_all else []
     chosen = ChosenRows(runtime, selection, files, damaged)
     newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
@@ -90,13 +90,13 @@ def select_dead_letters(
 
 @dataclass(frozen=True)
 class DeadLetterPage:
-    """A page of dead letters, and the cursor of the next page; None if this is the last page."""
+    """A page of dead letters; `cursor` leads to the next page, and is None on the last page."""
 
     dead_letters: tuple[DeadLetter, ...]
     cursor: str | None
 
     def records(self) -> list[dict[str, Any]]:
-        """Return their columns."""
+        """Return the columns of each dead letter."""
         return [each.record for each in self.dead_letters]
 
 
@@ -153,7 +153,7 @@ class ChosenRows:
         self._selection = selection
         self._visibility = visibility_of(runtime)
         self._keys: set[tuple[Any, ...]] | None = None
-        if selection.sql is not None:  # without files too, so that invalid SQL is reported
+        if selection.sql is not None:  # even without files, so that invalid SQL is reported
             self._keys = keys_where(
                 lambda file, columns: read_unless_damaged(runtime.store, file, columns=columns, damaged=damaged),
                 files,
@@ -175,7 +175,7 @@ class ChosenRows:
     def _choose(self, file: str) -> Iterator[tuple[int, dict[str, Any]]]:
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
-            columns.append("attempts")  # with their responses: long
+            columns.append("attempts")  # these are long, because they include responses
         for numbers, table in parts_unless_damaged(self._runtime.store, file, columns, damaged=self._damaged):
             for row, record in zip(numbers.tolist(), plain_rows(table), strict=True):
                 if self._fits(record):
@@ -192,10 +192,10 @@ class ChosenRows:
 
 
 def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
-    """Return the dead letters with a name, newest batch first: several if a delivery was dead-lettered several times.
+    """Return the dead letters with a name, newest batch first; a delivery may have several.
 
     `name` is a result of `name_of`, a delivery id or its beginning, or the position of the event,
-    `<bus>/<topic>/<partition>/<offset>`: the bus is optional. An unreadable file is skipped and added to `damaged`;
+    `<bus>/<topic>/<partition>/<offset>` (the bus is optional). An unreadable file is skipped and added to `damaged`;
     without `damaged` it raises ReconciliationError. Raises UserError for an invalid name, NotFoundError if it stands
     for no delivery or position, or for more than one.
     """
@@ -244,7 +244,7 @@ def _find_named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Itera
 
 @dataclass(frozen=True)
 class DeadLetterGroup:
-    """The number of dead letters with a rule, target, reason, and beginning of the error."""
+    """The number of dead letters that share a rule, a target, a reason, and the beginning of their error."""
 
     rule: str | None
     target: str | None

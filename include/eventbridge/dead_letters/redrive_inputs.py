@@ -1,4 +1,4 @@
-"""The input files of a redrive batch: requests as a delivery file, or events as a buffer file."""
+"""Writes the input files of a redrive batch: requests as a delivery file, or events as a buffer file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,10 @@ class DeadLetterFile:
 
 
 def write_deliveries(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> DeadLetterFile:
-    """Write dead letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
+    """Write dead letters' requests as a delivery file; return the file and its chunks.
+
+    The age of the deliveries is measured from the time at which the batch was planned.
+    """
     path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
     rules = runtime.rules_of(batch)
     rows = sorted((_delivery(batch, rules, dead_letter) for dead_letter in dead_letters), key=_order)
@@ -50,7 +53,10 @@ def write_deliveries(runtime: Runtime, batch: Batch, dead_letters: Sequence[Dead
 
 
 def write_events(runtime: Runtime, batch: Batch, dead_letters: Sequence[DeadLetter]) -> DeadLetterFile:
-    """Write the dead letters' events as a buffer file, whose age begins with the batch; return the file."""
+    """Write the dead letters' events as a buffer file; return the file.
+
+    The age of the events is measured from the time at which the batch was planned.
+    """
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
     rows = [_event(batch, dead_letter) for dead_letter in dead_letters]
     write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
@@ -68,7 +74,7 @@ def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
 
 
 def rebuild(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
-    """Write the input of a redrive batch again under another name: the same rows from the same dead letters."""
+    """Write the input of a redrive batch again under another name, with the same rows from the same dead letters."""
     taken = {each.file: each.rows for each in runtime.ledger.redrives.list_taken_by(batch.batch_id)}
     dead_letters = [
         DeadLetter(path, row, record)
@@ -88,9 +94,9 @@ def _delivery(batch: Batch, rules: RuleSet, dead_letter: DeadLetter) -> dict[str
     return {name: record[name] for name in _SAME} | {
         "order_key": order_key(target, parse_document(record["event"]), record) if target.ordered else None,
         "not_before": None,
-        "published_at": batch.planned_at,  # a new time: `deliver_within` counts from here
+        "published_at": batch.planned_at,  # a new time, from which `deliver_within` is measured
         "arrived_at": batch.planned_at,
-        # the dead letter itself: it holds the event, and the attempts made before
+        # the dead letter itself, which holds the event and the attempts made before
         "event_file": dead_letter.file,
         "event_row": dead_letter.row,
         "payload": record["request"],
@@ -113,7 +119,7 @@ def _event(batch: Batch, dead_letter: DeadLetter) -> dict[str, Any]:
         "arrived_at": batch.planned_at,
         "status": "valid",
         "reason": None,
-        "type": parse_document(record["event"])["type"],  # it was an event: only those become deliveries
+        "type": parse_document(record["event"])["type"],  # it is a valid event, because only those become deliveries
         "body": record["event"],
     }
 
@@ -134,7 +140,7 @@ def _chunks(runtime: Runtime, batch: Batch, path: str, rows: Sequence[dict[str, 
 
 
 def _pieces(runtime: Runtime, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
-    """Yield pieces of one target and order shard each, none larger than a chunk may be; the rows are sorted."""
+    """Yield pieces, each of one target and order shard and no larger than a chunk may be; the rows must be sorted."""
     most = runtime.chunk_sizes.small
     for (rule, target, _), of_target in groupby(enumerate(rows), key=lambda each: _order(each[1])[:3]):
         numbers: list[int] = []

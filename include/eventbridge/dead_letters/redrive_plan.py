@@ -1,7 +1,7 @@
-"""Plans batches of the kind `redrive`: they deliver the selected dead letters again.
+"""Plans batches of the kind `redrive`, which redeliver the selected dead letters.
 
-Called by the DAG `eventbridge_redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then
-run as for any batch. Without retransform, a batch begins at push: its delivery file holds the requests as they were,
+The DAG `eventbridge_redrive_dead_letters` and `eventbridge dead-letters redrive` call it; the other stages then run as
+for any batch. Without retransform, a batch begins at push: its delivery file holds the requests as they were,
 under the same delivery ids. With retransform, a batch begins at route: its buffer file holds the events, which the
 current rule routes again, with the redrive's id as the replay id.
 """
@@ -36,13 +36,14 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
-#: The limits of a rate, in dead letters a second: at 0.1, two batches of one dead letter are one window apart.
+#: The lowest and the highest rate, in dead letters per second. At 0.1, two batches of one dead letter each are planned
+#: one window apart.
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
-#: A batch of a redrive with a rate has as many dead letters as the rate allows in this time, or in half of a push's
-#: timeout if that is less; its pushes take a token for each dead letter. The next batch is planned no sooner than the
-#: rate allows this batch's dead letters.
+#: If a redrive has a rate, a batch has at most the dead letters that the rate allows in this time, or in half of a
+#: push's timeout if that is less. Its pushes take a token for each dead letter. The next batch is planned no sooner
+#: than the rate allows this batch's dead letters.
 _RATE_WINDOW_SECONDS = 10.0
 _READ_AT_ONCE = 1_000
 NO_DELIVERY = "the event never became a delivery"
@@ -76,7 +77,7 @@ class Survey:
 def begin_redrive(
     runtime: Runtime, selection: Selection, run: str, *, rate: float | None, retransform: bool, again: bool
 ) -> Redrive:
-    """Record a redrive and return it; if `run` has one already, return that one and ignore the arguments.
+    """Record a redrive and return it; if `run` already has one, return that one and ignore the arguments.
 
     The redrive takes dead letters of batches planned before now, and therefore never its own dead letters. Raises
     UserError for an invalid rate (see `refuse_rate`), for SQL that is not a condition, and if a caller who is limited
@@ -133,7 +134,7 @@ def survey_of(runtime: Runtime, request: Redrive) -> Survey:
 
 @instrumented("plan_redrive", of="")
 def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
-    """Plan the next batch of a redrive, or return its unfinished one; without further dead letters it is done.
+    """Plan the next batch of a redrive, or return its unfinished one; if no dead letters are left, end it.
 
     A batch has dead letters of one runner or, with retransform, of one target. Of two dead letters with the same
     delivery id, only the newer one is delivered. If two processes plan at the same time, one gets no batch, but a time
@@ -242,7 +243,7 @@ class _RedriveSearch:
         while True:
             before = len(self.damaged)
             kept = self._first_readable()
-            if kept or len(self.damaged) == before:  # else the first ones cannot be read, but the next ones perhaps can
+            if kept or len(self.damaged) == before:  # otherwise the next ones may be readable
                 return kept
 
     def _first_readable(self) -> list[DeadLetter]:

@@ -1,4 +1,4 @@
-"""Redrives and their outcomes: finds a redrive by the beginning of its id, and the redrives of a dead letter."""
+"""Finds redrives by the beginning of their ids, and the last redrive of a dead letter with its outcome."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ REASONS = (
     "deadline_missed",
 )
 
-#: The reasons whose `detail` may quote the event, and is therefore a payload, as the event is.
+#: The reasons with a `detail` that may quote the event, and therefore counts as a payload.
 QUOTING_REASONS: Final = frozenset({"transform_failed", "route_failed", "malformed"})
 
 #: Columns of a dead letter that a selection reads; a selection by error text also reads `attempts`.
@@ -42,9 +42,9 @@ MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
 
 @dataclass(frozen=True)
 class Selection:
-    """The conditions on dead letters: those that meet every field that is set are selected; without any, all are.
+    """The conditions on dead letters: one is selected if it meets every field that is set; if none is set, all are.
 
-    `error` is text, case-insensitive, within the detail or an attempt's error. `since` (included) and `until`
+    `error` is a string that the detail or an attempt's error contains, in any case. `since` (included) and `until`
     (excluded) refer to the last attempt or, without one, to the arrival of the event. `names` are names
     as `name_of` returns them, delivery ids or their beginnings, and positions `[bus/]topic/partition/offset`. `sql` is
     a condition in DuckDB's SQL. If `payloads` is False, `error` is not searched for in text that may quote an event.
@@ -106,7 +106,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class WrittenSelection:
-    """A selection as a person wrote it; empty text counts as not written.
+    """A selection as a person wrote it; an empty string counts as not written.
 
     Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`.
     """

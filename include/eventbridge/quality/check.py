@@ -1,4 +1,4 @@
-"""Checks an hour once: measures, bounds, Data Docs page, record, event, and rules that are put on hold."""
+"""Checks an hour once: tests its measures, stores a page and a record, publishes an event, and puts rules on hold."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityReco
 
     An hour is checked once: later calls return the recorded result. The hour's batches are those planned in it, by the
     ledger's clock. Raises UserError for an hour that is not over, or a time that does not begin one; StoreError for a
-    lost or damaged file of a batch: nothing is recorded then.
+    lost or damaged file of a batch, in which case nothing is recorded.
     """
     now = runtime.ledger.now()
     hour = hour_of(now) - HOUR if hour is None else _hour(hour, now)
@@ -68,7 +68,7 @@ def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityReco
 def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
     """Check the hour that begins at the time in `text`, for the command line; see `check_quality`.
 
-    Raises UserError also if the text is not a time.
+    Also raises UserError if `text` is not a time.
     """
     return check_quality(runtime, None if text is None else read_time(text))
 
@@ -111,7 +111,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
 
 
 def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: _HourCounts) -> list[Measure]:
-    """Return the measures of an hour, also of buses and targets without events in it that had some before."""
+    """Return the measures of an hour, including buses without events, and targets that only earlier hours have."""
     settings = runtime.settings
     limits = QualityLimits(
         malformed_rate=settings.quality_malformed_rate,
@@ -150,7 +150,7 @@ class _HourCounts:
 
 
 def _count_hour(runtime: Runtime, batches: Iterable[Batch]) -> _HourCounts:
-    """Return the counts of committed batches without replays and redrives, which belong to other hours.
+    """Return the counts of committed batches, except replays and redrives, whose events belong to other hours.
 
     Raises StoreError for a lost or damaged file.
     """

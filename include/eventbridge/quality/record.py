@@ -1,4 +1,4 @@
-"""The records of quality checks in the store: written, read and listed by hour, with the volumes of earlier hours."""
+"""Writes, reads and lists the records of quality checks by hour, and returns the volumes of earlier hours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.store.layout import FORMAT, require_known_format
 log = logging.getLogger(__name__)
 HOUR = timedelta(hours=1)
 
-#: How far back the volumes may be that an hour is compared with: see EVENTBRIDGE_QUALITY_HISTORY_DAYS.
+#: The maximum age of the volumes that an hour is compared with; see EVENTBRIDGE_QUALITY_HISTORY_DAYS.
 _MAX_HISTORY = timedelta(days=90)
 
 
@@ -65,7 +65,7 @@ def list_checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
 
 
 def list_checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
-    """Return the checked hours after a cursor, and the cursor of the next page, or None.
+    """Return the checked hours after a cursor, and the cursor of the next page, None on the last page.
 
     Raises UserError for an invalid cursor.
     """
@@ -76,7 +76,7 @@ def list_checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> t
 
 
 def find_record(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Return the result of the check of the hour of a time, or of the latest checked hour; raises NotFoundError."""
+    """Return the check of the hour that contains a time, or of the latest checked hour; raises NotFoundError."""
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:
@@ -93,7 +93,7 @@ def find_record(runtime: Runtime, text: str | None = None) -> QualityRecord:
 
 
 def read_time(text: str) -> datetime:
-    """Return the time that a text names, in UTC; raises UserError."""
+    """Return the time that a string names, in UTC; raises UserError for any other string."""
     try:
         at = datetime.fromisoformat(text.strip())
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

@@ -1,4 +1,4 @@
-"""Tests measures with Great Expectations: the suite, and its Data Docs page."""
+"""Tests measures with Great Expectations, and renders the results as a Data Docs page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def run_suite(measures: Sequence[Measure], name: str) -> tuple[list[Measure], bytes]:
     """Return the measures outside their bounds according to Great Expectations, and its Data Docs page in HTML.
 
-    Importing it takes many CPU-seconds, so only this function does.
+    Importing it takes many CPU-seconds, so only the functions of this module do.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import (

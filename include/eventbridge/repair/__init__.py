@@ -1,1 +1,1 @@
-"""Audits of committed batches, and repairs of damaged ones."""
+"""Audits committed batches, and repairs damaged ones."""

@@ -65,9 +65,9 @@ def find_batch(runtime: Runtime, name: str) -> str:
 
 
 def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
-    """Audit one batch, or all batches with the offsets, pending rows, replays and manifests; changes nothing.
+    """Audit one batch, or all batches together with the offsets, pending rows, replays and manifests; changes nothing.
 
-    If `whole`, files are read to the last byte, also the parts that no sum needs, such as events and requests.
+    If `whole`, files are read to the last byte, including parts that no sum needs, such as events and requests.
     Uncommitted batches are counted and skipped, because they are not reconciled yet. A batch that is committed
     during the audit causes no difference: the audit reads each fact before the fact that it follows from.
     """
@@ -110,7 +110,7 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
         )
     except NewerFormatError as error:
         return None, [str(error)]
-    except (StoreError, ReconciliationError) as error:  # also for dead letters of another batch that it redelivers
+    except (StoreError, ReconciliationError) as error:  # perhaps about dead letters of another batch that it redelivers
         try:
             today = runtime.ledger.batches.get(batch.batch_id)
         except NotFoundError:
@@ -130,7 +130,7 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, lis
 
 
 def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
-    """Yield the missing files of a batch that are not yet in `reported`: reading stopped at the first."""
+    """Yield the missing files of a batch that are not yet in `reported`, because reading stopped at the first."""
     if batch.kept != batch.cleared:  # retention is removing some of them
         return
     for kind in FILE_KINDS:
@@ -140,7 +140,7 @@ def _also_missing(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str
 
 
 def _damaged(runtime: Runtime, batch: Batch, reported: str) -> Iterator[str]:
-    """Yield the unreadable files of a batch, without those that are `reported` or that retention removed."""
+    """Yield the unreadable files of a batch, except those that are `reported` or that retention removed."""
     for kind in FILE_KINDS:
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, kind):
             if file.path is None or file.path in reported or not runtime.store.exists(file.path):
@@ -181,7 +181,7 @@ def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
 
 
 def _pending_differences(runtime: Runtime) -> Iterator[str]:
-    """Yield pending rows and deferred matches: closed ones that no committed batch took, open ones in no file."""
+    """Yield closed pending rows and deferred matches that no committed batch took, and open ones in no file."""
     rows: dict[str, PendingDeliveries | DeferredMatch] = {}
     for pending in runtime.ledger.pending.find():
         rows[f"pending row {pending.pending_id} of {pending.rule}/{pending.target}"] = pending
@@ -240,7 +240,7 @@ def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str,
 def _delivery_sums(
     runtime: Runtime, reconciliation: list[tuple[Batch, Reconciliation]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
-    """Return sums by `<rule>/<target>`; `pending` has those of today or, for one batch, those that it made pending."""
+    """Return sums by `<rule>/<target>`; `pending` counts all pending now or, for one batch, those it made pending."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
     for batch, each in reconciliation:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]

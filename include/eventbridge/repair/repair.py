@@ -149,7 +149,7 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
 def _rebuild(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
     """Rebuild files under the same names; return the path of the audit record, which is written first."""
     record = ""
-    for first in (True, False):  # the inputs of the batch come first: slices are routed from them
+    for first in (True, False):  # the inputs of the batch come first, because slices are routed from them
         some = [file for file in files if file.kind != "dead_letter" and _begins_batch(batch, file) == first]
         if not some:
             continue
@@ -198,7 +198,7 @@ def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
         again = dead_letters_again(runtime, batch, files)
         return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
     except (StoreFileMissing, StoreFileDamaged, ReconciliationError):
-        return []  # an unreadable file of another batch: nothing to compare with
+        return []  # a file of another batch is unreadable, so there is nothing to compare with
 
 
 def _rebuilt_dead_letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
@@ -223,7 +223,7 @@ def _route_again(runtime: Runtime, batch: Batch, file: BatchFile, router: Router
     task = Slice(file.key, had.file, had.row_from, had.row_to)
     job = structs.replace(
         job_of(runtime, batch), later=tuple(had.candidate_events)
-    )  # the rules that were deferred then
+    )  # the rules that were deferred at the first routing
     (result,) = router.route_slices(job, [task])
     made = result_file(batch.batch_id, result)
     has = made.detail
@@ -295,7 +295,7 @@ def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 def _write_settlement(runtime: Runtime, batch: Batch, settled: Sequence[pa.Table]) -> BatchFile:
     known = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
-    # the number may be in use: a repair may have died before recording it
+    # the number may be in use, because a repair may have died before recording it
     while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), settled):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
@@ -318,7 +318,7 @@ def _begins_batch(batch: Batch, file: BatchFile) -> bool:
 
 
 def _rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
-    """Rebuild input files under other names and return their paths; raises ReconciliationError if it cannot."""
+    """Rebuild input files under other names and return their paths; raises ReconciliationError if that fails."""
     landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _take_again(runtime, batch, file) for file in files]
 
@@ -330,7 +330,7 @@ def _take_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
 
 
 def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
-    """Rebuild files in any order that works: a duplicate is recognized only if the file with its event exists.
+    """Rebuild files in any order that works, as a duplicate is recognized only if the file with its event exists.
 
     The record of each file shows whether it was rebuilt correctly.
     """
@@ -379,7 +379,7 @@ def _other_identities(runtime: Runtime, batch: Batch, file: BatchFile, made: Map
         if other.key != file.key and other.path is not None:
             try:
                 seen |= valid_identities(runtime.store, made.get(other.key, other.path))
-            except StoreError:  # also lost: if that matters, the recorded counts show it
+            except StoreError:  # the recorded counts show whether this file, which is lost too, was needed
                 continue
     return seen
 

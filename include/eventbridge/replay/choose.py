@@ -1,4 +1,4 @@
-"""Chooses the events that a replay takes from an archive file: by offset, pattern, and outcome of their deliveries."""
+"""Chooses the events that a replay takes from an archive file, by offset, pattern, SQL and outcomes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Mask = npt.NDArray[np.bool_]
 DELIVERED = "delivered"
 _PENDING = "pending"
 
-#: The maximum number of batches whose outcomes are cached: enough for files that are read one after the other.
+#: The maximum number of batches whose outcomes are cached, which is enough for files that are read in sequence.
 _MAX_CACHED_BATCHES = 8
 
 
@@ -54,7 +54,7 @@ class Chooser:
             self._past = Past(runtime, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
     def events(self, archived: FileToRead, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
-        """Return the events to take from a file, from row `first` on and in file order, and their row numbers."""
+        """Return the events to take from a file, in file order, starting at row `first`, and their row numbers."""
         file, spans = archived
         table = read_table(self._runtime.store, file.path).slice(first)
         chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
@@ -118,7 +118,7 @@ def _in_spans_mask(offsets: npt.NDArray[np.int64], spans: tuple[tuple[int, int],
 class PastOutcome:
     """The outcome of a delivery: `delivered`, `dead_lettered` or `pending`, its reason and number of attempts.
 
-    `code` is the HTTP status of its last attempt, None if it had none or was not read.
+    `code` is the HTTP status of its last attempt, None if there was none or it was not read.
     """
 
     outcome: str
@@ -129,7 +129,7 @@ class PastOutcome:
 
 
 class Past:
-    """Returns the outcomes of the deliveries of one target of a rule, by the batch that landed their events."""
+    """Returns the outcomes of deliveries to one target of a rule, by the batch that landed their events."""
 
     def __init__(self, runtime: Runtime, rule: str, target: str, *, codes: bool = False) -> None:
         self._runtime = runtime
@@ -149,7 +149,7 @@ class Past:
 
     def _follow(self, batch_id: str) -> Mapping[bytes, PastOutcome]:
         found: dict[bytes, PastOutcome] = {}
-        for each in self._generations(batch_id):  # in order of time: the last outcome counts, but `delivered` is final
+        for each in self._generations(batch_id):  # oldest first: the last outcome counts, but `delivered` is final
             codes = self._codes_of(each) if self._codes else {}
             for row in self._settled_rows(each):
                 name, status = row["delivery_id"], row["status"]
@@ -164,7 +164,7 @@ class Past:
         return found
 
     def _generations(self, batch_id: str) -> list[str]:
-        """Return a batch and all batches that took up its deliveries, directly or not, in order of time."""
+        """Return a batch and all batches that took up its deliveries, directly or indirectly, oldest first."""
         seen: set[str] = set()
         waiting = {batch_id}
         while waiting:

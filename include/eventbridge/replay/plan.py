@@ -1,8 +1,8 @@
-"""Plans batches of the kind `replay`: they deliver again the archived events that a request chooses.
+"""Plans batches of the kind `replay`, which redeliver the archived events that a request chooses.
 
-Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
-batch begins at the stage route: its buffer file holds the events as they were landed, but their age begins with the
-batch.
+The DAG `eventbridge_replay_events` and `eventbridge replay` call this module; the other stages then run as for any
+batch. A batch begins at the stage route. Its buffer file holds the events as they were archived, but their age is
+measured from the time at which the batch was planned.
 """
 
 from __future__ import annotations
@@ -42,13 +42,12 @@ from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
-#: A batch of a replay with a rate has as many events as the rate allows in this time, or in half of a push's timeout if
-#: that is less, if every event goes to every target; its pushes take a token for each delivery. The next batch is
-#: planned no sooner than the rate allows as many deliveries as this batch has events.
+#: If a replay has a rate, a batch has at most the events that the rate allows in this time, or in half of a push's
+#: timeout if that is less, on the assumption that every event goes to every target. Its pushes take a token for each
+#: delivery. The next batch is planned no sooner than the rate allows as many deliveries as this batch has events.
 _RATE_WINDOW_SECONDS = 10.0
 
-#: The number of read events after which a step ends, so that the position is recorded even if a pattern matches few
-#: events.
+#: A step ends after reading this many events, so that the position is recorded even if a pattern matches few events.
 _READ_AT_ONCE = 500_000
 
 #: How long a replay waits until it checks again whether its pool has slots.
@@ -70,10 +69,11 @@ class ReplayPlan:
 
 
 def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
-    """Record a replay and return it; if `run` has one already, return that one and ignore the request.
+    """Record a replay and return it; if `run` already has one, return that one and ignore the request.
 
-    The current rules are frozen now, for all of its batches. It takes events of batches committed before now: those of
-    batches in progress are delivered anyway. Raises UserError as `build_replay` does.
+    A replay with the current rules freezes them now, for all of its batches. A replay takes only events of batches that
+    are committed by now, because those of batches in progress are delivered anyway. Raises the same errors as
+    `build_replay`.
     """
     begun = runtime.ledger.replays.find_for_run(run)
     if begun is not None:
@@ -114,7 +114,7 @@ def build_replay(runtime: Runtime, request: ReplayRequest, run: str, now: dateti
 
 @instrumented("plan_replay", of="")
 def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
-    """Plan the next batch of a replay, or return its unfinished one; at the end of the archive the replay is done.
+    """Plan the next batch of a replay, or return its unfinished one; at the end of the archive, end the replay.
 
     A batch belongs to one part of the replay. If two processes plan at the same time, one gets no batch, but a time to
     try again. With the pool `eventbridge.replay` at 0 slots, or while the store is full, nothing is planned.
@@ -269,7 +269,7 @@ class _ReplayStep:
 
 
 def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
-    """Return the rules of a part; `rule_set` is the rule set that routed the current file, if it matters."""
+    """Return the rules of a part; `rule_set`, which routed the current file, is used if the part has none."""
     if part.rule_set:
         return frozen_rules(runtime.store, part.rule_set)
     chosen = replay.selection
@@ -284,7 +284,7 @@ def _clear_batch(searched: Replayed) -> Replayed:
 
 
 def _parts_of_current(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner of the current rules, or for each target if outcomes choose events."""
+    """Return a part for each runner of the current rules or, if events are chosen by outcome, for each target."""
     chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
     landed = {runner for runner, _ in runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)}
     parts = []
@@ -301,7 +301,7 @@ def _parts_of_current(runtime: Runtime, request: ReplayRequest, now: datetime) -
 
 
 def _parts_of_original(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
-    """Return a part for each runner that landed events then, or for each of its targets if outcomes choose events."""
+    """Return a part for each runner that landed the events or, if events are chosen by outcome, for each target."""
     found: dict[tuple[str, str, str], None] = {}
     frozen = runtime.ledger.archive.rule_sets(request.bus, request.since, request.until, now)
     refuse_unknown_original(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
@@ -321,7 +321,7 @@ def asking(run: str, times: int) -> str:
 
 
 def asker_of(name: str) -> str:
-    """Return the run of a name that `asking` returned."""
+    """Return the run from which `asking` made a name."""
     return re.sub(r" again [0-9]+$", "", name)
 
 
@@ -330,8 +330,8 @@ def begin_or_continue(runtime: Runtime, request: ReplayRequest, run: str, times:
 
     The run's last replay continues under its id if it is paused (the run ran out of time, or an operator paused it) and
     the request is the same. A replay that is still running, because its run was cleared while it waited, is cancelled,
-    and so is a replay with another request. Then, or if the last replay has ended, a new one begins. A retry returns
-    the same replay. Raises UserError as begin_replay does.
+    and so is a replay with another request. In that case, or if the last replay has ended, a new one begins. A
+    retry returns the same replay. Raises the same errors as `begin_replay`.
     """
     name = asking(run, times)
     begun = runtime.ledger.replays.find_for_run(name)
@@ -373,10 +373,10 @@ def _refuse_pruned_request(runtime: Runtime, request: ReplayRequest) -> None:
 
 
 def record_replay(runtime: Runtime, request: ReplayRequest, replay: Replay) -> Replay:
-    """Record a replay, or return the one that its run has begun already.
+    """Record a replay, or return the one that its run has already begun.
 
     Once it is recorded, retention keeps its archive. Raises UserError, and cancels the replay, if part of the archive
-    was removed before.
+    was removed before that.
     """
     recorded = runtime.ledger.replays.begin(replay)
     try:
@@ -406,7 +406,7 @@ def is_of_events(batch: Batch, file: BatchFile) -> bool:
 
 
 def rebuild(runtime: Runtime, batch: Batch) -> BatchFile:
-    """Write the input of a replay batch again under another name: the same rows from the same archive files."""
+    """Write the input of a replay batch again under another name, with the same rows from the same archive files."""
     taken = runtime.ledger.replays.list_taken_by(batch.batch_id)
     return write_events(
         runtime, batch, [read_rows(runtime.store, each.file, each.rows) for each in taken if each.count]

@@ -1,4 +1,4 @@
-"""Reads and checks the request of a replay before anything is recorded: times, rules, targets, a pattern."""
+"""Reads and checks the request of a replay before anything is recorded: times, rules, targets, conditions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ReplayRequest:
 
 @dataclass(frozen=True)
 class WrittenReplayRequest:
-    """A replay as a person wrote it; empty text counts as not written.
+    """A replay as a person wrote it; an empty string counts as not written.
 
     Times are ISO 8601, in UTC without an offset, or durations before now, such as `2h`; if `until` is None, it is now.
     `pattern` is JSON text, or its value.
@@ -110,7 +110,7 @@ class WrittenReplayRequest:
 
 
 def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_targets: Sequence[str] = ()) -> RuleSet:
-    """Return the named enabled rules of a bus, with their named targets; without names all of them."""
+    """Return the named enabled rules of a bus, with their named targets; no names mean all of them."""
     found = {}
     for name, rule in rules.enabled().items():
         if rule.bus != bus or (only_rules and name not in only_rules):
@@ -149,7 +149,7 @@ def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
 
 
 def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
-    """Return a pattern as JSON text: a number keeps all of its digits."""
+    """Return a pattern as JSON text, in which a number keeps all of its digits."""
     if not pattern:
         return None
     text = pattern if isinstance(pattern, str) else json.dumps(pattern)
@@ -169,7 +169,7 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
 
 
 def _condition(sql: str | None) -> str | None:
-    """Return an SQL condition after it was evaluated on an empty table; raises UserError if that fails."""
+    """Return an SQL condition after evaluating it on an empty table; raises UserError if that fails."""
     if not sql or not sql.strip():
         return None
     rows_where(COLUMNS.empty_table(), sql)

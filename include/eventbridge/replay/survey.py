@@ -28,7 +28,7 @@ class ReplaySurvey:
     """The data that a replay would read and take: events, and deliveries and sample events by `<rule>/<target>`.
 
     For a rule with `where`, all events that its pattern matches are counted, because Spark is not used. `more` is
-    whether there are files that were not read.
+    True if there are files that were not read.
     """
 
     files: int = 0
@@ -42,7 +42,7 @@ class ReplaySurvey:
 def survey(runtime: Runtime, request: ReplayRequest, max_files: int | None = None) -> ReplaySurvey:
     """Return counts and samples of the events that a replay would take if it began now.
 
-    Only rule sets are written to the store. `max_files`: the maximum number of archive files to read.
+    Only rule sets are written to the store. At most `max_files` archive files are read.
     """
     replay = build_replay(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()

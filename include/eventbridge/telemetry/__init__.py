@@ -1,1 +1,1 @@
-"""Telemetry of a process: traces and metrics with OpenTelemetry, off by default."""
+"""Sends the traces and metrics of a process with OpenTelemetry; off by default."""

@@ -1,7 +1,7 @@
-"""Telemetry with OpenTelemetry: metrics, and spans of batches and traced deliveries, sent with OTLP over HTTP.
+"""Sends metrics, and spans of batches and traced deliveries, with OTLP over HTTP.
 
-Spans are built from the ledger and the files, with ids derived from what they describe: a stage that was killed and ran
-again exports the same span.
+Spans are built from the ledger and the files, with ids derived from what they describe, so that a delivery
+whose outcome is reported again has the same spans.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SCOPE = InstrumentationScope("eventbridge", __version__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDED = ("delivered", "dead_lettered")
 
-#: How long a process waits at its end for a collector that does not respond.
+#: How many milliseconds a process that ends waits for a collector that does not respond.
 FLUSH_MS = 3_000
 
 
@@ -75,19 +75,19 @@ class OpenTelemetry:
             self._export("batch", top, root, (batch_time(ended.batch_id), ended.ended_at), attributes)
 
     def push_ended(self, ended: PushEnded) -> None:
-        """Do nothing: the span of the stage `push` covers it."""
+        """Do nothing, because the span of the stage `push` covers it."""
 
     def check_ended(self, ended: CheckEnded) -> None:
-        """Do nothing: the watcher polls several times a second."""
+        """Do nothing, because the watcher polls several times a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
         """Return whether a delivery is traced: as its event's publisher decided, or else according to the ratio."""
         return trace_of(delivery_id, traceparent, self._ratio).sampled
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Export the spans landed, routed and of each attempt; once the delivery has ended, also its own span.
+        """Export the spans `landed`, `routed` and one for each attempt; once the delivery has ended, also its own.
 
-        Its own span begins when the event was published.
+        The delivery's own span begins when its event was published.
         """
         trace = trace_of(settled.delivery_id, settled.traceparent, self._ratio)
         name = delivery_id_text(settled.delivery_id)
@@ -241,10 +241,10 @@ def span_id(*words: object) -> int:
 
 
 def trace_of(delivery_id: bytes, traceparent: str | None, ratio: float) -> TraceParent:
-    """Return the trace of a delivery: the one in its event, sampled by the publisher, else a separate trace.
+    """Return the trace of a delivery: that of its event, sampled as the publisher decided, or else a separate one.
 
     A separate trace has the delivery's id, like the header that the target receives; the share `ratio` of these traces
-    is sampled, always the same deliveries.
+    is sampled, always for the same deliveries.
     """
     if traceparent is not None:
         _, trace, parent, flags = traceparent.split("-")

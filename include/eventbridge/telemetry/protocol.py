@@ -1,4 +1,4 @@
-"""The protocol of telemetry, and its records: of each stage, push of a chunk, poll of the watcher and delivery."""
+"""Defines telemetry and its records: one for each stage, push of a chunk, poll of the watcher, and delivery."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class PushEnded:
 
 @dataclass(frozen=True, slots=True)
 class CheckEnded:
-    """One poll of the watcher; `started`: the runners, and retries, for which it started a run."""
+    """One poll of the watcher; `started` has the runners, and retries, for which it started a run."""
 
     started_at: datetime
     ended_at: datetime
@@ -115,7 +115,7 @@ class Telemetry(Protocol):
         """Record a traced delivery of a committed batch."""
 
     def close(self) -> None:
-        """Send everything queued: the process is about to end."""
+        """Send everything queued, because the process is about to end."""
 
 
 class NoTelemetry:

@@ -14,7 +14,7 @@ from eventbridge.routing.task import route_task
 from eventbridge.rules import RuleSet
 from eventbridge.store.protocol import Store
 
-#: Additional CPU-seconds of each slice.
+#: The number of additional CPU-seconds of each slice.
 _BUSY_SECONDS = 0.15
 
 

@@ -21,7 +21,7 @@ from eventbridge.store.parquet import read_rows
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 
-#: Texts in an event's body that, in this order, kill the Spark that started its worker, end the worker, block the
+#: Markers in an event's body that, in this order, kill the Spark that started its worker, end the worker, block the
 #: worker, raise an error in it, or kill it once, after the slice was routed and before its response.
 KILLING = b"poison: killing"
 DEADLY = b"poison: deadly"
@@ -104,6 +104,6 @@ def _take(bodies: list[bytes]) -> None:
 
 
 def _spark() -> int:
-    """Return the process id of the Java that started this worker's daemon."""
+    """Return the process id of the Java process that started this worker's daemon."""
     status = Path(f"/proc/{os.getppid()}/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("PPid:"))

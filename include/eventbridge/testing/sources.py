@@ -1,4 +1,4 @@
-"""A log and a queue in memory, with switches for failures; each passes the contract suite of its kind."""
+"""Provides a log and a queue in memory, with switches for failures; each passes the contract suite of its kind."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class Switches:
 class InMemoryLog:
     """A log source that keeps its messages in memory.
 
-    `switches.fail("read")` makes calls fail, `damage` single messages; `lose` makes gaps, `truncate` an older log,
-    `replace` another log in its place, `add_partition` a partition that appears later.
+    `switches.fail("read")` makes calls fail, and `damage` makes messages unreadable. `lose` makes gaps, `truncate` ends
+    the log earlier, `replace` puts another log in its place, and `add_partition` adds a partition later.
     """
 
     kind: Literal["log"] = "log"
@@ -130,7 +130,7 @@ class InMemoryLog:
             self._ends[partition] = end
 
     def replace(self) -> None:
-        """Replace the log by a new, empty one, as if a bus's file was deleted and created again."""
+        """Replace the log with a new, empty one, as if a bus's file was deleted and created again."""
         with self._turn:
             for partition in self._messages:
                 self.truncate(partition, 0)

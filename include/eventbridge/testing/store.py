@@ -1,4 +1,4 @@
-"""A store in memory, for tests of users of a store; it passes the same contract suite as real stores."""
+"""Provides a store in memory, for tests of code that uses a store; it passes the same contract suite as real stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets in memory, for tests of delivery."""
+"""Provides targets in memory, for tests of delivery."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class InMemoryTarget:
         self.closed = False
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Respond to one request after the other; nothing is ever in flight."""
+        """Respond to one request after another; nothing is ever in flight."""
         for request in requests:
             now = self._clock()
             if now >= until:
@@ -72,7 +72,7 @@ class InMemoryBlockTarget(InMemoryTarget):
     block_payloads = 10
 
     def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
-        """Respond to one part after the other; a part that is not accepted is not kept."""
+        """Respond to one part after another; a part that is not accepted is not kept."""
         for start in range(0, len(payloads), self.block_payloads):
             now = self._clock()
             if now >= until:

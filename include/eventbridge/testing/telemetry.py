@@ -1,4 +1,4 @@
-"""A telemetry that records all calls, for tests."""
+"""Provides a telemetry that records all calls, for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordingTelemetry:
         self._keep(ended)
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
-        """Return True: everything is traced."""
+        """Return True, because everything is traced."""
         return True
 
     def delivery_settled(self, settled: DeliverySettled) -> None:

@@ -2,7 +2,7 @@
 
 It is derived from the archive: a run adds batches committed since the last run, joins the files of a complete day,
 rebuilds lost or damaged files, and removes files of removed events. Batches that are not indexed yet are searched by
-`why` itself, so a run may die anywhere.
+`why` itself, so a run may die at any point.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _add(run: RetentionRun) -> None:
             damaged |= {each.batch_id for each in some if _index(run, [each]) is None}
             continue
         if not _publish(run, day, index, some, ()):
-            return  # another run is doing the same
+            return  # another run is indexing the same batches
         run.progressed()
         if run.is_over():
             return

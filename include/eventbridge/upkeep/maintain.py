@@ -31,18 +31,18 @@ from eventbridge.upkeep.event_index import index_events
 from eventbridge.upkeep.pruning import prune_batches, sweep_expired, sweep_lost
 from eventbridge.upkeep.run import Maintained, RetentionRun, Retentions
 
-#: How long stats are kept before they are folded into the next longer grain, by scope: buses are few, targets may be
-#: thousands.
+#: How long stats are kept before they are folded into the next longer grain, by scope. There are few buses, but perhaps
+#: thousands of targets.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
     "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
     "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
 }
 
-#: The maximum number of stats of a scope; if there are more, those older than 1/2, 1/4 ... of the time are folded.
+#: The maximum number of stats of a scope; if there are more, those older than 1/2, 1/4 ... of KEPT are folded too.
 MAX_ROWS: Final = 1_000_000
 _NEXT_GRAIN: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
 
-#: How often the time is halved: in the end minutes are folded as soon as they are complete.
+#: How many times stats are folded at most, each time at half the age: the last time at 1/128 of KEPT.
 _HALVINGS: Final = 8
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ _TRIM_MESSAGES = 50_000
 
 @instrumented("maintain", of="")
 def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
-    """Apply retention and return what was removed; the default of `budget` is the settings' budget.
+    """Apply retention and return what was removed; `budget` is by default that of the settings.
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
@@ -62,7 +62,7 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
     seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
     run = RetentionRun(runtime, seconds, dry_run=dry_run)
     retentions = Retentions(runtime, run.now)
-    fold_stats(run)  # first: it is quick, and pruning may take all the time
+    fold_stats(run)  # first, because it is quick and pruning may take all the time
     prune_batches(run, retentions)
     _prune_history(run, retentions)
     sweep_lost(run)
@@ -80,7 +80,7 @@ def _count(run: RetentionRun) -> None:
 
 
 def _prune_history(run: RetentionRun, retentions: Retentions) -> None:
-    """Remove records that ended before the retention of manifests; the current version of a rule is always kept."""
+    """Remove history that is older than the retention of manifests; the current version of a rule is always kept."""
     if run.dry_run or run.is_over():
         return
     ledger, before = run.runtime.ledger, run.now - retentions.history_retention
@@ -133,9 +133,9 @@ def _trim_buses(run: RetentionRun) -> None:
 def _trim(
     run: RetentionRun, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset], left: Sequence[LeftAt]
 ) -> None:
-    """Trim a bus below the lowest committed offset of all registered runners, with or without rules.
+    """Trim a bus up to the lowest committed offset of all registered runners, with or without rules.
 
-    Messages that a moved rule still needs, from the offset its new runner begins at, are kept too.
+    Messages that a moved rule still needs, from the offset at which its new runner begins, are kept too.
     """
     if not isinstance(source, TrimmableLog):  # it has its own retention
         return

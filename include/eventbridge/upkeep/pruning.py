@@ -1,8 +1,8 @@
 """Prunes committed batches that are past their retention, and removes orphaned files, which no ledger row names.
 
-A file is orphaned if its attempt died, was overtaken, or came too late. A day of the store is listed twice: two days
-later, when all its writers must have ended, and when retention has removed all files with rows. Files of an uncommitted
-batch stay; so do those of a repaired batch, whose record names the files that were set aside.
+A file is orphaned if its attempt died, was overtaken, or came too late. A day of the store is listed twice: 24 hours
+after its end, when all its writers must have ended, and when retention has removed all files with rows. Files of an
+uncommitted batch stay; so do those of a repaired batch, whose record names the files that were set aside.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class _Pruning:
         while not self._run.is_over() and (marked := self._ledger.retention.uncleared(_PAGE)):
             for batch in marked:
                 self._clear(batch)
-            if self._run.dry_run:  # they stay
+            if self._run.dry_run:  # nothing was cleared, so the same batches would be found again
                 return
 
     def prune(self, kept: Kept, group: BatchGroup, retention: Retention) -> None:
@@ -132,7 +132,7 @@ def sweep_expired(run: RetentionRun, retentions: Retentions) -> None:
 
 
 def _sweep(run: RetentionRun, name: SweepName, until: datetime) -> None:
-    """Sweep the days with batches, one after the other; `until` is the latest time at which a swept day may end."""
+    """Sweep the days with batches, one after another; `until` is the latest time at which a swept day may end."""
     day = day_of(run.runtime.ledger.retention.get_swept_through(name) or _EARLIEST)
     while not run.is_over():
         first = run.runtime.ledger.retention.first_batch_at(day)

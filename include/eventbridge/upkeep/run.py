@@ -1,4 +1,4 @@
-"""One run of retention: its time, whether it may change anything, and its result."""
+"""Holds the state of one run of retention: its time, whether it may change anything, and its result."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Maintained:
-    """The data that a run removed, or would remove in a dry run; `finished` if no work is left for now.
+    """The data that a run removed, or would remove in a dry run; `finished` is True if no work is left.
 
-    `batches` counts pruned batches by part; `kept`, by reason, data that is past its retention and stays. `files`
+    `batches` counts pruned batches by part; `kept` counts, by reason, data that stays past its retention. `files`
     includes files of no batch; `lost_files` counts orphaned files, which have no ledger row. `store_bytes` is the size
     of the store, if it has a quota and was measured.
     """
@@ -56,7 +56,7 @@ class RetentionRun:
         self._progressed = True
 
     def is_over(self) -> bool:
-        """Return whether to leave further work to the next run; never before some work was done."""
+        """Return whether to leave further work to the next run; False until some work was done."""
         over = self._progressed and time.monotonic() >= self._until
         if over:
             self.done.finished = False
@@ -96,7 +96,7 @@ class Retentions:
 
     @property
     def history_retention(self) -> timedelta:
-        """Return the retention of history: changes of rules, ended replays and redrives."""
+        """Return the retention of history: rule changes, operators' actions, and ended replays and redrives."""
         return max(LEAST_AGE, timedelta(seconds=self._runtime.settings.retention_manifests))
 
     @property
