@@ -1,4 +1,4 @@
-"""A client of Airflow's REST API, which alone lets a task list and create pools, and write a run's note."""
+"""A client of Airflow's REST API, the only way for a task to list and create pools and to write a run's note."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def noted(note: str, text: str) -> str:
     """Return a note with EventBridge's line as its last line."""
     theirs = [line for line in note.splitlines() if not line.startswith(_NOTE_PREFIX)]
     available = _MAX_NOTE_LENGTH - len(_NOTE_PREFIX) - sum(len(line) + 1 for line in theirs)
-    if available < 4:  # a person's note fills it
+    if available < 4:  # a user's own note fills it
         return note
     ours = text if len(text) <= available else f"{text[: available - 3]}..."
     return "\n".join([*theirs, f"{_NOTE_PREFIX}{ours}"])

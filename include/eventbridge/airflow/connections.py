@@ -1,4 +1,4 @@
-"""Airflow's connections as EventBridge connections, looked up while a task runs, never while a DAG file is parsed."""
+"""Looks up Airflow's connections as EventBridge connections while a task runs, never while a DAG file is parsed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.errors import ConnectionUnusable
 def airflow_connection(connection_id: str) -> Connection:
     """Return the Airflow connection with this id; raises ConnectionUnusable if there is none, or if it is damaged.
 
-    Only for a running task: the task SDK fetches it from the api-server or from the secrets backends.
+    Only a running task can call this, because the task SDK fetches it from the api-server or the secrets backends.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowException
@@ -33,7 +33,7 @@ def airflow_connection(connection_id: str) -> Connection:
         login=found.login or "",
         password=found.password or "",
         schema=found.schema or "",
-        extra={name: value for name, value in extra.items() if value is not None},  # a form's empty fields
+        extra={name: value for name, value in extra.items() if value is not None},  # without a form's empty fields
     )
 
 

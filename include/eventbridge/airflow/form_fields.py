@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 #: The value for all rules in the field Rules; no rule can have this name.
 ALL = "*"
 
-#: The maximum number of names that a form proposes: they are part of the DAG, which Airflow stores in its database.
+#: The maximum number of names that a form proposes; they are part of the DAG, which Airflow stores in its database.
 _MAX_PROPOSED = 500
 
 
@@ -36,7 +36,7 @@ class Choices:
     targets: tuple[str, ...] = ()
 
 
-#: Nothing to propose, as in the process of a task.
+#: No names, which the forms propose in the process of a task.
 NO_CHOICES = Choices()
 
 
@@ -69,14 +69,14 @@ def _proposed(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def proposing(names: tuple[str, ...]) -> dict[str, Any]:
-    """Return the options of a text parameter that proposes names and accepts any other text."""
+    """Return the options of a string parameter that proposes names and accepts any other string."""
     return {"examples": list(names)} if names else {}
 
 
 def choosing(names: tuple[str, ...], labels: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the options of a parameter for several names, those with labels first.
 
-    Airflow's form offers only these names; without any, a person types names, one per line.
+    Airflow's form offers only these names; without any, the user types names, one per line.
     """
     if not names:
         return {}
@@ -88,7 +88,7 @@ def form_values(context: Context, fields: Collection[str], resumes: str = "") ->
     """Return the values of a run's form by field; raises UserError for an unknown field.
 
     `resumes` is the field with the id of a replay or redrive to continue. A run that sets it and does not set `dry_run`
-    is not a dry run: the run of the previous batch triggered it.
+    is not a dry run, because the run of the previous batch triggered it.
     """
     conf = context["dag_run"].conf or {}
     _refuse_unknown_fields(conf, list(fields))
@@ -99,7 +99,7 @@ def form_values(context: Context, fields: Collection[str], resumes: str = "") ->
 
 
 def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
-    """Raise UserError that names every empty required field; `required` maps each field to a text about its value."""
+    """Raise UserError that names every empty required field; `required` maps each to a description of its value."""
     empty = [f"{name} ({what})" for name, what in required.items() if not form[name]]
     if empty:
         listed = f"{', '.join(empty[:-1])} and {empty[-1]}" if len(empty) > 1 else empty[0]
@@ -107,7 +107,7 @@ def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
 
 
 def _refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:
-    """Refuse an unknown field: Airflow passes it on, and a typo would select or deliver more."""
+    """Refuse an unknown field, which Airflow passes on; a misspelled one would select or deliver more than intended."""
     from eventbridge.similar_names import nearest
 
     for name in conf:

@@ -1,4 +1,4 @@
-"""Writes the two files that the DAGs folder of an existing Airflow needs: `eventbridge init-airflow`."""
+"""Writes the two files that the DAGs folder of an existing Airflow needs, for `eventbridge init-airflow`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Names that DAGs, tasks, pools, assets and watchers share: defined once, so that they cannot drift apart."""
+"""The names that DAGs, tasks, pools, assets and watchers share, defined once so that they cannot drift apart."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-#: The prefix of each DAG id: they share a namespace with the user's DAGs.
+#: The prefix of each DAG id, because the ids share a namespace with the user's DAGs.
 PREFIX = "eventbridge_"
 
 RETRY_DAG = "eventbridge_retry_deliveries"
@@ -44,13 +44,13 @@ REPLAY_ID = "replay_id"
 #: The pool of pushes for which the ledger has no placement.
 UNPLANNED_POOL = "eventbridge.unplanned"
 
-#: The alias under which `eventbridge_start_waiting_runs` emits events of the assets below.
+#: The alias under which `eventbridge_start_waiting_runs` emits the events of the assets of runners and retries.
 WAITING_ALIAS = "eventbridge_waiting"
 
 #: The asset, and the watcher's subject, of pending deliveries that are due.
 RETRIES = "due_deliveries"
 
-#: The watcher counts as alive if it polled within this time. It records a poll three times as often.
+#: The watcher counts as alive if it polled within this time. It records a poll at a third of this interval.
 WATCHER_ALIVE = timedelta(seconds=60)
 
 
@@ -65,5 +65,5 @@ def runner_of(dag_id: str) -> str | None:
 
 
 def runner_subject(runner: str) -> str:
-    """Return the name of a runner's asset, and of the watcher's subject for it: the events that wait for the runner."""
+    """Return the name of a runner's asset, which is also the watcher's subject for the runner's waiting events."""
     return f"events_{runner}"

@@ -1,4 +1,4 @@
-"""The next batch of a redrive or replay: how long a run waits for its plan, and how it triggers the next run."""
+"""Plans the next batch of a redrive or replay, and triggers the next run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
 
     It has no effect if the run exists already, as after a retry of the task.
     """
-    # As TriggerDagRunOperator does; its import would cost each parse of the DAG file more than everything else.
+    # This is what TriggerDagRunOperator does, whose import would cost each parse of a DAG file more than all the rest.
     return DagRunTriggerException(
         trigger_dag_id=dag_id,
         dag_run_id=run_id,
@@ -36,9 +36,9 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
     )
 
 
-#: The maximum pause before planning again: a batch of another process may end earlier than planned.
+#: The maximum pause before planning again, because a batch of another process may end earlier than planned.
 _POLL_SECONDS = 1.0
-#: How long a run waits for a plan, then it leaves the batch to the next run. A run that waited longer would reach its
+#: How long a run waits for a plan before it leaves the batch to the next run. A run that waited longer would reach its
 #: timeout, and no run would continue.
 PLAN_TIMEOUT_SECONDS = 60.0
 

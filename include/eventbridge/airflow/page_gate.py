@@ -61,7 +61,7 @@ class AirflowGate:
     owner, a user needs the permission to trigger it. The same permissions on `eventbridge_owners` cover all owners.
     """
 
-    recorded = ""  # a request is triggered as soon as it is recorded
+    recorded = ""  # no note, because a request is triggered as soon as it is recorded
 
     async def viewer(self, request: Request) -> Viewer:
         """Return Airflow's user; raises NotLoggedIn if there is none, CallRefused if the user may not see the page."""
@@ -106,7 +106,7 @@ class AirflowGate:
         return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
-        """Trigger the DAG that delivers a redrive or replay, in the name of the user; return the error, "" if none."""
+        """Trigger the DAG that delivers a redrive or replay, in the name of the user; return the error, or ""."""
         error = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
         return error and f"{error}. Trigger the DAG yourself, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
@@ -118,7 +118,7 @@ class AirflowGate:
 
 async def _triggered(dag_id: str, reason: str, conf: Mapping[str, str], user: str) -> str:
     """Trigger a DAG in the name of a user; return the error, "" if there is none."""
-    # a new id each time: a paused replay is triggered again
+    # a new id each time, because a paused replay is triggered again
     run_id = f"{reason}__page_{uuid.uuid4().hex[:8]}"
     by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
     try:
@@ -140,7 +140,7 @@ class _Rights:
         return self._is_authorized("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
 
     def viewer(self, owners: Callable[[], Iterable[str]]) -> Viewer:
-        """Return the user as the page represents one; `owners` returns the owners in the rule files."""
+        """Return the user's rights on the page; `owners` returns the owners in the rule files."""
         acts = self._is_authorized("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
         return Viewer(
             self._user.get_name(),
@@ -173,7 +173,7 @@ class _Rights:
 
 
 def _owners_dag(name: str) -> DagDetails:
-    """Return the DAG, which need not exist, and the team that stand for an owner, or for all owners, in Airflow."""
+    """Return the DAG, which need not exist, and the team that represent an owner, or all owners, in Airflow."""
     team = name if conf.getboolean("core", "multi_team", fallback=False) else None
     return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)
 
@@ -190,7 +190,7 @@ _MAX_RUNS = 20
 
 
 def runs_of(batch: Batch) -> list[AirflowRun]:
-    """Return the runs that processed a batch, oldest first: if a run dies, another continues."""
+    """Return the runs that processed a batch, oldest first; if a run dies, another continues the batch."""
     dag = {"retry": RETRY_DAG, "redrive": REDRIVE_DAG, "replay": REPLAY_DAG}.get(batch.kind)
     wanted = select(XComModel.dag_id, XComModel.run_id, XComModel.value).where(
         XComModel.key == BATCH_ID,
@@ -215,5 +215,5 @@ def batch_of(run: AirflowRun) -> str | None:
 
 
 def _batch_in(value: Any) -> str:
-    """Return the batch id in an XCom, whose value is JSON text or the decoded string."""
+    """Return the batch id in an XCom, whose value is either JSON text or the decoded string."""
     return str(value or "").strip('"')

@@ -1,4 +1,4 @@
-"""EventBridge's Airflow plug-in, entry point `airflow.plugins`: it imports little, as each Airflow process loads it."""
+"""EventBridge's Airflow plug-in (entry point `airflow.plugins`); it imports little, because every process loads it."""
 
 from __future__ import annotations
 

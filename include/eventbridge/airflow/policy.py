@@ -1,12 +1,12 @@
-"""Airflow's cluster policy: gives each mapped push of a deliver DAG the pool and the weight of its chunk.
+"""Gives each mapped push of a deliver DAG the pool and the weight of its chunk, as Airflow's cluster policy.
 
 `eventbridge.airflow.airflow_policy` registers `place_push` with Airflow, which calls it in the scheduler and the
 api-server, inside a transaction, for every task instance that is created, expanded or cleared.
 
-How it finds the batch: a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG
-has at most one active run that delivers in stages, even beside a streaming task. So the pushes that are being expanded
-are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the placement of
-the current batch; it ends as soon as it finds that its own batch is over.
+It finds the batch because a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG
+has at most one active run that delivers in stages, even next to a streaming task. So the pushes that are being expanded
+belong to the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the placement
+of the current batch; it ends as soon as it finds that its own batch is over.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Below every rule's weight: an unplanned push must not delay a planned one.
+#: The weight of an unplanned push, which is lower than every rule's so that it does not delay a planned push.
 UNPLANNED_WEIGHT = 100
 
-#: The longest wait for the ledger: it blocks Airflow's scheduler, for every runner.
+#: The longest wait for the ledger, which blocks Airflow's scheduler for every runner.
 LIMIT_SECONDS = 0.5
 
-#: How long a result is reused: one expansion calls the hook twice per map index within milliseconds. One query serves
-#: them all, and a ledger that does not respond blocks the scheduler once per expansion.
+#: How long a result is reused. One expansion calls the hook twice per map index within milliseconds; one query serves
+#: all of these calls, and a ledger that does not respond blocks the scheduler once per expansion.
 _HOLD_SECONDS = 2.0
 
 
@@ -49,7 +49,7 @@ UNPLANNED = Placement(UNPLANNED_POOL, UNPLANNED_WEIGHT)
 
 
 def place_push(task_instance: Any, dag_run: Any = None) -> None:
-    """Set `pool` and `priority_weight` of a mapped push; leaves every other task instance alone. Never raises."""
+    """Set `pool` and `priority_weight` of a mapped push; changes no other task instance. Never raises."""
     try:
         runner = runner_of(task_instance.dag_id)
         if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:
@@ -109,11 +109,11 @@ class Placements:
         return placements
 
     def _query_in_time(self, runner: str) -> Mapping[int, Placement]:
-        if self._engine is None:  # imports the driver, which can take as long as the limit on a busy host
+        if self._engine is None:  # this imports the driver, which can take as long as the limit on a busy host
             self._engine = self._ledger.reader(self._limit_seconds)
         if self._ledger.bounds_readers:
-            # In this thread, bounded by the database itself: an abandoned query would keep a file open while the
-            # scheduler forks a worker, whose commits would then take no lock (see ledger/database.py).
+            # The query runs in this thread, and the database bounds it. An abandoned query would keep a file open while
+            # the scheduler forks a worker, whose commits would then take no lock (see ledger/database.py).
             return self._query(runner)
         return _call_within(self._limit_seconds, lambda: self._query(runner))
 
@@ -129,8 +129,8 @@ class Placements:
 def _call_within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
     """Return the result of `call`; raises TimeoutError after `seconds` and abandons the call.
 
-    It uses a thread because no driver has one limit for connecting, waiting for a lock and reading, and a daemon so
-    that a hanging call does not keep the scheduler from ending.
+    It uses a thread because no driver has one limit for connecting, waiting for a lock and reading, and a daemon thread
+    so that a hanging call does not keep the scheduler from ending.
     """
     results: list[Mapping[int, Placement]] = []
     errors: list[Exception] = []

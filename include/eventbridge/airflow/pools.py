@@ -1,4 +1,4 @@
-"""The Airflow pools that pushes run in, listed and created through Airflow's REST API: a task has no other access.
+"""Lists and creates the Airflow pools that pushes run in, through Airflow's REST API, a task's only access to them.
 
 `listen` creates missing pools with the connection `eventbridge_airflow` (host, port, login and password of an account
 that may read and create pools). `route` uses only pools that are known to exist.

@@ -1,6 +1,6 @@
-"""The package's entry point `apache_airflow_provider`: its types of connections and its section of the configuration.
+"""Implements the entry point `apache_airflow_provider`: types of connections, and a section of the configuration.
 
-Airflow shows it under Admin > Providers. The hook classes are named, not imported.
+Airflow shows it under Admin > Providers. The hook classes are named here, but not imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from eventbridge.config.settings import Settings
 from eventbridge.version import DISTRIBUTION, __version__
 
-#: Settings that may contain a credential: Airflow masks them, and also reads them from a command or a secrets backend.
+#: Settings that may contain a credential; Airflow masks them, and also reads them from a command or a secrets backend.
 _SENSITIVE = frozenset({"ledger_url", "store_uri", "spark_remote"})
 
 _TEXT = {"type": ["string", "null"]}

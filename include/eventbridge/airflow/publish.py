@@ -1,4 +1,4 @@
-"""Publishing: the task of the DAG `eventbridge_publish_events`, and a hook and operator for users' DAGs."""
+"""Publishes events: the task of the DAG `eventbridge_publish_events`, and a hook and operator for users' DAGs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ def publish() -> None:
 
 
 class EventBridgeHook(BaseHook):
-    """Publishes to the event buses of the rule files, with this Airflow's settings. Only for tasks.
+    """Publishes to the event buses of the rule files, with this Airflow's settings. Only tasks can use it.
 
-    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections shows where events go.
+    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections shows where events are
+    published.
     """
 
     conn_name_attr = "eventbridge_conn_id"
@@ -58,9 +59,9 @@ class EventBridgeHook(BaseHook):
     ) -> Published:
         """Publish CloudEvents, all or none of them, and log their number and offsets.
 
-        If `bus` is None, the events go to the connection's bus. `events` are dicts, JSON texts, or one text of JSON
-        lines. An event without `id` gets one, the same for the same `name` and position. An error of the caller fails
-        the task without a retry.
+        If `bus` is None, the events go to the connection's bus. `events` are dicts, JSON strings, or one string of JSON
+        lines. An event without `id` gets one, which is the same for the same `name` and position. An error of the
+        caller fails the task without a retry.
         """
         from eventbridge.control.publish import bodies_of, publish_events, report_published
 
@@ -104,7 +105,7 @@ class PublishEventsOperator(BaseOperator):
     """Publishes events to a bus and returns their number. `bus`, `topic` and `events` are templated.
 
     Without `bus`, it uses the bus of the connection `eventbridge_conn_id`, of type `eventbridge_bus`.
-    A retry publishes the same ids again: consumers get each delivery at least once, under one delivery id.
+    A retry publishes the same ids again, so consumers get each delivery at least once, under one delivery id.
     """
 
     template_fields: Sequence[str] = ("bus", "topic", "events")

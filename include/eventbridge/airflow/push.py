@@ -1,4 +1,4 @@
-"""The operator of a mapped push: it delivers one chunk of a batch within a time budget, and stops when asked to."""
+"""The operator of a mapped push, which delivers one chunk of a batch within a time budget, and stops when asked to."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from eventbridge.runtime.stop import Stop
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
 
-#: The time to open the ledger, to read the chunk, and to receive the last responses.
+#: The time that a push may take beyond its budget, to open the ledger, read the chunk, and receive the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
 
 
 class PushOperator(BaseOperator):
     """Delivers one chunk. `batch_id` is templated; if it is "", the task does nothing.
 
-    It is an operator and not a decorated function because only an operator has `on_kill`: Airflow's SIGTERM alone ends
-    nothing, and SIGKILL follows 5 s later. Until then the push awaits responses and records its attempts.
+    It is an operator and not a decorated function because only an operator has `on_kill`. Airflow's SIGTERM alone ends
+    nothing, and SIGKILL follows 5 s later. In these 5 s the push awaits responses and records its attempts.
     """
 
     template_fields: Sequence[str] = ("batch_id",)
@@ -46,7 +46,7 @@ class PushOperator(BaseOperator):
 
     @cached_property
     def chunk_name(self) -> str:
-        """The name of this push in Airflow's lists: the first rule and target of its chunk; "" without a batch.
+        """Return the name of this push in Airflow's lists: the first rule and target of its chunk; "" without a batch.
 
         Airflow reads it before and after the push. If the ledger does not respond, the push itself reports that.
         """
@@ -80,7 +80,7 @@ class PushOperator(BaseOperator):
     def on_kill(self) -> None:
         """Ask the push to stop; it records its attempts first."""
         if self._stop is not None:
-            self._killed = True  # logged once it has stopped: this call may interrupt a write to the log
+            self._killed = True  # logged once it has stopped, because this call may interrupt a write to the log
             self._stop.set()
 
 
@@ -94,7 +94,7 @@ def chunk_name(chunk: Chunk) -> str:
 def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
-    Airflow ends a push that is still running half a minute after its budget. Airflow never retries a push: the
+    Airflow ends a push that is still running half a minute after its budget. Airflow never retries a push, because the
     settlement makes undelivered deliveries pending, which is faster and more exact.
     """
     return PushOperator.partial(
@@ -110,17 +110,17 @@ def pushes(batch_id: str, **options: Any) -> Any:
 
 
 def push_limit(settings: Settings) -> timedelta:
-    """Return the `execution_timeout` of a push: a backstop, as a push normally stops at the end of its budget."""
+    """Return the `execution_timeout` of a push, a backstop because a push normally stops at the end of its budget."""
     return timedelta(seconds=settings.push_timeout + _LIMIT_BEYOND_BUDGET_SECONDS)
 
 
 def slow_lane_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a retry batch: all in one pool, with a lower weight than new deliveries."""
+    """Return the partial mapped push of a retry batch; its pushes share a pool and weigh less than new deliveries."""
     return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)
 
 
-#: Airflow sends SIGKILL 5 s after SIGTERM: its Task SDK does not read `killed_task_cleanup_time`. The rest of the 5 s
-#: is for recording the responses.
+#: How long to await responses after SIGTERM. Airflow sends SIGKILL after 5 s, because its Task SDK does not read
+#: `killed_task_cleanup_time`. The rest of the 5 s is for recording the responses.
 _RESPONSES_SECONDS: Final = 2.5
 
 

@@ -1,4 +1,4 @@
-"""The trigger that waits for the end of a replay: it reads one row of the ledger per second, in the triggerer."""
+"""The trigger that waits for the end of a replay, for which it reads one row of the ledger per second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: How often the state of a replay is queried: one row by its key, so that many triggers cost the ledger little.
+#: The time between two queries of a replay's state. Each reads one row by its key, so many triggers cost the ledger
+#: little.
 POLL_SECONDS = 1.0
 #: How long to wait before the next query after an error.
 _PAUSE_SECONDS = 5.0
@@ -30,7 +31,7 @@ Found = TypeVar("Found")
 class ReplayEnd(BaseTrigger):
     """Waits until a replay has ended, or until a time (ISO 8601), and reports which. A killed task cancels the replay.
 
-    `run` is the run that started the replay: if the replay belongs to another run by now, it is not cancelled.
+    `run` is the run that started the replay: if the replay now belongs to another run, it is not cancelled.
     """
 
     def __init__(self, replay_id: str, run: str, until: str) -> None:
@@ -63,7 +64,7 @@ class ReplayEnd(BaseTrigger):
             await asyncio.sleep(pause)
 
     async def on_kill(self) -> None:
-        """Cancel the replay: a person marked or cleared its task."""
+        """Cancel the replay, because a user marked or cleared its task."""
         if await _query(self._cancel):
             log.info("replay %s cancelled, as its task was marked or cleared", self.replay_id)
 

@@ -1,4 +1,4 @@
-"""Decides when the watcher starts a run: pure functions over the state of a subject."""
+"""Decides when the watcher starts a run, with pure functions over the state of a subject."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from datetime import datetime, timedelta
 #: The shortest time between two starts of one subject.
 SHORTEST = timedelta(seconds=1)
 
-#: The shortest time before a run that may start beside another (retries: a slow target must not delay the others).
-#: Each run costs seconds of CPU, so one run takes everything that falls due meanwhile.
+#: The shortest time between two starts if a run may start while another is active, as for retries, where a slow target
+#: must not delay the others. Each run costs seconds of CPU, so one run takes everything that falls due in this time.
 BESIDE = timedelta(seconds=5)
 
 #: A start that had no effect (the DAG was paused, the run failed) is repeated after this time.
@@ -19,11 +19,11 @@ AGAIN = timedelta(seconds=15)
 #: A subject with unfinished work, for which nothing waits, gets a run after this time: its run may have died.
 UNFINISHED = timedelta(seconds=60)
 
-#: The longest time between two starts of a subject whose runs change nothing: only a person can help, and each run
-#: costs tasks.
+#: The longest time between two starts of a subject whose runs change nothing, because only an operator can help and
+#: each run costs tasks.
 LONGEST = timedelta(minutes=10)
 
-#: The mark of a start that left nothing waiting: the next work that waits gets a run without delay.
+#: The mark of a start that left nothing waiting, so that the next work that waits gets a run without delay.
 HANDLED = object()
 
 
@@ -59,11 +59,11 @@ class RunStart:
 
 
 def needs_start(seen: SubjectState, last: RunStart | None, now: datetime) -> bool:
-    """Return whether to start a run now: something waits, and the batch of the last start is delivered.
+    """Return whether to start a run now, usually because work waits and the batch of the last start is delivered.
 
-    The decision is level-triggered. A run starts at most once a second, or every 5 s beside an active run. A start
-    without an effect is repeated after 15 s, and one for unfinished work after 60 s. While nothing changes, the delay
-    doubles with each repeat, up to 10 minutes.
+    The decision is level-triggered. A run starts at most once a second, or every 5 s while another run is active. A
+    start without an effect is repeated after 15 s, and one for unfinished work after 60 s. While nothing changes, the
+    delay doubles with each repeat, up to 10 minutes.
     """
     if not seen.waiting:
         return seen.unfinished and last is not None and now - last.started_at >= _repeat_after(UNFINISHED, seen, last)

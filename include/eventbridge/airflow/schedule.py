@@ -1,4 +1,4 @@
-"""When the DAGs run: started by the watcher, or by the schedule of `eventbridge_start_waiting_runs`, the fallback."""
+"""Schedules the DAGs, whose runs the watcher starts or, as the fallback, `eventbridge_start_waiting_runs`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 OWNER = "eventbridge"
 
-#: Any time in the past: without catch-up, Airflow creates no runs for it.
+#: The start date of DAGs, an arbitrary time in the past; without catch-up, Airflow creates no runs for it.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 #: The allowed types of runs; a backfill is not among them, because it would create a run for every minute of its range.
@@ -85,7 +85,7 @@ def fallback_cron(ledger_url: str) -> str:
 
     ledger = engine_of(ledger_url)
     try:
-        # Read-only: a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
+        # Only read, because a parse neither creates nor migrates a ledger, and Airflow limits it to 30 s.
         last = last_check(ledger, _QUERY_SECONDS)
         return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < WATCHER_ALIVE else EACH_MINUTE
     except FileNotFoundError:  # nothing has been delivered yet
@@ -100,9 +100,9 @@ def runners_to_parse() -> dict[str, float | None]:
 
     The seconds are None in batch mode. The result has all runners of the rule files or, if those have errors, of the
     last rule files without errors (the DAG file `eventbridge_rule_errors.py` shows the errors). In a task's process it
-    has only the task's runner, and no rule file is read: every task parses its DAG file again, and the tasks of a batch
-    must continue while rules are edited. The first task's id then shows the mode; for the other tasks it makes no
-    difference.
+    has only the task's runner, and no rule file is read, because every task parses its DAG file again and the tasks of
+    a batch must continue while rules are edited. In that case the first task's id shows the mode, which makes no
+    difference for the other tasks.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:
@@ -157,8 +157,8 @@ def _read_rules_in_force(settings: Settings) -> RulesInForce | None:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
             return ledger.rules.get_in_force()
     except LedgerError as error:
-        # A warning is enough: the tasks of every batch report it too, and `eventbridge_rule_errors.py` shows the
-        # errors.
+        # A warning is enough, because the tasks of every batch report it too, and `eventbridge_rule_errors.py` shows
+        # the errors.
         log.warning("cannot define the DAGs of the runners: %s", error)
         return None
 

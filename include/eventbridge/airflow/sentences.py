@@ -1,4 +1,4 @@
-"""The sentences that a batch's tasks log, read from the ledger and the store after each stage.
+"""Writes the sentences that a batch's tasks log after each stage, from the ledger and the store.
 
 For a batch without failures, they cost little.
 """
@@ -102,7 +102,7 @@ def pending_report(runtime: Runtime, batch_id: str) -> TaskReport:
 
 
 def commit_report(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return the dead letters and pending deliveries of a committed batch: the note of its run."""
+    """Return the dead letters and pending deliveries of a committed batch, as the note of its run."""
     undelivered = _undelivered(runtime, [batch_id])
     if not undelivered:
         return TaskReport(f"batch {batch_id} is committed; no dead letters, nothing pending")
@@ -202,7 +202,7 @@ def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str,
 
 
 def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
-    """Return the dead letters of a batch: all of them counted, with the reasons and events of the first files."""
+    """Return the dead letters of a batch, all of them counted, with the reasons and events of the first files."""
     from eventbridge.store.parquet import read_table
 
     files = [file for file in runtime.ledger.files.list_for_batch(batch_id, "dead_letter") if file.path is not None]
@@ -240,14 +240,14 @@ def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     return lines
 
 
-#: The maximum number of targets in a sentence, and of events for each; below: the maximum length of a name or reason.
+#: The maximum number of targets in a sentence, of events for each target, and of characters in a name or reason.
 MAX_TARGETS, MAX_EVENTS = 5, 3
 _MAX_TEXT_LENGTH = 80
 
 
 @dataclass(frozen=True)
 class Failures:
-    """Deliveries of one target that failed alike: how many, why, and the ids of some of their events."""
+    """Deliveries of one target that failed for the same reason: how many, why, and the ids of some of their events."""
 
     count: int
     why: str = ""
@@ -287,12 +287,12 @@ class TargetLine:
 
     @property
     def is_delivered(self) -> bool:
-        """Whether all deliveries are delivered."""
+        """Return whether all deliveries are delivered."""
         return self.delivered == self.total
 
 
 def sentence_about(lines: Iterable[TargetLine]) -> str:
-    """Return one sentence about targets, those with the most failures first, and the numbers of the rest."""
+    """Return one sentence about targets, those with the most failures first, with totals for the rest."""
     ordered = sorted(lines, key=lambda each: (each.is_delivered, -each.dead.count, -each.waiting.count, each.name))
     rest = ordered[MAX_TARGETS:]
     parts = [str(each) for each in ordered[:MAX_TARGETS]]
@@ -307,7 +307,7 @@ def sentence_about(lines: Iterable[TargetLine]) -> str:
 
 
 def short(text: str) -> str:
-    """Return text from outside fit for a sentence: one line, without control characters, truncated."""
+    """Return text from an external source in a form fit for a sentence: one line, no control characters, truncated."""
     shown = "".join(
         each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: _MAX_TEXT_LENGTH + 1]
     )

@@ -1,4 +1,4 @@
-"""EventBridge's settings in Airflow's processes: environment variables first, then Airflow's section [eventbridge].
+"""Reads EventBridge's settings in Airflow's processes from the environment, then from Airflow's section [eventbridge].
 
 All hosts of Airflow's executors must share the ledger.
 """
@@ -55,8 +55,8 @@ def configured_settings() -> Settings:
 def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings in Airflow's section [eventbridge], by the names of EventBridge's own variables.
 
-    It reads only those in `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable: reading more would make every process
-    that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
+    It reads only those in `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable, because reading more would make every
+    process that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
     """
     written = [name.removeprefix(_VARIABLE).lower() for name in environ if name.startswith(_VARIABLE)]
     if conf.has_section(SECTION):
@@ -89,9 +89,9 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
 
 
 def run_limit(settings: Settings) -> timedelta:
-    """Return `dagrun_timeout`: all timeouts of a batch, plus 60 s for everything else.
+    """Return `dagrun_timeout`, the sum of all timeouts of a batch plus 60 s for everything else.
 
-    200 s with the default settings, also for retry runs, whose batches may start at route.
+    With the default settings it is 200 s, also for retry runs, whose batches may start at route.
     """
     budgets = settings.prepare_timeout + settings.batch_timeout + settings.push_timeout
     return timedelta(seconds=budgets + 60.0)

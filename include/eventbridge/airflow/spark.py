@@ -1,4 +1,4 @@
-"""Opens the Spark that the Airflow connection `eventbridge_spark` names; route runs on it."""
+"""Opens the Spark that the Airflow connection `eventbridge_spark` names, on which route runs."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 def open_router(runtime: Runtime) -> Router:
     """Return the router for the connection's type; only for a running task.
 
-    Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, with spark-submit.
-    Raises ConnectionUnusable for any other type.
+    The type `spark_connect` names a long-lived Spark Connect server; `spark` names a cluster, or `local[n]`, used with
+    spark-submit. Raises ConnectionUnusable for any other type.
     """
     connection = airflow_connection(CONNECTION_ID)
     match connection.type:
@@ -55,8 +55,8 @@ def open_router(runtime: Runtime) -> Router:
 def open_lander(bus: Bus) -> Lander | None:
     """Return the lander of large batches of a bus, the workers of a Spark Connect server; only for a running task.
 
-    None if the bus is embedded, or has a queue source, whose inbox is in the ledger. None also if there is no such
-    connection, or if it has another type: route reports that.
+    Returns None if the bus is embedded, or has a queue source, whose inbox is in the ledger. Also returns None if there
+    is no connection for Spark, or if it has another type, which route reports.
     """
     if bus.source.is_queue or not getattr(bus.source, "connection", None):
         return None
@@ -72,7 +72,7 @@ def open_lander(bus: Bus) -> Lander | None:
 def _submit(connection: Connection, application: str, arguments: Sequence[str]) -> None:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    # On this machine: this Python, and loopback only. A cluster has its own configuration.
+    # On this machine, Spark uses this Python and only loopback. A cluster has its own configuration.
     here = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     hook = SparkSubmitHook(
         conn_id=CONNECTION_ID,

@@ -1,8 +1,8 @@
 """Finds stuck work for the watcher: late batches, orphaned batches and requests, and pools that were reopened.
 
-Airflow's own deadlines do not fit for late batches: they count from when a run was queued, so they also fire for a run
-that failed early, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with
-500).
+Airflow's own deadlines are unsuitable for late batches. They are measured from when a run was queued, so they also fire
+for a run that failed early, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3
+responds with 500).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str]) -> set[str]:
     """Log each late batch that is not in `known`, queue its event `batch.late`, and return the ids of all late batches.
 
-    The open batch of a streaming task is not late: the streaming task closes it.
+    The open batch of a streaming task is never late, because the streaming task closes it.
     """
     seconds = runtime.settings.batch_late_after
     late = [each for each in runtime.ledger.batches.uncommitted() if _is_late(each, now, seconds)]
@@ -52,7 +52,7 @@ def _is_late(batch: Batch, now: datetime, seconds: float) -> bool:
     return batch.state != "open" and now - batch.planned_at > timedelta(seconds=seconds)
 
 
-#: The prefix of a replay's `run` if `eventbridge replay` processes it, in its own process.
+#: The prefix of a replay's `run` if `eventbridge replay` processes the replay in its own process.
 _COMMAND = "command "
 
 
@@ -88,13 +88,13 @@ def is_anything_stale(runtime: Runtime) -> bool:
     return bool(stale_batches(runtime))
 
 
-#: How long a result is valid: a query costs the ledger a millisecond and, while something is on hold, Airflow a
-#: request and a line in its access log.
+#: How long a result is valid. A query costs the ledger a millisecond and, while something is on hold, Airflow a request
+#: and a line in its access log.
 _RESULT_VALIDITY = timedelta(seconds=2)
 #: How long Airflow is not called after it did not respond.
 _SILENCE = timedelta(seconds=30)
 
-#: How long Airflow may take to respond: the watcher is blocked meanwhile.
+#: How long Airflow may take to respond; the watcher is blocked meanwhile.
 _RESPONSE_SECONDS = 1.0
 
 

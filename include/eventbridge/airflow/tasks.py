@@ -1,6 +1,6 @@
 """The tasks that several DAGs share. Each is one call into `eventbridge.pipeline`.
 
-Stages, Spark and Arrow are imported inside the tasks: DAG files are parsed often, which must be cheap.
+Stages, Spark and Arrow are imported inside the tasks, because DAG files are parsed often, which must be cheap.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _Result = TypeVar("_Result")
 
 
 class PlainFailure(SystemExit):
-    """Ends a task that has already logged its error, without a traceback or a retry: a person must act.
+    """Ends a task that has already logged its error, without a traceback or a retry, because an operator must act.
 
     Airflow logs the stack of every exception that a task raises, including AirflowFailException, but for SystemExit
     only the exit code. It retries a task that exits, unless the task's retry policy forbids it.
     """
 
 
-#: The retry policy of all tasks but push: no retry after PlainFailure; after other errors, `retries` applies.
+#: The retry policy of all tasks but push. There is no retry after PlainFailure; after other errors, `retries` applies.
 NO_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[RetryRule(exception=PlainFailure, action=RetryAction.FAIL, reason="a person must act first")]
 )
@@ -77,8 +77,8 @@ def hide_traceback(function: Callable[_Given, _Result]) -> Callable[_Given, _Res
     return run
 
 
-#: The options of every task but push. It is short and its run waits for it, so it goes before all pushes. After an
-#: infrastructure error (ledger, store, bus, Spark) it is retried three times.
+#: The options of every task but push. Such a task is short and its run waits for it, so it gets a slot before all
+#: pushes. After an infrastructure error (ledger, store, bus, Spark) it is retried three times.
 STAGE: dict[str, Any] = {
     "retries": 3,
     "retry_delay": timedelta(seconds=5),
@@ -87,13 +87,13 @@ STAGE: dict[str, Any] = {
     "weight_rule": "absolute",
 }
 
-#: The same for a decorated function. It logs one sentence about its work; its return value would add nothing.
+#: The options of a decorated function. It logs one sentence about its work, so its return value is not logged.
 TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 
 @contextmanager
 def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
-    """Open the runtime for one stage. An error that a person must fix fails the task without a retry.
+    """Open the runtime for one stage. An error that a user must fix fails the task without a retry.
 
     If `connections` is None, each lookup is a request to Airflow.
     """
@@ -132,7 +132,7 @@ def listen(runner: str) -> None:
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def buffer(batch_id: str) -> None:
-    """Land the batch's events as Parquet: the archive."""
+    """Land the batch's events in the archive, as Parquet files."""
     from eventbridge.airflow.spark import open_lander
     from eventbridge.pipeline.ingest.buffer import buffer as run
 
@@ -202,14 +202,14 @@ def commit(batch_id: str) -> None:
 
 
 def process_batch(first: Any, batch_id: str, pushes: Any) -> Any:
-    """Add the tasks behind `first` that route, push, settle and commit a batch; return the last one.
+    """Add the tasks after `first` that route, push, settle and commit a batch; return the last one.
 
     `pushes` is the partial mapped push.
     """
     chunk_ids = route(batch_id)
     dead, pending, committed = write_dead_letters(batch_id), schedule_retries(batch_id), commit(batch_id)
     first >> chunk_ids >> pushes.expand(chunk_id=chunk_ids) >> dead >> pending
-    # Not downstream of push: a failed push must not keep its batch from being committed.
+    # commit is not downstream of push, because a failed push must not keep its batch from being committed.
     [chunk_ids, dead, pending] >> committed
     return committed
 
@@ -222,15 +222,16 @@ def _has_batch(batch_id: str) -> bool:
 
 
 def log_report(report: TaskReport) -> None:
-    """Log what a task did, as a warning if a person should check it."""
+    """Log what a task did, as a warning if an operator should check it."""
     log.log(logging.WARNING if report.is_warning else logging.INFO, "%s", report.text)
 
 
 def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
-    """Create the pools of the current rules and return all pools; none, with an alarm, if Airflow does not respond.
+    """Create the pools of the current rules and return all pools, or none, with an alarm, if Airflow does not respond.
 
-    A pool that is not confirmed is not used: its pushes run in `default_pool`, which always exists. If the rule files
-    have errors, no pool is created: planning a new batch raises the errors, and an unfinished batch is finished.
+    A pool that is not confirmed is not used; its pushes run in `default_pool`, which always exists. If the rule files
+    have errors, no pool is created, because planning a new batch raises the errors, and an unfinished batch is
+    finished.
     """
     from eventbridge.airflow.pools import apply_slots
 
@@ -243,7 +244,7 @@ def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
 
 
 def existing_pools() -> dict[str, PoolSlots]:
-    """Return the existing pools without reading the rules: a batch continues while rules are edited."""
+    """Return the existing pools without reading the rules, because a batch continues while rules are edited."""
     return _pools(lambda airflow: airflow.pools())
 
 
@@ -263,7 +264,7 @@ def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, Poo
 def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
     """Pass the batch id to the other tasks of the run; if it is None, skip all tasks of the batch.
 
-    `beside` has tasks that do not belong to the batch, and whether each has work.
+    `beside` maps the tasks that do not belong to the batch to whether each has work.
     """
     context = get_current_context()
     idle = {name for name, is_needed in beside.items() if not is_needed}
@@ -286,20 +287,20 @@ def end_run(context: Any, but: str = "") -> None:
 def batch_of(*first: str) -> str:
     """Return the template of the batch id that a run's first task passed on; "" if there is none.
 
-    It is a template and not the task's output, as an output would make every reader a direct downstream task. With
-    several tasks, one of them was first; which one is unknown in a task's process.
+    It is a template and not the task's output, as an output would make every reader a direct downstream task. If
+    several tasks are named, any of them may have been the first; a task's process cannot tell which.
     """
     pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
     return f"{{{{ {pulled} or '' }}}}"
 
 
 def give_way(_: Context) -> None:
-    """Lower the priority of this task's process until it ends; a `pre_execute` of Airflow."""
+    """Lower the priority of this task's process until it ends; used as a `pre_execute` of Airflow."""
     lower_priority_once(NICENESS)
 
 
 def give_way_as_old(_: Context) -> None:
-    """Lower this task's process to the priority of old work, until it ends; a `pre_execute` of Airflow."""
+    """Lower this task's process to the priority of old work until it ends; used as a `pre_execute` of Airflow."""
     lower_priority_once(OLD_NICENESS)
 
 

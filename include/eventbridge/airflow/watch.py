@@ -34,7 +34,7 @@ def open_watch() -> Watch:
     return Watch(open_runtime(settings, airflow_connection))
 
 
-#: How long a bus that did not respond is not polled.
+#: How long a bus is not polled after it did not respond.
 _SILENCE = timedelta(seconds=30)
 
 #: How often the watcher records a poll in the ledger: several times before it counts as dead (`WATCHER_ALIVE`).
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """The state of the watcher between polls. Only one thread may use it."""
+    """Polls for the watcher, and keeps its state between polls. Only one thread may use it."""
 
     runtime: Runtime
     run_starts: dict[str, RunStart] = field(default_factory=dict)
@@ -90,8 +90,9 @@ class Watch:
     def subjects_to_start(self) -> list[str]:
         """Return the subjects that the fallback starts, regardless of the watcher's last starts.
 
-        While the watcher does not poll, these are all subjects, as a run also applies changed rules. Otherwise they are
-        those with waiting or unfinished work, and those whose bus does not respond: their run shows why.
+        While the watcher does not poll, these are all subjects, because a run also applies changed rules. Otherwise
+        they are the subjects with waiting or unfinished work, and those whose bus does not respond, as their run shows
+        why.
         """
         now = self.runtime.clock()
         rules = self._current_rules(now)
@@ -127,7 +128,7 @@ class Watch:
         for subject in starting:
             self.run_starts[subject] = next_start(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.run_starts or found.unfinished):  # UNFINISHED counts from now
+            if not found.waiting and (subject in self.run_starts or found.unfinished):  # UNFINISHED starts now
                 run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
                 run_start = run_start if found.unfinished else RunStart(run_start.started_at, HANDLED)
                 self.run_starts[subject] = replace(run_start, mark=HANDLED)
@@ -137,7 +138,7 @@ class Watch:
         return starting
 
     def _record_poll(self, now: datetime) -> None:
-        """Record a poll in the ledger at intervals, unless a bus is silent: then the fallback must start its runs."""
+        """Record a poll in the ledger at intervals, unless a bus is silent, whose runs the fallback must start."""
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
             self.runtime.ledger.watcher.record_check()
@@ -172,7 +173,7 @@ class Watch:
             return None
 
     def _drop(self, bus: str) -> None:
-        """Close a bus that failed, to be reopened later: its client may repeat the same error forever."""
+        """Close a bus that failed, to be reopened later, because its client may repeat the same error forever."""
         self._ends.pop(bus, None)
         source = self._sources.pop(bus, None)
         if source is not None:
@@ -191,7 +192,7 @@ class Watch:
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
             return SubjectState(waiting=wanted, busy=not wanted, mark=lease.holder)
         pulled = dict(ledger.offsets.committed(runner))
-        # An unregistered group gets a run even if nothing waits: `latest` counts from its registration.
+        # An unregistered group gets a run even if nothing waits, because `latest` means the end at its registration.
         registered = bool(pulled)
         batch = ledger.batches.unfinished(runner)
         if batch is not None:
@@ -200,8 +201,8 @@ class Watch:
             end > pulled[partition] if partition in pulled else end > source.earliest(partition)
             for partition, end in self._ends_of(bus, source, now).items()
         )
-        # A run that starts while the previous batch is being settled is ready when that batch is committed: a second
-        # earlier. If the batch is open and nothing holds the lease, or its holder is gone, the streaming task has died.
+        # A run that starts while the previous batch is being settled is ready when that batch is committed, a second
+        # earlier. If the batch is open and nobody holds the lease, or the holder is gone, the streaming task has died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
@@ -218,7 +219,7 @@ class Watch:
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
         """Return the ends of a bus's partitions, read once per poll for all its runners.
 
-        A bus on other machines has a time for which its ends are valid, so that its brokers are not asked more often.
+        For a bus on other machines, the ends stay valid for a time, so that its brokers are not queried more often.
         """
         if bus not in self._ends:
             hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))
@@ -252,7 +253,7 @@ class Watch:
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
             known = self._rules is not None
             self._rules = self.runtime.rule_set()
-            if known:  # a run applies them, even without an event
+            if known:  # a run applies the new rules, even without an event
                 self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
             self.close_sources()
         self._rules_seen = (now, mark)

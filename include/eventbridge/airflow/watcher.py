@@ -1,6 +1,6 @@
-"""The trigger that starts runs: it polls the ledger and the buses in the triggerer, once for all DAGs.
+"""The trigger that starts runs; it polls the ledger and the buses in the triggerer, once for all DAGs.
 
-A run start is a hint and carries no data: the run reads offsets and due times itself.
+A run start is a hint and carries no data, because the run reads offsets and due times itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The poll interval: it adds to the latency of every event, and one poll costs about a millisecond.
+#: The poll interval, which adds to the latency of every event; one poll costs about a millisecond.
 POLL_SECONDS = 0.2
 
-#: How long to wait after an unreachable ledger, bus or rule folder.
+#: How long to wait after a ledger, bus or rule folder could not be reached.
 _PAUSE_SECONDS = 2.0
 
-#: The subjects of triggers that began since the last poll: Airflow does not pass them to the shared stream.
+#: The subjects of triggers that began since the last poll, which Airflow does not pass to the shared stream.
 _begun: SimpleQueue[str] = SimpleQueue()
 
 
@@ -52,7 +52,7 @@ class Watcher(BaseEventTrigger):
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[list[str]]:
         """Yield the subjects to start runs for, whenever there are any. Continues after errors, and logs each once."""
         loop = asyncio.get_running_loop()
-        # One thread, as the buses' SQLite connections belong to the thread that opened them.
+        # One thread, because the buses' SQLite connections belong to the thread that opened them.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-watcher") as thread:
             watch: Watch | None = None
             last_error = ""
@@ -85,7 +85,7 @@ class Watcher(BaseEventTrigger):
                 yield TriggerEvent({"subject": self.subject})  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll alone, for a triggerer without shared streams."""
+        """Poll for this trigger only, in a triggerer without shared streams."""
         async for event in self.filter_shared_stream(self.open_shared_stream({})):
             yield event
 

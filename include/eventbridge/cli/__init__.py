@@ -103,7 +103,7 @@ def _everywhere(
 
 def main() -> None:
     """Run the command line; report an EventBridgeError as one message on standard error and exit with its code."""
-    # None if the parent process closed them
+    # the streams are None if the parent process closed them
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115, PTH123
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115, PTH123
     for stream in (sys.stdout, sys.stderr):
@@ -135,7 +135,7 @@ def _run() -> None:
         _fail(product_failure(missing), missing.exit_code)
     except BrokenPipeError:
         raise
-    except OSError as error:  # for example a full disk, or a folder without permission
+    except OSError as error:  # such as a full disk, or a folder without permission
         where = f"{error.filename}: " if error.filename else ""
         text = f"{where}{os.strerror(error.errno) if error.errno else error}"
         _fail(failure(SYSTEM, text, InfrastructureError.exit_code), InfrastructureError.exit_code)
@@ -143,7 +143,7 @@ def _run() -> None:
 
 
 def _end_unread() -> None:
-    """Discard buffered output and exit with CLOSED_PIPE: the reader has closed the pipe."""
+    """Discard buffered output and exit with CLOSED_PIPE, because the reader has closed the pipe."""
     end_output(sys.stdout, sys.stderr)
     sys.exit(CLOSED_PIPE)
 
@@ -155,6 +155,6 @@ def _fail(message: str, exit_code: int) -> NoReturn:
             stream.flush()
         except BrokenPipeError:
             raise
-        except OSError:  # a full disk: only the exit code can report it
+        except OSError:  # the disk is full, which only the exit code can report
             end_output(stream)
     sys.exit(exit_code)

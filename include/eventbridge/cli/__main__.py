@@ -1,4 +1,4 @@
-"""`python -m eventbridge.cli`: the command line where its script is not installed."""
+"""Runs the command line by `python -m eventbridge.cli` where its script is not installed."""
 
 from eventbridge.cli import main
 

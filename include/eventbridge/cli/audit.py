@@ -1,4 +1,4 @@
-"""`eventbridge audit` and `batch repair`: recompute the reconciliation from the store, and repair a batch."""
+"""The commands `audit` and `batch repair`, which recompute the reconciliation from the store and repair a batch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EVENTS = {
 }
 
 
-#: Rows that are shown only if they are not 0.
+#: The rows that are shown only if they are not 0.
 _HIDDEN_IF_ZERO = ("from_archive", "tombstone")
 
 

@@ -1,4 +1,4 @@
-"""`eventbridge rules backtest` and `rules diff`: run candidate rules over the archive, and compare two."""
+"""The commands `rules backtest` and `rules diff`, which run candidate rules over the archive and compare two."""
 
 from __future__ import annotations
 

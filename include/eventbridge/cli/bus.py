@@ -1,4 +1,4 @@
-"""`eventbridge bus`: publish events to a bus."""
+"""The command group `bus`, which publishes events to a bus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eventbridge dead-letters`: list, show, export and redrive dead letters."""
+"""The command group `dead-letters`, which lists, shows, exports and redrives dead letters."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def export(
         if next(select_dead_letters(runtime, selection, damaged={}), None) is None:
             refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
-        with Interrupts():  # so that SIGTERM, too, removes the draft
+        with Interrupts():  # so that SIGTERM also removes the draft
             count = export_dead_letters(file, select_dead_letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
@@ -228,9 +228,9 @@ _ROWS_IN_MEMORY = 1_000
 
 
 def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:
-    """Write whole dead letters to a file, or for `-` as JSON lines to standard output; return how many.
+    """Write complete dead letters to a file, or for `-` as JSON lines to standard output; return how many.
 
-    Raises UserError for another suffix or an existing file, InfrastructureError if the file cannot be written.
+    Raises UserError for an unknown suffix or an existing file, InfrastructureError if the file cannot be written.
     """
     if name == "-":
         return _print_lines(letters)
@@ -243,7 +243,7 @@ def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:
     write = _write_parquet if path.suffix == ".parquet" else _write_lines
     try:
         count = write(draft, letters)
-        # link, not rename: never overwrites a file that appeared meanwhile
+        # a link, unlike a rename, never overwrites a file that appeared meanwhile
         os.link(draft, path)
     except FileExistsError:
         raise UserError(f"{name} already exists. Name another file, or remove it.") from None
@@ -257,7 +257,7 @@ def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:
 
 
 def with_text_id(record: dict[str, Any]) -> dict[str, Any]:
-    """Return a record with its delivery id as text."""
+    """Return a record with its delivery id as a string."""
     from eventbridge.event.ids import delivery_id_text
 
     raw = record["delivery_id"]

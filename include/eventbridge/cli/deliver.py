@@ -1,4 +1,4 @@
-"""`eventbridge deliver`: runs all stages in this process, without Airflow; for development and tests."""
+"""The command `deliver`, which runs all stages in this process, without Airflow, for development and tests."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
     from eventbridge.runtime.runtime import Runtime
 
-#: How long `deliver` waits for retries before it counts as idle: a first retry is due one second after the failure,
+#: How long `deliver` waits for retries before it counts as idle. A first retry is due one second after the failure,
 #: rounded up.
 SOON_SECONDS = 3.0
-#: How long a process that takes over waits until the running process has closed its batch; closing takes less.
+#: How long a process that takes over waits for the running process to close its batch, which takes less.
 TAKE_OVER_SECONDS = 60.0
 
 
@@ -179,7 +179,7 @@ def _print_taken_over(runtime: Runtime, runner: str) -> None:
 
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
-    """Return the address of the Spark Connect server given, or in the settings, or of a new one that `stack` stops."""
+    """Return the Spark Connect address in `url` or the settings, or that of a new server, which `stack` stops."""
     from eventbridge.matching.scan.progress import telling_progress
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.spark.environment import TOKEN
@@ -192,7 +192,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         )
     url = url or settings.spark_remote
     if url is None:
-        with telling_progress(note):  # once, with progress, instead of silently in each of Spark's workers
+        with telling_progress(note):  # compiles once, with progress, instead of silently in each of Spark's workers
             compile_ahead()
         note("starting a Spark Connect server; --spark sc://host:port uses a running one")
         return stack.enter_context(SparkConnectServer(settings.spark_folder)).url
@@ -203,7 +203,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
 
 @contextmanager
 def exclusive(settings: Settings, name: str, action: str) -> Iterator[None]:
-    """Hold a lock against a second command of this kind on this machine, which would only wait for the first.
+    """Hold a lock that excludes a second command of this kind on this machine, which would only wait for the first.
 
     Raises InfrastructureError if another process has the lock.
     """

@@ -1,4 +1,4 @@
-"""Formats the error of a failed command: `error: ...` for people, or with `--json` one JSON object on one line."""
+"""Formats the error of a failed command as `error: ...` for people, or with `--json` as a JSON object on one line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ USAGE: Final = "usage"
 ABORTED: Final = "aborted"
 SYSTEM: Final = "system_failed"
 
-#: The field `error` of the JSON form, by class. Programs compare these codes: a class may be renamed, its code may not.
+#: The field `error` of the JSON form, by class. Programs compare these codes, so a class may be renamed but not its
+#: code.
 CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.EventBridgeError: "failed",
     errors.UserError: "invalid_input",
@@ -65,7 +66,7 @@ def has_json_option(arguments: Iterable[str]) -> bool:
 
 
 def failure(code: str, message: str, exit_code: int, **more: object) -> str:
-    """Return the text of a failure for standard error: a line, or with `--json` a JSON object on one line.
+    """Return a failure as it is written to standard error: a line, or with `--json` a JSON object on one line.
 
     `more` are further fields of the JSON object.
     """
@@ -75,17 +76,17 @@ def failure(code: str, message: str, exit_code: int, **more: object) -> str:
 
 
 def product_failure(error: errors.EventBridgeError) -> str:
-    """Return the text of an EventBridgeError for standard error; errors in rule files are a field of the JSON."""
+    """Return an EventBridgeError as it is written to standard error; errors in rule files are a field of the JSON."""
     more = {"errors": error.errors} if isinstance(error, errors.RuleFileError) else {}
     return failure(CODES[type(error)], str(error), error.exit_code, **more)
 
 
 def usage_failure(error: Any) -> str:
-    """Return the text of a usage error for standard error, with the usage and a suggestion for an unknown word."""
+    """Return a usage error as it is written to standard error, with the usage and a suggestion for an unknown word."""
     from eventbridge.cli.suggestion import misplaced_option, options_of, suggestion
 
     message = error.format_message()
-    if getattr(error, "possibilities", None) is not None:  # among Typer's errors, only that for an unknown option
+    if getattr(error, "possibilities", None) is not None:  # only Typer's error for an unknown option has it
         command = error.ctx.command
         remedy = None
         if hasattr(command, "commands"):

@@ -1,4 +1,4 @@
-"""`eventbridge init`: a folder with a rule, its tests and a few events to begin with."""
+"""The command `init`, which creates a folder with a rule, its tests and a few events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for the installation itself: init-airflow, ledger, compile, serve, heartbeat, maintain."""
+"""The commands for the installation itself: init-airflow, ledger, compile, serve, heartbeat, maintain."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def heartbeat(
         raise typer.Exit(_UNHEALTHY)
 
 
-#: What was removed from a batch, by what it still had before.
+#: Describes what was removed from a batch, by what it still had before.
 _REMOVED_PARTS = {
     "all": "deliveries, outcomes and settlement",
     "archive": "archive",

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM in a command that delivers or writes: it stops gracefully first, then immediately."""
+"""Handles Ctrl-C and SIGTERM in a command that delivers or writes, which stops gracefully first, then immediately."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.cli.output import note
 from eventbridge.errors import SparkError
 from eventbridge.runtime.stop import Stop
 
-#: The exit code after a signal is this plus the number of the signal, as in a shell.
+#: Added to the number of a signal, this is the exit code after the signal, as in a shell.
 _EXIT_CODE_BASE = 128
 #: How long a Spark job may continue after the first signal. Most jobs end by then, and a supervisor that kills the
 #: process half a minute after its signal leaves enough time to stop a Spark server that the command started.
@@ -34,7 +34,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """130 after SIGINT, 143 after SIGTERM, 0 if neither arrived."""
+        """Return 130 after SIGINT, 143 after SIGTERM, 0 if neither arrived."""
         return 0 if self._signal is None else _EXIT_CODE_BASE + self._signal
 
     def begin(self) -> None:

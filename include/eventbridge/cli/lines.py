@@ -1,4 +1,4 @@
-"""Reads JSON lines, one at a time, or one whole event, from a file or standard input."""
+"""Reads JSON lines one at a time, or a single event, from a file or standard input."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def one_event(name: str, max_bytes: int) -> bytes:
     """Return one event, which may span several lines, from a file or, for `-`, from standard input.
 
     The final line ending is removed, as `bus publish` removes it, so that a target gets the same bytes as in a
-    delivery. Reads at most `max_bytes` bytes, the line ending, and one byte more, which shows that the event is too
+    delivery. Reads at most `max_bytes` bytes, the line ending, and one more byte, which shows that the event is too
     large. Raises UserError if the input cannot be read.
     """
     with _open_input(name, "one event in JSON") as stream:
         content = stream.read(max_bytes + len(b"\r\n") + 1)
-    # Remove one line ending only: if the read stopped before the end of the file, a second event may follow the rest.
+    # Only one line ending is removed, because a second event may follow if the read stopped before the end of the file.
     return content.removesuffix(b"\n").removesuffix(b"\r")
 
 

@@ -1,4 +1,4 @@
-"""Commands that change rules and targets: pause, resume, disable, enable, priority, rate, release, publish."""
+"""The commands that change rules and targets: pause, resume, disable, enable, priority, rate, release, publish."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _set_or_clear(setting: str, value: str, clear: bool, name: str) -> tuple[str
 
 
 def parse_target(runtime: Runtime, about: str, target: str | None) -> tuple[str, str]:
-    """Return rule and target, given as RULE/TARGET or as two words; raises UserError if no target is named."""
+    """Return the rule and the target, given as RULE/TARGET or as two words; raises UserError if no target is named."""
     rule = about
     if target is None:
         rule, _, target = about.partition("/")

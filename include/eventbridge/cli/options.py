@@ -1,4 +1,4 @@
-"""Options that several commands share: fields of dataclasses as options, and the selection of dead letters."""
+"""The options that several commands share: fields of dataclasses as options, and the selection of dead letters."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def takes_records(command: Callable[..., None]) -> Callable[..., None]:
     """Return a Typer command with the fields of its dataclass parameters as options.
 
-    Fields are annotated like parameters, and the default of a field is the default of its option. Names must be unique.
+    Fields are annotated like parameters, and the default of a field is the default of its option. Field names must be
+    unique.
     """
     hints = get_type_hints(command, include_extras=True)
     of_records = {name: list(_parameters(hint)) for name, hint in hints.items() if is_dataclass(hint)}
@@ -82,7 +83,7 @@ class DeadLetterOptions:
 
     @property
     def is_given(self) -> bool:
-        """Whether any option is given."""
+        """Return whether any option is given."""
         return any(value is not None and value != [] for value in vars(self).values())
 
     def selection(self, now: datetime) -> Selection:
@@ -95,7 +96,7 @@ class DeadLetterOptions:
 
 
 def refuse_empty(options: Mapping[str, object]) -> None:
-    """Raise UserError with the option's name if the text of an option is blank.
+    """Raise UserError with the option's name if the value of an option is blank.
 
     An unset variable of a script would otherwise select more than intended.
     """

@@ -1,4 +1,4 @@
-"""Output of the command line: lines and tables for people, or with `--json` one JSON document.
+"""Prints the output of commands: lines and tables for people, or with `--json` one JSON document.
 
 Notes and warnings go to standard error. Tables fit the terminal; in a pipe or a file, only a very long cell is cut.
 """
@@ -23,10 +23,10 @@ from eventbridge.event.json_text import plain
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
-#: Exit code after a closed pipe (128 + SIGPIPE); 1 would look like a difference found.
+#: The exit code after a closed pipe (128 + SIGPIPE); 1 would mean that a difference was found.
 CLOSED_PIPE = 141
 
-#: A JSON object or list of at most this many characters is written on one line.
+#: The maximum number of characters of a JSON object or list that is written on one line.
 _JSON_LINE_WIDTH = 60
 
 
@@ -61,17 +61,17 @@ def confirm(consequence: str, question: str) -> None:
 
 
 def note(text: str) -> None:
-    """Print a note for people on standard error, beside the result."""
+    """Print a note for people on standard error, separate from the result."""
     sys.stderr.write(f"note: {text}\n")
 
 
 def warn(text: str) -> None:
-    """Print a warning on standard error: the command continues, but perhaps not as intended."""
+    """Print a warning on standard error; the command continues, but perhaps not as intended."""
     sys.stderr.write(f"warning: {text}\n")
 
 
 def show_json(value: Any) -> None:
-    """Print a value as indented JSON; times as ISO 8601, bytes as text or, where they are not UTF-8, as base64."""
+    """Print a value as indented JSON; times as ISO 8601, bytes as a string or, if they are not UTF-8, as base64."""
     print_line(json_text(plain(value)))
 
 
@@ -100,16 +100,16 @@ def _json_line(value: Any) -> str:
 
 
 _GAP = "  "
-#: How many characters of an id to show if the terminal is narrow. Commands accept prefixes; in the id of a batch, this
-#: many hold the millisecond in which the batch was planned.
+#: How many characters of an id to show if the terminal is narrow. Commands accept prefixes; in a batch id, these
+#: characters contain the millisecond in which the batch was planned.
 _SHORT_ID = 13
 #: A UUID, with the suffix that follows it in the name of a dead letter.
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
-#: The maximum number of characters in a cell: an event id of 100 KB would pad the column of every row. Every valid name
-#: fits.
+#: The maximum number of characters in a cell, because an event id of 100 KB would pad the column of every row. Every
+#: valid name fits.
 _MAX_CELL_LENGTH = 300
-#: A column of text does not become narrower than its longest word, up to this many characters. If the table does not
-#: fit then, each row becomes a block of lines.
+#: The maximum width to which the longest word of a column keeps the column from being narrowed. If the table still does
+#: not fit, each row becomes a block of lines.
 _LONGEST_WORD = 24
 
 
@@ -140,14 +140,14 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
 
 
 def show_text(title: str, content: str) -> None:
-    """Print text of any number of lines, indented below a title."""
+    """Print a title and, under it, indented text of any number of lines."""
     print_line("\n".join([title, *(_GAP + visible(line) for line in content.split("\n"))]))
 
 
 def cell_text(value: object) -> str:
     """Return a value as one line; times in UTC to the second, control characters escaped.
 
-    A float has one decimal, or two significant digits where one decimal would show 0.0: 0.013.
+    A float has one decimal, or two significant digits (0.013) if one decimal would show 0.0.
     """
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
@@ -166,7 +166,7 @@ def plural(number: int, one: str, many: str) -> str:
 
 
 def visible(value: str) -> str:
-    """Return text with control characters escaped, so that the terminal shows them instead of obeying them."""
+    """Return text with control characters escaped, so that the terminal shows them instead of acting on them."""
     return "".join(_escape(each) if unicodedata.category(each) in ("Cc", "Cf", "Cs") else each for each in value)
 
 
@@ -179,7 +179,7 @@ def _is_number(value: object) -> bool:
 
 
 def _terminal_width() -> int | None:
-    """Return the width of the terminal in columns; None = not a terminal, no limit."""
+    """Return the width of the terminal in columns; None, which means no limit, if the output is not a terminal."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
@@ -275,7 +275,7 @@ def _shorten_id(cell: str) -> str:
 
 
 def _width(value: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return how many columns of a terminal a string takes."""
     if value.isascii():
         return len(value)
     wide = sum(unicodedata.east_asian_width(each) in "WF" for each in value)

@@ -1,4 +1,4 @@
-"""`eventbridge quality`: check an hour with Great Expectations; list and show the results."""
+"""The command group `quality`, which checks an hour with Great Expectations, and lists and shows the results."""
 
 from __future__ import annotations
 

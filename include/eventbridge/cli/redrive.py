@@ -1,4 +1,4 @@
-"""`eventbridge dead-letters redrive`, `redrives`, `cancel`: deliver dead letters again."""
+"""The commands `dead-letters redrive`, `redrives` and `cancel`, which redeliver dead letters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RedriveOptions:
-    """Options of a redrive that do not select dead letters."""
+    """The options of a redrive that do not select dead letters."""
 
     rate: Annotated[
         float | None,

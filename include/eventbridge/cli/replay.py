@@ -1,4 +1,4 @@
-"""`eventbridge replay`: deliver archived events again; list, show, pause, resume and cancel replays."""
+"""The command group `replay`, which redelivers archived events and manages replays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class _BusFirst(Group):
-    """A group whose first word may be a bus instead of a command: `replay BUS` is `replay begin BUS`."""
+    """A group whose first word may be a bus instead of a command; `replay BUS` means `replay begin BUS`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert `begin` if the first word is not a command."""
@@ -50,7 +50,7 @@ SparkOption = Annotated[
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Options of a replay: which archived events, to which targets, and how."""
+    """The options of a replay: which archived events to deliver, to which targets, and how."""
 
     since: Annotated[
         str,

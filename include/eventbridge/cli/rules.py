@@ -1,4 +1,4 @@
-"""`eventbridge rules`: check and show rule files, test a rule on events; release, pause, disable a rule."""
+"""The command group `rules`, which checks and shows rule files, tests a rule on events, and changes a rule."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def _check(folder: Path | None) -> RulesChecked:
         with _folder(folder) as path:
             checked = check_folder(path, settings().target_locations)
             if checked.errors:
-                raise RuleFileError(checked.errors)  # through `rule_folder`, which translates paths of copied files
+                raise RuleFileError(checked.errors)  # via `rule_folder`, which translates paths of copied files
             return checked
     except RuleFileError as error:
         return RulesChecked(tuple(error.errors))
@@ -268,13 +268,13 @@ def _folder(folder: Path | None) -> Iterator[Path]:
         yield copies
 
 
-#: A file is not JSON lines if none of its first lines, up to this number, is a JSON object.
+#: The number of first lines of which at least one must be a JSON object if the file is JSON lines.
 _MAX_BUFFERED_LINES = 20
 
 
 @dataclass(frozen=True)
 class PatternResult:
-    """The result of a pattern for one event; `error`: why it is not JSON, `malformed`: why it is no CloudEvent."""
+    """The result of a pattern for one event; `error` is why it is not JSON, `malformed` why it is not a CloudEvent."""
 
     line: int
     event: str | None
@@ -293,8 +293,8 @@ class PatternResult:
 def results_of_lines(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
     """Yield the result of a pattern for each line of a file, or of standard input for `-`.
 
-    `cloud_events`: also check that each line is a CloudEvent. `explained`: add the conditions that failed. Raises
-    UserError for a file that cannot be read, or whose lines are not JSON objects.
+    If `cloud_events`, it also checks that each line is a CloudEvent; if `explained`, it adds the conditions that
+    failed. Raises UserError for a file that cannot be read, or whose lines are not JSON objects.
     """
     return _if_json_lines(_results(pattern, events, cloud_events=cloud_events, explained=explained), events)
 

@@ -1,7 +1,7 @@
 """Opens the runtime of a command from the environment: settings, connections, ledger, store.
 
-Commands import modules when they run, not when they are defined: `eventbridge --help` and `rules check` need
-neither a database nor Parquet, and importing those takes longer than checking a hundred rules.
+Commands import modules when they run, not when they are defined: `eventbridge --help` and `rules check` need neither a
+database nor Parquet, which take longer to import than a hundred rules to check.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def settings() -> Settings:
 def open_runtime(*, expects_ledger: bool = False, is_action: bool = False, writes: bool = False) -> Iterator[Runtime]:
     """Open the runtime for one command and close it afterwards.
 
-    `expects_ledger`: the command works on an existing ledger. If the file is missing, the command gets an empty ledger,
-    which is deleted when it ends, and a note names the missing file. `is_action`: the command changes something, so the
-    ledger records who ran it. `writes`: the command stores data without being an action. An action or a write creates
-    a missing ledger; with `expects_ledger`, a note then says so, because the path may be the wrong one.
+    `expects_ledger` means that the command works on an existing ledger. If the file is missing, the command gets an
+    empty ledger, which is deleted when it ends, and a note names the missing file. `is_action` means that the command
+    changes something, so the ledger records who ran it. `writes` means that the command stores data without being an
+    action. An action or a write creates a missing ledger; with `expects_ledger`, a note says so, because the path may
+    be the wrong one.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.runtime.open import open_runtime as open_with_settings

@@ -1,4 +1,4 @@
-"""`eventbridge schemas`: the fields of the events of each type, learned from landed events."""
+"""The command group `schemas`, which shows the fields of each event type, learned from archived events."""
 
 from __future__ import annotations
 

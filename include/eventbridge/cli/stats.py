@@ -1,4 +1,4 @@
-"""`eventbridge stats`: the cost of each rule, by day."""
+"""The command `stats`, which shows the cost of each rule by day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eventbridge status`: lag, batches, chunks, pending deliveries, deferred matches, holds, unhealthy targets."""
+"""The command `status`, which shows lag, batches, chunks, pending deliveries, holds and unhealthy targets."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typer.core import TyperGroup
 
 from eventbridge.similar_names import similar
 
-#: Sets of words that mean the same in other tools: a user may write any of them for a command or option.
+#: Sets of words that mean the same in other tools, any of which a user may write for a command or option.
 _SYNONYMS: Sequence[frozenset[str]] = (
     frozenset({"list", "show", "ls", "get", "describe"}),
     frozenset({"create", "add", "new", "make"}),

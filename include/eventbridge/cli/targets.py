@@ -1,4 +1,4 @@
-"""`eventbridge targets`: list targets with their state; check, pause, resume and enable them; send an event."""
+"""The command group `targets`, which lists, checks, pauses, resumes and enables targets, and sends an event to one."""
 
 from __future__ import annotations
 

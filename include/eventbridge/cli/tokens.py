@@ -1,4 +1,4 @@
-"""`eventbridge tokens`: create, list and revoke API tokens."""
+"""The command group `tokens`, which creates, lists and revokes API tokens."""
 
 from __future__ import annotations
 

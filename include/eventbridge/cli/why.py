@@ -1,4 +1,4 @@
-"""`eventbridge why`: the trace of one event: where it is stored, which rules matched, every delivery and attempt."""
+"""The command `why`, which traces one event: where it is stored, which rules matched, every delivery and attempt."""
 
 from __future__ import annotations
 

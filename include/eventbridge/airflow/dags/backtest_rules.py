@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_backtest_rules`: runs candidate rules over the archive and writes a report.
+"""Defines the DAG `eventbridge_backtest_rules`, which runs candidate rules over the archive and writes a report.
 
 It delivers nothing."""
 
@@ -50,7 +50,7 @@ def backtest_rules() -> DAG:
     return dag
 
 
-#: Airflow ends a run that takes longer. A year of archive takes many runs.
+#: The maximum duration of a run, after which Airflow ends it. A year of archive takes many runs.
 BACKTEST_LIMIT = timedelta(hours=6)
 
 

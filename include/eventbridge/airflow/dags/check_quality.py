@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_check_quality`: checks each hour with Great Expectations."""
+"""Defines the DAG `eventbridge_check_quality`, which checks each hour with Great Expectations."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def check_quality() -> DAG:
     return dag
 
 
-#: Ten minutes past each hour: the last batches of the hour before are committed by then.
+#: Ten minutes past each hour, when the last batches of the previous hour are committed.
 HOURLY = "10 * * * *"
 
 

@@ -1,4 +1,4 @@
-"""One Airflow DAG per runner, `eventbridge_deliver_<runner>`: a run delivers one batch from the bus to the targets.
+"""Defines a DAG per runner, `eventbridge_deliver_<runner>`, a run of which delivers one batch from bus to targets.
 
 The tasks are in eventbridge.airflow.tasks. The shape of the DAG does not depend on the number of rules.
 """
@@ -57,7 +57,7 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         description=f"Delivers the events of runner {runner}",
         doc_md=guide,
         schedule=[asset_of(runner_subject(runner))],
-        # Streaming: a running task, its standby, and one that has died unnoticed.
+        # Three in streaming mode: a running task, its standby, and one that has died unnoticed.
         max_active_runs=1 if task_seconds is None else 3,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=task_seconds or 0.0),
@@ -72,16 +72,16 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
     return dag
 
 
-#: How long an Airflow connection is cached: targets are opened at every read of the bus.
+#: How long an Airflow connection is cached, because targets are opened at every read of the bus.
 _CONNECTION_SECONDS: Final = 30.0
-#: How long to wait for the lease: longer than the lease of a streaming task whose process was killed. And how long to
-#: be the standby of a streaming task that ends soon.
+#: How long to wait for the lease, which is longer than a lease lasts after its process was killed; and how long to be
+#: the standby of a streaming task that ends soon.
 _PLAN_TIMEOUT_SECONDS: Final = 8.0
 _STANDBY_SECONDS: Final = 60.0
 #: Airflow takes two seconds to start a retry, which spaces retries. After the last one, the watcher starts a run.
 _RETRY_DELAY: Final = timedelta(milliseconds=100)
 
-#: The documentation of the DAG of a runner in this mode.
+#: The documentation of a runner's DAG in streaming mode.
 STREAMING_GUIDE = """
 Delivers the events of runner **{runner}** as they arrive. The task `streaming` runs for {task_seconds:g} s and
 reconciles its own batches. A streaming task without events ends sooner; the watcher starts the next one.
@@ -96,7 +96,7 @@ batch. `eventbridge status` shows lag, batches and pending deliveries.
 class StreamingOperator(BaseOperator):
     """Delivers a runner's events as a streaming task, and hands a backlog to the stages as a batch.
 
-    It is an operator and not a decorated function because only an operator has `on_kill`: Airflow's SIGTERM alone ends
+    It is an operator and not a decorated function because only an operator has `on_kill`. Airflow's SIGTERM alone ends
     nothing, and SIGKILL follows 5 s later.
     """
 
@@ -137,7 +137,7 @@ class StreamingOperator(BaseOperator):
                 except StreamingLeaseTakenError as error:
                     self.log.info("%s", error)
                     share_batch_id(None)
-            elif has_other_run():  # its tasks may be processing the batch
+            elif has_other_run():  # the tasks of the other run may be processing the batch
                 share_batch_id(None)
             if summary is None or summary.backlog:
                 batch_id = listen(runtime, self.runner, pools)
@@ -170,7 +170,7 @@ class StreamingOperator(BaseOperator):
             idle_seconds=configured.idle,
             backlog_seconds=configured.backlog,
             patience_seconds=_STANDBY_SECONDS if is_standby else _PLAN_TIMEOUT_SECONDS,
-            makes_retries=False,  # they have their own DAG
+            makes_retries=False,  # retries have their own DAG
             pools=existing_pools,
             requests_standby=True,
             is_standby=is_standby,

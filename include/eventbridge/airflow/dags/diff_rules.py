@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and writes a report.
+"""Defines the DAG `eventbridge_diff_rules`, which compares two candidates over the archive and writes a report.
 
 Its form and its task are in eventbridge.airflow.dags.backtest_rules.
 """

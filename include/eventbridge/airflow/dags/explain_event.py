@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_explain_event`: explains what happened to the event that a form names."""
+"""Defines the DAG `eventbridge_explain_event`, which explains what happened to the event that a form names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_maintain_store`: removes expired data, every hour."""
+"""Defines the DAG `eventbridge_maintain_store`, which removes expired data every hour."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def maintain_store() -> DAG:
     return dag
 
 
-#: A weight below that of every push: the task gets a slot only if no other task waits for one.
+#: The weight is lower than that of every push, so that the task gets a slot only if no other task waits for one.
 _TASK_OPTIONS: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_operate_rules`: pauses, disables, reprioritises or slows a rule or target."""
+"""Defines the DAG `eventbridge_operate_rules`, which pauses, disables, reprioritises or slows a rule or target."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
 
 
 def _summary(released: Released) -> str:
-    """Return a text about the released deliveries and deferred matches of a rule."""
+    """Return a summary of the released deliveries and deferred matches of a rule."""
     if released.nothing:
         return f"{released.rule} is not on hold, and has nothing to release"
     events = f"deferred events ({released.events})" if released.deferred_matches else ""
@@ -115,8 +115,7 @@ def _summary(released: Released) -> str:
     return "; ".join(parts)
 
 
-#: The same as `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares
-#: them.
+#: Repeats `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares them.
 ACTIONS = (
     "pause rule",
     "resume rule",
@@ -130,7 +129,7 @@ ACTIONS = (
     "clear rate",
 )
 
-#: The other actions: return a target to service, and release a rule that is on hold.
+#: The other actions, which return a target to service and release a rule that is on hold.
 REPAIRS = ("enable target", "release rule")
 
 

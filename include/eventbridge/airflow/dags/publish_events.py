@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_publish_events`: publishes the events in a form."""
+"""Defines the DAG `eventbridge_publish_events`, which publishes the events in a form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, one batch per run."""
+"""Defines the DAG `eventbridge_redrive_dead_letters`, which redelivers dead letters, one batch per run."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def plan_redrive() -> None:
     with stage() as runtime:
         form = form_values(context, redrive_params(), resumes="redrive_id")
         run = f"{context['dag'].dag_id} {context['run_id']}"
-        # A run that another run triggered for the next batch is not an action of a person.
+        # A run that another run triggered for the next batch is not a user's action.
         noting = nullcontext() if context["run_id"].startswith("redrive__") else recorded_form(runtime, context, form)
         with noting:
             redrive_id = redrive_id_of(runtime, form, run)
@@ -156,8 +156,8 @@ def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str 
     return begin_redrive(runtime, selection, run, rate=params["rate"], **how).redrive_id
 
 
-#: The same as `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test
-#: compares them.
+#: Repeats `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test compares
+#: them.
 REASONS = (
     "maximum_retry_attempts",
     "maximum_event_age",
@@ -171,7 +171,7 @@ REASONS = (
 
 
 def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: the filters for dead letters, and how to deliver them again."""
+    """Return the form of the DAG: the filters for dead letters, and how to redeliver them."""
     text = ["null", "string"]
     return {
         "rule": Param(

@@ -1,6 +1,6 @@
-"""The Airflow DAG `eventbridge_replay_archive`: each run delivers an hour of archive again.
+"""Defines the DAG `eventbridge_replay_archive`, each run of which redelivers an hour of the archive.
 
-Only Airflow's backfill creates its runs.
+Only a backfill in Airflow creates its runs.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
     from eventbridge.replay.account import account_of
 
     if state == LATE and not runtime.ledger.replays.set_state(replay_id, "running", "paused"):
-        state = runtime.ledger.replays.get(replay_id).state  # it has ended meanwhile, or is paused
+        state = runtime.ledger.replays.get(replay_id).state  # the replay has ended meanwhile, or is paused
     account = account_of(runtime, runtime.ledger.replays.get(replay_id))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
     log.info("replay %s: %s events read, %s taken: %s", replay_id, account.read, account.taken, counts)

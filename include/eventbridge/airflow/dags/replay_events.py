@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_replay_events`: delivers archived events again, one batch per run."""
+"""Defines the DAG `eventbridge_replay_events`, which redelivers archived events, one batch per run."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def replay_events() -> DAG:
     return dag
 
 
-#: The field Rules is required: delivering to all rules needs an explicit value.
+#: The field Rules is required, because delivering to all rules needs an explicit value.
 RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
 
 
@@ -87,7 +87,7 @@ def plan_replay() -> None:
     with stage() as runtime:
         form = form_values(context, replay_params(), resumes="replay_id")
         run = f"{context['dag'].dag_id} {context['run_id']}"
-        # A run that another run triggered for the next batch is not an action of a person.
+        # A run that another run triggered for the next batch is not a user's action.
         noting = nullcontext() if context["run_id"].startswith("replay__") else recorded_form(runtime, context, form)
         with noting:
             replay_id = replay_id_of(runtime, form, run)
@@ -109,7 +109,7 @@ def plan_replay() -> None:
 
 
 def replay_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a replay batch: all in one pool, below all other pushes."""
+    """Return the partial mapped push of a replay batch; its pushes share a pool and have the lowest weight."""
     return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
 
 
@@ -136,7 +136,7 @@ def run_of_replay(replay_id: str, reason: str) -> DagRunTriggerException:
 def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the replay that the form names, or start a new one; None for a dry run, whose result is logged.
 
-    If a person's form names a paused replay, it resumes. A run that another run triggered does not resume it.
+    If a user's form names a paused replay, the replay is resumed. A run that another run triggered does not resume it.
     """
     from eventbridge.errors import UserError
     from eventbridge.replay.plan import begin_replay
@@ -145,7 +145,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
         if params["dry_run"]:
             raise UserError("a replay continues as it was started. Switch Dry run off to deliver.")
         found = runtime.ledger.replays.get(params["replay_id"])
-        if params["bus"] not in ("", found.bus):  # Airflow's form requires it
+        if params["bus"] not in ("", found.bus):  # Airflow's form requires a bus
             raise UserError(
                 f"a replay continues as it was started, and this one is of bus {found.bus!r}. Choose that bus."
             )
@@ -157,7 +157,7 @@ def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str |
             resume_for(runtime, found, run)
         return found.replay_id
     begun = runtime.ledger.replays.find_for_run(run)
-    if begun is not None:  # a retry of this task
+    if begun is not None:  # this task is a retry
         return begun.replay_id
     refuse_empty(
         params, {"bus": "whose archive is replayed", "from": "when the first event was landed"} | RULES_REQUIRED
@@ -180,7 +180,7 @@ def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
 
 
 def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
-    """Return the replay request of a form; raises UserError, also if no rule is chosen: all rules need `*`."""
+    """Return the replay request of a form; raises UserError, also if no rule is chosen (all rules need `*`)."""
     from eventbridge.errors import UserError
     from eventbridge.replay.request import WrittenReplayRequest
 
@@ -221,7 +221,7 @@ def state_of_archive_run(run_id: str) -> str | None:
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     try:
-        return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)  # a str and an Enum: compare it only
+        return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)  # both a str and an Enum, so only compare it
     except AirflowRuntimeError as error:
         log.warning("cannot read the state of run %s of %s, which started this replay: %s", run_id, ARCHIVE_DAG, error)
         return None
@@ -230,8 +230,8 @@ def state_of_archive_run(run_id: str) -> str | None:
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
     """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled.
 
-    Normally the trigger of that run cancels the replay. This is for a run whose trigger no triggerer has picked up:
-    because no triggerer is running, or because the run has waited for less than a second or two.
+    Normally the trigger of that run cancels the replay. This function is for a run whose trigger no triggerer has
+    picked up, because no triggerer is running or the run has waited for less than a second or two.
     """
     replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
@@ -241,10 +241,10 @@ def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun =
 
 
 def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
-    """Resume a paused replay for a person's run of `eventbridge_replay_events`; leave any other replay as it is.
+    """Resume a paused replay for a user's run of `eventbridge_replay_events`; leave any other replay as it is.
 
-    If its run of `eventbridge_replay_archive` has failed, for instance because it waited too long, the replay belongs
-    to this run from now on.
+    If its run of `eventbridge_replay_archive` has failed, for instance because it waited too long, the replay now
+    belongs to this run.
     """
     if replay.state != "paused":
         return

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_retry_deliveries`: sends pending deliveries again once they are due."""
+"""Defines the DAG `eventbridge_retry_deliveries`, which retries pending deliveries once they are due."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def plan_retries() -> None:
 @task(task_id=SETTLE_STALE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @hide_traceback
 def settle_stale() -> None:
-    """Settle and commit the retry batches whose runs died, also if planning failed."""
+    """Settle and commit the retry batches whose runs died, even if planning failed."""
     from eventbridge.pipeline.retry.plan import settle_stale as run
 
     with stage() as runtime:
@@ -101,7 +101,7 @@ def settle_stale() -> None:
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @hide_traceback
 def resume_replay() -> None:
-    """Trigger `eventbridge_replay_events` for the replay that was orphaned first, unless runs of it are queued."""
+    """Trigger `eventbridge_replay_events` for the longest orphaned replay, unless runs of that DAG are queued."""
     from eventbridge.airflow.dags.replay_events import run_of_replay
     from eventbridge.airflow.stuck import orphaned_replay
 
@@ -109,7 +109,7 @@ def resume_replay() -> None:
         replay = orphaned_replay(runtime)
         if replay is None:
             raise AirflowSkipException("there is no orphaned replay")
-        if _queued_replays():  # one of them may be the next run of this replay
+        if _queued_replays():  # a queued run may be the next one of this replay
             raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued and go first")
         now = runtime.ledger.now()
         runtime.ledger.replays.defer(replay.replay_id, now)

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_send_heartbeat`: each minute sends the health of the installation to a URL."""
+"""Defines the DAG `eventbridge_send_heartbeat`, which sends the health of the installation to a URL each minute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `eventbridge_start_waiting_runs`: the fallback for runs that the watcher did not start."""
+"""Defines the DAG `eventbridge_start_waiting_runs`, the fallback that starts runs that the watcher did not start."""
 
 from __future__ import annotations
 
