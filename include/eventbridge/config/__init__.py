@@ -1,1 +1,1 @@
-"""Configuration: settings, connections, and quantities in human-readable form."""
+"""Reads the configuration: settings, connections, and quantities in human-readable form."""

@@ -1,4 +1,5 @@
-"""Connections: named credentials and signing secrets, read from EVENTBRIDGE_CONN_* if they are not in Airflow."""
+"""Defines connections, which are named credentials and signing secrets, and reads them from EVENTBRIDGE_CONN_*
+variables."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ _JSON_FIELDS = {"conn_type", "host", "port", "login", "password", "schema", "ext
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection with the fields of Airflow; its repr and messages about it never show login, password or extra."""
+    """A connection with Airflow's fields. Neither its repr nor messages about it show the login, password or extra."""
 
     id: str
     type: str
@@ -36,7 +37,7 @@ class Connection:
     def from_text(cls, connection_id: str, text: str) -> Connection:
         """Read Airflow's URI form (`http://login:password@host:443/schema?key=value`) or its JSON form.
 
-        Raises ConnectionUnusable, whose message does not show the text because it holds secrets.
+        Raises ConnectionUnusable if it cannot be read. The message does not show `text`, which holds secrets.
         """
         try:
             parts = _from_json(text) if text.lstrip().startswith("{") else _from_uri(text)
@@ -49,10 +50,9 @@ class Connection:
 
 
 def require_type(connection: Connection, types: Sequence[str], use: str) -> None:
-    """Reject a connection whose type is not in `types`; `use` names its use, as in "target 'crm' of rule 'orders'".
-
-    A connection of another type holds secrets for something else, and a rule file must not send them elsewhere. Raises
-    ConnectionUnusable.
+    """Raise ConnectionUnusable for a connection whose type is not in `types`. `use` says who uses it, as in "target
+    'crm' of rule 'orders'". A connection of another type holds secrets for something else, and a rule file must not be
+    able to send them to the wrong place.
     """
     if connection.type not in types:
         listed = types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
@@ -67,18 +67,17 @@ class RemembersConnections(Protocol):
     """Reads connections by id and caches them for a while."""
 
     def __call__(self, connection_id: str) -> Connection:
-        """Return the current or a recently cached connection; raises ConnectionUnusable."""
+        """Return the connection, perhaps from the cache; raises ConnectionUnusable."""
         ...
 
     def read_again(self, connection_id: str) -> Connection:
-        """Return the current connection without the cache; raises ConnectionUnusable."""
+        """Return the connection, bypassing the cache; raises ConnectionUnusable."""
         ...
 
 
 def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], Connection]:
-    """Return a look-up of connections by id: EVENTBRIDGE_CONN_<ID>, the id in upper case.
-
-    The look-up raises ConnectionUnusable for an id that is not defined or whose text cannot be read.
+    """Return a function that reads a connection from the variable EVENTBRIDGE_CONN_<ID>, with its id in upper case. The
+    function raises ConnectionUnusable for an id that is not defined or whose value cannot be read.
     """
 
     def connection(connection_id: str) -> Connection:
@@ -96,7 +95,7 @@ def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], 
 
 
 def _from_uri(uri: str) -> dict[str, Any]:
-    # Airflow's own reading (airflow.models.connection, 3.3): a second "://" gives the host its protocol
+    # as Airflow reads it (airflow.models.connection, 3.3): the part before a second "://" is the host's protocol
     scheme, separator, rest = uri.partition("://")
     if not separator or not scheme:
         raise ValueError("it is not a URI")
@@ -122,7 +121,7 @@ def _from_uri(uri: str) -> dict[str, Any]:
 
 
 def _host(parts: SplitResult) -> str:
-    # not parts.hostname alone: it converts a path to lower case, and an escaped path is a host here too
+    # parts.hostname would convert an escaped path, which is also a host here, to lower case
     host = parts.netloc.rpartition("@")[2]
     if host.startswith("["):
         return host[1 : host.index("]")]

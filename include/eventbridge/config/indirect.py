@@ -1,4 +1,4 @@
-"""Reads the ledger's URL, which may hold a password, from a command or a file that another variable names."""
+"""Reads the ledger's URL, which may contain a password, from a command or file that another variable names."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LEDGER_URL = f"{PREFIX}LEDGER_URL"
 BY_COMMAND = f"{LEDGER_URL}_CMD"
 BY_FILE = f"{LEDGER_URL}_FILE"
 
-#: The variables that name the source of the ledger's URL; at most one of them is set.
+#: The variables that give the ledger's URL, directly or indirectly. At most one of them may be set.
 LEDGER_URL_NAMES = (LEDGER_URL, BY_COMMAND, BY_FILE)
 
 _PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&](password|sslpassword)=", re.IGNORECASE)
-#: The maximum time that the command may take: every process that opens the ledger waits for it once.
+#: How many seconds the command may take. Every process that opens the ledger waits for it once.
 _LIMIT_SECONDS = 30.0
 
 
 def with_ledger_url(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings with the URL that a command prints or a file holds, and any errors.
+    """Return the settings, with the ledger's URL that a command prints or a file contains, and any errors.
 
     The command's output is kept for the life of the process. No message shows the URL or the output.
     """
@@ -44,10 +44,9 @@ def with_ledger_url(environ: Mapping[str, str]) -> tuple[dict[str, str], list[st
 
 
 def resolve_url(named: str, environ: Mapping[str, str]) -> str:
-    """Return the URL that a command argument names: the argument itself, or the value of a variable of that name.
-
-    The variable may be set directly, or by a file or command as for the ledger: <name>_FILE, <name>_CMD. Raises
-    UserError, also for a URL with a password: every user of the machine can read the arguments of a command.
+    """Return the URL that a command argument names: the argument itself, or the value of the variable with that name.
+    As for the ledger, <name>_FILE or <name>_CMD may be set instead of the variable. Raises UserError if there is no
+    such URL, and for an argument with a password, because every user of the machine can read a command's arguments.
     """
     if "://" in named:
         if _PASSWORD.search(named):
@@ -73,7 +72,7 @@ def _printed_by(command: str) -> str:
     words = shlex.split(command)
     if not words:
         raise ValueError("it names no command")
-    # The command gets the whole environment: a client of a secret store needs its token from there
+    # The command inherits the entire environment, because a client of a secret store needs its token from there.
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
     return _one_line(done.stdout, "the command printed")
 

@@ -1,4 +1,4 @@
-"""Durations, sizes and rates of settings and rule files: `500ms`, `24h`, `64 MiB`, `200/s`."""
+"""Parses and writes the durations, sizes and rates in settings and rule files: `500ms`, `24h`, `64 MiB`, `200/s`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ _QUANTITY = re.compile(r"(\d{1,15}(?:\.\d{1,6})?) ?([A-Za-z]*)", re.ASCII)
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a number with unit ms, s, m, h or d, such as `1.5h`; raises ValueError for other text."""
+    """Return a duration such as `1.5h` in seconds; raises ValueError unless it is a number with the unit ms, s, m, h or
+    d."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _SECONDS:
         raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 5m, 24h or 30d")
@@ -19,7 +20,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a number, alone or with unit B, KiB, MiB or GiB; raises ValueError for other text."""
+    """Return a size such as `64MiB` in bytes; raises ValueError unless its unit is B, KiB, MiB, GiB or missing."""
     parts = _QUANTITY.fullmatch(text)
     if parts is None or parts[2] not in _BYTES:
         raise ValueError(f"{text!r} is not a size such as 1048576, 512KiB, 64MiB or 1GiB")
@@ -30,7 +31,8 @@ def parse_size(text: str) -> int:
 
 
 def parse_rate(text: str) -> float:
-    """Return a rate such as `200/s` or `10/m` as a number per second; raises ValueError for other text and for zero."""
+    """Return a rate such as `200/s` or `10/m` as a number per second; raises ValueError for any other form and for
+    zero."""
     parts = _RATE.fullmatch(text)
     if parts is None or int(parts[1]) == 0:
         raise ValueError(f"{text!r} is not a rate such as 200/s or 10/m")
@@ -46,7 +48,7 @@ def write_size(size: int) -> str:
 
 
 def write_duration(seconds: float) -> str:
-    """Return the shortest form that `parse_duration` reads, such as `1d` for 24 hours, `500ms` for `0.5`."""
+    """Return the shortest form that `parse_duration` reads, such as `1d` for 24 hours or `500ms` for half a second."""
     for unit in ("d", "h", "m", "s"):
         count = seconds / _SECONDS[unit]
         if count >= 1 and count.is_integer():

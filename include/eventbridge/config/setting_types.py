@@ -1,4 +1,4 @@
-"""The types of settings and their text forms, and the messages about invalid ones."""
+"""Defines the types of settings, how they are read from strings, and the messages about invalid values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
 
 
 def setting(default: object, unit: str, reason: str, **limits: Any) -> Any:
-    """Return the field of a setting: its default or a function of earlier settings, its unit and its reason."""
+    """Return the field of a setting with its default (or a function of earlier settings), its unit and its
+    description."""
     if callable(default):
         return Field(default_factory=default, description=reason, json_schema_extra={"unit": unit}, **limits)
     return Field(default, description=reason, json_schema_extra={"unit": unit}, validate_default=True, **limits)
@@ -32,7 +33,7 @@ def _absolute(path: Path) -> Path:
     return Path.cwd() / path.expanduser()
 
 
-# A negative number is parsed as a number: the limits of its field give a better message.
+# A negative number is accepted here, because the limits of its field give a better message.
 def _read_size(value: object) -> object:
     if isinstance(value, str):
         return -parse_size(value[1:]) if value.startswith("-") else parse_size(value)
@@ -139,12 +140,12 @@ LedgerUrl = Annotated[Uri, AfterValidator(_reject_folder), AfterValidator(_check
 
 
 def is_setting_name(name: str) -> bool:
-    """Return whether a variable is read as a setting, valid or not."""
+    """Return whether a variable is read as a setting, even if no such setting exists."""
     return name.startswith(PREFIX) and not name.startswith(_CONNECTION_PREFIX)
 
 
 def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
-    """Return the message about a variable that is not a setting, with the nearest one of `fields`."""
+    """Return the message about a variable that is not a setting; it suggests the most similar name in `fields`."""
     names = [field.upper() for field in fields]
     near = similar(name.removeprefix(PREFIX).upper(), names)
     remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/reference/settings.md lists all settings."
@@ -152,7 +153,7 @@ def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
 
 
 def setting_errors(error: ValidationError, fields: Mapping[str, FieldInfo]) -> list[str]:
-    """Return the messages about invalid values, with the limits if a value is out of range."""
+    """Return the messages about invalid values; they state the limits if a value is out of range."""
     found = []
     for item in error.errors(include_url=False):
         if item["type"] == "default_factory_not_called":  # a consequence of another wrong value

@@ -1,6 +1,7 @@
-"""The settings of one installation, from EVENTBRIDGE_* variables; an entry point builds them once and passes them on.
+"""Reads the settings of an installation from EVENTBRIDGE_* variables. An entry point builds them once and passes them
+on.
 
-Each field has its unit and reason; docs/reference/settings.md has the same text.
+Each field has its unit and a description, which docs/reference/settings.md repeats.
 """
 
 from __future__ import annotations
@@ -38,14 +39,11 @@ DAY = 86_400.0
 
 
 def _is_s3(data: Mapping[str, Any]) -> bool:
-    return is_bucket_prefix(data["store_uri"])  # each file costs a put there, so files are few and large
+    return is_bucket_prefix(data["store_uri"])  # each file costs a PUT request, so files are few and large
 
 
 class Settings(BaseModel):
-    """All settings: locations, sizes and limits.
-
-    Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`.
-    """
+    """All settings of an installation. Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -354,7 +352,7 @@ class Settings(BaseModel):
 
     @property
     def target_locations(self) -> TargetLocations:
-        """Where targets of rules may write: not into the store, the ledger, the buses or the rule files."""
+        """Where targets of rules may write, which excludes the store, the ledger, the buses and the rule files."""
         rules = self.rules_folder
         folders = (self.bus_folder, self.rule_cache, self.spark_folder, *((rules,) if isinstance(rules, Path) else ()))
         own = begins(folders, (self.store_uri, self.ledger_url, str(rules)))
@@ -367,7 +365,7 @@ class Settings(BaseModel):
 
     @property
     def rule_cache(self) -> Path:
-        """The folder of the cache of parsed rule files; if it is removed, all files are parsed again."""
+        """The folder that caches parsed rule files. If it is removed, all rule files are parsed again."""
         return self.home / "rule_cache"
 
     @model_validator(mode="after")
@@ -384,7 +382,7 @@ class Settings(BaseModel):
     def from_mapping(cls, environ: Mapping[str, str]) -> Settings:
         """Return the settings of `environ` (usually `os.environ`); an empty value counts as absent.
 
-        Raises SettingsError with all errors: a value out of range, an unknown name (with the nearest one).
+        Raises SettingsError with all errors, such as values out of range and unknown names.
         """
         written = {name: value for name, value in environ.items() if is_setting_name(name) and value != ""}
         given, errors = with_ledger_url(written)

@@ -1,4 +1,5 @@
-"""Decides where targets of rules may write: below folders for them, and nowhere in the installation's own data."""
+"""Decides where targets of rules may write: in the folders for file targets, but never into the installation's own
+data."""
 
 from __future__ import annotations
 
@@ -20,17 +21,16 @@ _SQLITE = re.compile(r"sqlite(?:\+\w+)?:///([^?]+)")
 class TargetLocations:
     """Where targets may write.
 
-    File targets write only below `file_folders`. No target writes to a path, or to `s3://bucket/key`, that begins with
-    a member of `own`; the paths have no symbolic links. `begins` returns these prefixes.
+    File targets write only in `file_folders`. No target writes to a path or `s3://bucket/key` that begins with a member
+    of `own`, in whose paths symbolic links are resolved; `begins` returns these prefixes.
     """
 
     file_folders: tuple[Path, ...] = ()
     own: tuple[str, ...] = ()
 
     def owns_file(self, folder: str, names: Sequence[str]) -> bool:
-        """Return whether a file is the installation's own; a file in a folder for targets within an own folder is not.
-
-        The file is below `folder`, a folder for targets, from which `names` lead to it through no link.
+        """Return whether a file is the installation's own. A file in a folder for targets inside an own folder is not.
+        `folder` is a folder for targets; `names` lead from it to the file and contain no symbolic link.
         """
         real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash: an own folder may not exist yet
         around = [each for each in self.own if real.startswith(each)]
@@ -41,9 +41,8 @@ class TargetLocations:
         return not all(any(each.startswith(own) and each != own for each in inner) for own in around)
 
     def owns_prefix(self, bucket: str, prefix: str) -> bool:
-        """Return whether keys below a prefix are the installation's own.
-
-        Buckets are compared by name alone: two endpoints with different names may be the same server.
+        """Return whether keys with a prefix are the installation's own. Only the names of buckets are compared, because
+        two endpoints with different names may be the same server.
         """
         below = _bucket_prefix(bucket, prefix)
         return any(below.startswith(each) for each in self.own)
@@ -53,9 +52,10 @@ class TargetLocations:
 NOWHERE: Final = TargetLocations()
 
 
-@lru_cache(8)  # a push asks for each of thousands of targets
+@lru_cache(8)  # a push calls it for each of thousands of targets
 def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the prefixes of paths and keys of folders, and of the URIs of stores, ledgers and rule files."""
+    """Return the prefixes that paths and keys in these folders have, and in the stores, ledgers and rule files at these
+    URIs."""
     own = [f"{os.path.realpath(each)}/" for each in folders]
     for uri in uris:
         if found := _BUCKET.fullmatch(uri):
@@ -63,7 +63,7 @@ def begins(folders: tuple[Path, ...], uris: tuple[str, ...]) -> tuple[str, ...]:
         elif found := _FOLDER.fullmatch(uri):
             own.append(f"{os.path.realpath(unquote(found[1]))}/")
         elif found := _SQLITE.match(uri):
-            own.append(os.path.realpath(found[1]))  # without a slash: `-wal` and `-shm` are beside it
+            own.append(os.path.realpath(found[1]))  # without a slash, so that the `-wal` and `-shm` files are included
     return tuple(own)
 
 

@@ -1,1 +1,1 @@
-"""CloudEvents, strict JSON documents, and ids derived from them."""
+"""Parses CloudEvents and strict JSON documents, and derives ids from them."""

@@ -1,6 +1,6 @@
-"""Converts other forms of messages to CloudEvents in structured JSON: the binary binding, and plain JSON by a mapping.
+"""Converts messages in the binary binding, and plain JSON with a mapping, to CloudEvents in structured JSON.
 
-Called by the buffer stage; a refused message becomes a dead letter with the reason `malformed` and the error given
+The buffer stage calls it. A refused message becomes a dead letter with the reason `malformed` and the error raised
 here.
 """
 
@@ -19,7 +19,7 @@ from eventbridge.errors import EventError
 from eventbridge.event.json_document import Number, parse_value
 
 Headers = Sequence[tuple[str, bytes | None]]
-#: The form of a message: an event in its body, an event in its headers, or not marked as an event.
+#: The form of a message: an event in its body, an event in its headers and body, or a message not marked as an event.
 Form = Literal["structured", "binary", "plain"]
 #: The prefix of attribute headers in Kafka's binding of CloudEvents.
 _PREFIX: Final = "ce_"
@@ -30,13 +30,13 @@ _DECODER: Final = msgspec.json.Decoder()
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _WHOLE: Final = re.compile("-?(?:0|[1-9][0-9]*)", re.ASCII)
 
-# JSON format of CloudEvents, section 3.1.1: a subtype json, or one that ends with +json.
+# JSON format of CloudEvents, section 3.1.1: the subtype is json or ends with +json.
 _JSON = re.compile(r"[^/;]+/(?:[^/;]*\+)?json", re.IGNORECASE)
 # RFC 9110, 5.6.6: a parameter's value is a token or a quoted string.
 _PARAMETER = re.compile(r'[ \t]*;[ \t]*(?:([^=;"\s]+)=("(?:[^"\\]|\\.)*"|[^;"\s]*))?[ \t]*', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
-# The allowed codecs. Of Python's others, some are not encodings of text (rot13, zlib) and some take quadratic time
-# (idna, punycode); and an arbitrary name makes Python search for a module.
+# The allowed codecs. Some of Python's other codecs are not text encodings (rot13, zlib), and some take quadratic time
+# (idna, punycode). An arbitrary name would make Python search for a module.
 _CODECS: Final = frozenset(
     re.findall(
         "[a-z0-9_]+",
@@ -58,14 +58,14 @@ _CODEC_OF: Final = {name: codec for name, codec in aliases.items() if codec in _
 
 
 class MessageOrigin(NamedTuple):
-    """The id and publish time of a message: defaults for attributes that its body lacks."""
+    """The id and publish time of a message, which are the defaults for attributes that a mapping does not give."""
 
     id: str
     published_at: datetime
 
 
 def form_of(headers: Headers) -> Form:
-    """Return the form of a message with these headers; only the headers count, whatever the body looks like."""
+    """Return the form of a message with these headers, whatever its body looks like."""
     media_type = _media_type(headers)
     if media_type.lower().startswith(_STRUCTURED):
         return "structured"
@@ -73,12 +73,12 @@ def form_of(headers: Headers) -> Form:
 
 
 def event_from_binary(headers: Headers, body: bytes | None) -> bytes:
-    """Return the event with the headers `ce_...` as attributes and the body as data; without a body it has no data.
+    """Return the event with the `ce_...` headers as attributes and the body as data; without a body, it has no data.
 
     A header without a value counts as absent. Data is JSON if the header `content-type` is a JSON type. It is text if
-    the media type begins with `text/` and its charset is known. Otherwise it is bytes: also without a media type, and
-    if encoding the text again would give other bytes. Raises EventError for an attribute that occurs twice, for a
-    header that is not UTF-8, and for data that does not match its media type.
+    the media type begins with `text/`, its charset is known, and encoding the text again gives the same bytes.
+    Otherwise, for example without a media type, it is bytes. Raises EventError for an attribute that occurs twice, for
+    a header that is not UTF-8, and for data that does not match its media type.
     """
     members: dict[str, str] = {}
     for header, value in headers:
@@ -97,11 +97,10 @@ def event_from_binary(headers: Headers, body: bytes | None) -> bytes:
 
 
 def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOrigin, headers: Headers = ()) -> bytes:
-    """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, the value is the data.
-
-    The mapping gives an attribute as a text, as the path of a member of the value (`$.`), or as a header (`$header.`).
-    By default, the id is made from the message's position and publish time. Raises EventError for a value that is not
-    JSON, for a path that leads to nothing, an object or an array, and for a missing header.
+    """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, and the value is the
+    data. The mapping gives an attribute as a literal, as the path of a member of the value (`$.`), or as a header
+    (`$header.`). By default, the id is made from the message's position and publish time. Raises EventError for a value
+    that is not JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """
     value = _json(body)
     members = [("specversion", "1.0"), *_mapped_members(mapping, value, headers)]
@@ -142,7 +141,8 @@ def _text_at(value: Any, name: str, path: str) -> str:
 
 
 def _scalar(value: Any) -> str | None:
-    """Return a value as the text of an attribute, independent of the parser; None if it has no such text."""
+    """Return a value as the string of an attribute, whichever parser decoded it; None if an attribute cannot have
+    it."""
     match value:
         case bool():
             return str(value).lower()
@@ -168,7 +168,7 @@ def _data(media_type: str, body: bytes | None) -> bytes:
 
 
 def _text_data(media_type: str, body: bytes) -> str | None:
-    """Return data as text, None if it stays bytes."""
+    """Return data as text; None if it must stay bytes."""
     codec = codec_of(media_type)
     if codec is None:
         return None
@@ -176,13 +176,14 @@ def _text_data(media_type: str, body: bytes) -> str | None:
         return text_of(body, codec)
     except UnicodeDecodeError as error:
         charset = charset_of(media_type)
-        if not charset:  # the encoding of these bytes is unknown
+        if not charset:  # without a charset, the encoding is unknown
             return None
         raise EventError(f"data: its media type is {media_type}, but byte {error.start} is not {charset}") from None
 
 
 def _json(body: bytes) -> Any:
-    """Return a JSON value; a body with a number that a float cannot hold is parsed again, strictly."""
+    """Return a JSON value; a body that the fast decoder refuses, such as a number beyond a float's range, is parsed
+    again."""
     try:
         return _DECODER.decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -211,22 +212,22 @@ def _text(name: str, value: bytes) -> str:
         raise EventError(f"header {name}: it is not UTF-8 at byte {error.start}") from None
 
 
-#: The codecs that always give the same bytes after decoding and encoding.
+#: The codecs with which decoding and then encoding always gives the original bytes.
 _REVERSIBLE: Final = frozenset(("ascii", "latin_1", "utf_8"))
 
 
 def kind_of(media_type: str) -> str:
-    """Return a media type in lower case and without parameters; "" for none."""
+    """Return a media type in lower case and without parameters; "" if there is none."""
     return media_type.partition(";")[0].strip().lower()
 
 
 def is_json(media_type: str) -> bool:
-    """Return whether data of a media type is JSON; its charset does not matter, JSON is UTF-8 (RFC 8259, 8.1)."""
+    """Return whether data of a media type is JSON. Its charset is ignored because JSON is UTF-8 (RFC 8259, 8.1)."""
     return _JSON.fullmatch(kind_of(media_type)) is not None
 
 
 def charset_of(media_type: str) -> str:
-    """Return the parameter `charset` of a media type as written; "" without one."""
+    """Return the parameter `charset` of a media type as written; "" if it has none."""
     position = media_type.find(";")
     while position >= 0 and (found := _PARAMETER.match(media_type, position)):
         if (found[1] or "").lower() == "charset":
@@ -237,13 +238,14 @@ def charset_of(media_type: str) -> str:
 
 
 def codec_of(media_type: str) -> str | None:
-    """Return Python's name of the text encoding: UTF-8 without a charset, None for an unknown charset."""
+    """Return Python's name of a media type's encoding: UTF-8 if it has no charset, None if its charset is not
+    allowed."""
     charset = charset_of(media_type)
     return _CODEC_OF.get(re.sub("[^a-z0-9]+", "_", charset.lower())) if charset else "utf_8"
 
 
 def text_of(body: bytes, codec: str) -> str | None:
-    """Return bytes as text; None if that text, encoded again, gives other bytes. Raises UnicodeDecodeError."""
+    """Return bytes as text; None if encoding that text gives other bytes. Raises UnicodeDecodeError."""
     text = body.decode(codec)
     if codec in _REVERSIBLE:
         return text

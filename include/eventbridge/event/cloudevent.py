@@ -1,9 +1,9 @@
-"""CloudEvents 1.0 in structured JSON: a strict parser, and a recogniser of most events at a quarter of its cost.
+"""Parses CloudEvents 1.0 in structured JSON strictly, and recognises most of them at a quarter of that cost.
 
-Called once per event by the buffer stage; a refused body becomes a dead letter with the reason `malformed` and the
-error given here. `parse_event` accepts every body that `recognise` accepts, with the same identity; tests compare the
-two. A body that is not recognised may still be an event: one with numbers that a float cannot hold, halves of surrogate
-pairs, many brackets, or extensions that are numbers.
+The buffer stage calls it once per event. A refused body becomes a dead letter with the reason `malformed` and the error
+raised here. `parse_event` accepts every body that `recognise` accepts, with the same identity; tests compare the two. A
+body that is not recognised may still be an event, for example one with numbers that a float cannot hold, halves of
+surrogate pairs, many brackets, or extensions that are numbers.
 """
 
 from __future__ import annotations
@@ -41,8 +41,9 @@ class Event:
 def parse_event(body: bytes, *, max_bytes: int) -> Event:
     """Return the CloudEvent that `body` holds.
 
-    Raises EventError with what is wrong and where: larger than `max_bytes`, not one strict JSON object, not
-    CloudEvents 1.0 (https://github.com/cloudevents/spec, core and JSON format, v1.0.2), or with a member twice.
+    Raises EventError, which says what is wrong and where, if `body` is larger than `max_bytes`, is not a single strict
+    JSON object, does not conform to CloudEvents 1.0 (https://github.com/cloudevents/spec, core and JSON format,
+    v1.0.2), or has a member twice.
     """
     if len(body) > max_bytes:
         raise EventError(f"the event has {len(body):,} bytes; the largest allowed is {max_bytes:,}")
@@ -50,7 +51,7 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
     check_event(document)
     if (name := repeated_member(body)) is not None:
         raise EventError(f"$.{name}: the event has it twice, and readers may use either. Send it once")
-    # The checks guarantee that these are strings; str() of a string is the string itself and satisfies mypy.
+    # The checks guarantee that these are strings. str() returns the same string and satisfies mypy.
     return Event(str(document["id"]), str(document["source"]), str(document["type"]), document, body)
 
 
@@ -61,7 +62,7 @@ def check_event(document: dict[str, JsonValue]) -> None:
 
 
 def errors_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
-    """Yield, with its position, every reason why a document is not a CloudEvent 1.0."""
+    """Yield an error with its position for every reason why a document is not a CloudEvent 1.0."""
     for name, value in document.items():
         check = ATTRIBUTE_CHECKS.get(name)
         try:
@@ -101,7 +102,7 @@ _AUTHORITY = rf"//(?:{_USER})?{_HOST}(?::[0-9]*)?"
 _HIERARCHY = rf"(?:{_AUTHORITY}(?:/{_PATH})?|(?!//){_PATH})"
 _ENDS = rf"(?:\?{_TAIL})?(?:#{_TAIL})?"
 _URI = re.compile(rf"[A-Za-z][A-Za-z0-9+.\-]*:{_HIERARCHY}{_ENDS}", re.ASCII)
-# A relative reference's first segment has no colon: it would be read as a scheme.
+# The first segment of a relative reference has no colon, because the part before it would be read as a scheme.
 _RELATIVE = re.compile(rf"(?![^/?#]*:){_HIERARCHY}{_ENDS}", re.ASCII)
 
 # RFC 3339, section 5.6; the ranges of the digits are checked below.
@@ -196,7 +197,7 @@ def _is_real_time(time: re.Match[str]) -> bool:
         return False
     if second != "60":
         return True
-    # A leap second is the last one of a day in UTC.
+    # A leap second is the last second of a UTC day.
     offset = 0 if sign is None else int(f"{sign}1") * (int(hours) * 60 + int(minutes))
     return (int(hour) * 60 + int(minute) - offset) % 1440 == 1439
 
@@ -215,7 +216,7 @@ def _check_nothing(_: JsonValue) -> None:
 
 
 def check_extension(name: str, value: JsonValue) -> None:
-    """Raise EventError if a member that CloudEvents does not define is not an extension."""
+    """Raise EventError if a member that CloudEvents does not define is not a valid extension."""
     if not _NAME.fullmatch(name):
         raise EventError(
             f"$: {_format_value(name)} is not an attribute name: only lower-case letters a-z and digits are allowed. "
@@ -235,7 +236,7 @@ def check_extension(name: str, value: JsonValue) -> None:
             )
 
 
-#: The check of each member that CloudEvents defines; raises EventError. A null is checked only in `data_base64`.
+#: The check of each member that CloudEvents defines. It raises EventError. A null is checked only in `data_base64`.
 ATTRIBUTE_CHECKS: dict[str, Callable[[JsonValue], None]] = {
     "id": _check_named("id"),
     "source": _check_source,
@@ -251,13 +252,14 @@ ATTRIBUTE_CHECKS: dict[str, Callable[[JsonValue], None]] = {
 
 
 def recognise(body: bytes, *, max_bytes: int) -> tuple[str, str, str] | None:
-    """Return id, source and type of a definite event of at most `max_bytes`; None if `parse_event` must decide."""
+    """Return the id, source and type of a body that is certainly an event; None if `parse_event` must decide."""
     document = recognised(body, max_bytes=max_bytes)
     return None if document is None else (document["id"], document["source"], document["type"])
 
 
 def recognised(body: bytes, *, max_bytes: int) -> dict[str, Any] | None:
-    """Return the members of a definite event, with Python's numbers; None if `parse_event` must decide."""
+    """Return the members of a body that is certainly an event, with Python's numbers; None if `parse_event` must
+    decide."""
     if len(body) > max_bytes or body.count(b"{") + body.count(b"[") > MAXIMUM_DEPTH:
         return None
     try:
@@ -282,21 +284,21 @@ def recognised(body: bytes, *, max_bytes: int) -> dict[str, Any] | None:
 
 _DECODER: Final = msgspec.json.Decoder()
 
-#: The maximum length of a cached text: attributes whose texts repeat are checked once per text.
+#: The maximum length of a cached value. Attributes whose values repeat are checked once per value.
 _KEPT_LENGTH: Final = 256
 _PLAIN: Final = frozenset(("id", "type", "subject"))
 _REPEATED: Final = frozenset(("source", "specversion", "datacontenttype", "dataschema"))
 
 
 def _is_sure(name: str, value: Any) -> bool:
-    """Return whether a member of a document, other than data, is definitely allowed."""
+    """Return whether a member of a document, other than data, is certainly allowed."""
     if type(value) is str:
         if name not in ATTRIBUTE_CHECKS and value.isascii() and value.isprintable():
             return _is_extension(name)
         if name in _REPEATED and len(value) <= _KEPT_LENGTH:
             return _passes_again(name, value)
         return _passes(name, value)
-    # null counts as absent, and a boolean is a valid extension; a number must be checked as written
+    # null counts as absent, and a boolean is valid in an extension; a number must be checked as written
     return (value is None or (type(value) is bool and name not in ATTRIBUTE_CHECKS)) and _passes(name, value)
 
 
@@ -323,10 +325,9 @@ _passes_again: Final = lru_cache(maxsize=4_096)(_passes)
 
 
 def has_each_once(body: bytes) -> bool:
-    """Return whether a JSON object definitely has no repeated member at its top level; nested objects are not checked.
-
-    A decoder drops one of two members, and with it at least the quotes of its name: the decoded value then has fewer
-    quotes than `body`. Returns False also for a name with escaped quotes, and for a body that the decoder refuses.
+    """Return whether a JSON object certainly has no repeated member at its top level; nested objects are not checked. A
+    decoder drops one of two members, and with it at least the quotes of its name, so the decoded value has fewer quotes
+    than `body`. Also returns False for a name with escaped quotes, and for a body that the decoder refuses.
     """
     try:
         members = _MEMBERS.decode(body)
@@ -336,7 +337,8 @@ def has_each_once(body: bytes) -> bool:
 
 
 def repeated_member(body: bytes) -> str | None:
-    """Return the name of a member that is repeated at the top level of a `parse_document` JSON object, else None."""
+    """Return the name of a repeated top-level member of a JSON object that `parse_document` accepts; None if there is
+    none."""
     if has_each_once(body):
         return None
     seen: set[str] = set()
@@ -352,5 +354,5 @@ def _names_of(pairs: Sequence[tuple[str, Any]]) -> list[str]:
 
 
 _MEMBERS: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-# The top-level object is the last one to be completed.
+# The top-level object is completed last, so its names are what `decode` returns.
 _NAMES: Final = json.JSONDecoder(object_pairs_hook=_names_of, parse_int=str, parse_float=str)

@@ -1,4 +1,4 @@
-"""Fingerprints of many delivery ids at once, with vectors: `Fingerprint.of` group by group."""
+"""Computes `Fingerprint.from_ids` for many delivery ids, group by group, with NumPy vectors."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy.typing as npt
 
 from eventbridge.event.ids import Fingerprint
 
-#: Delivery ids, 16 bytes each: shape (n, 16), contiguous rows.
+#: Delivery ids of 16 bytes each: an array of shape (n, 16) with contiguous rows.
 Ids = npt.NDArray[np.uint8]
 
 _FACTORS: Final = np.array([0x9E37_79B9_7F4A_7C15, 0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB], np.uint64)
 
 
 def fingerprint(ids: Ids) -> Fingerprint:
-    """Return `Fingerprint.of(ids)`."""
+    """Return the fingerprint of delivery ids."""
     found = fingerprints(ids, np.array([len(ids)])) if len(ids) else []
     return found[0] if found else Fingerprint()
 
 
 def fingerprints(ids: Ids, counts: npt.NDArray[np.int64]) -> list[Fingerprint]:
-    """Return `Fingerprint.of` for groups of ids that follow one another; `counts` are their sizes, none of them 0."""
+    """Return the fingerprints of consecutive groups of ids; `counts` are the sizes of the groups, none of them 0."""
     if not len(counts):
         return []
     hashed = _hashed(ids)
@@ -32,10 +32,10 @@ def fingerprints(ids: Ids, counts: npt.NDArray[np.int64]) -> list[Fingerprint]:
 
 
 def fingerprints_by(groups: npt.NDArray[np.int64], ids: Ids) -> dict[int, Fingerprint]:
-    """Return `Fingerprint.of` by group; `groups` has the group of each id."""
+    """Return the fingerprint of each group; `groups` has the group of each id."""
     if not len(groups):
         return {}
-    # Ids of a target are mostly adjacent: runs are summed first, so that no sort is needed.
+    # The ids of a group are mostly adjacent, so their runs are summed without sorting unless there are many runs.
     starts = np.concatenate(([0], np.flatnonzero(np.diff(groups)) + 1))
     counts = np.diff(np.append(starts, len(groups)))
     found: dict[int, Fingerprint] = {}
@@ -50,7 +50,7 @@ def fingerprints_by(groups: npt.NDArray[np.int64], ids: Ids) -> dict[int, Finger
 
 
 def _hashed(ids: Ids) -> npt.NDArray[np.uint64]:
-    # the hash of `Fingerprint.of`, in arithmetic modulo 2^64
+    # the same hash as `ids._hash64`; NumPy's unsigned arithmetic is modulo 2^64
     halves = ids.view(">u8").astype(np.uint64)
     value: npt.NDArray[np.uint64] = halves[:, 0] ^ (halves[:, 1] * _FACTORS[0])
     value = (value ^ (value >> np.uint64(30))) * _FACTORS[1]

@@ -1,6 +1,6 @@
-"""Strict JSON documents whose numbers keep their original text.
+"""Parses and writes strict JSON documents whose numbers keep their original text.
 
-This module parses events and patterns; matching, transforms and the stages pass the values on and write them again.
+Events and patterns are parsed here; matching, transforms and the stages use the values and write them again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from eventbridge.errors import EventError
 
 MAXIMUM_DEPTH: Final = 128
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-# A string (also an unterminated one, so that no text makes the search quadratic), a bracket or a word outside JSON.
+# A string, a bracket or a word that is not JSON. An unterminated string also matches, so that no input makes the search
+# quadratic.
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]|NaN|-?Infinity', re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REVERSED_DIGITS = str.maketrans("0123456789", "9876543210")
@@ -28,11 +29,11 @@ _CLOSERS = {"}": "an object", "]": "an array"}
 
 
 class Number:
-    """A JSON number: the text as it was written, compared by exact decimal value.
+    """A JSON number, which keeps its text as written but is compared by its exact decimal value.
 
     `Number("1")`, `Number("1.0")` and `Number("1e0")` are equal and hash alike; their `text` differs.
-    Digits and exponents have no limit; the time and memory of a comparison grow with the length of the texts,
-    never with their values (`1e999999999`). `text` must be a number of RFC 8259; for Python's numbers use
+    Digits and exponents have no limit. The time and memory of a comparison grow with the length of the numbers' text,
+    never with their values (`1e999999999`). `text` must be a number as in RFC 8259; for Python's numbers, use
     `Number.from_python`.
     """
 
@@ -46,19 +47,19 @@ class Number:
 
     @classmethod
     def from_python(cls, value: int | float | Decimal) -> Number:
-        """Return a Python number as JSON writes it; raises ValueError for NaN and infinities, which JSON lacks."""
+        """Return a Python number as a JSON number; raises ValueError for NaN and infinities, which JSON lacks."""
         if isinstance(value, float):
             if not math.isfinite(value):
                 raise ValueError(f"{value} is not a JSON number")
             return cls(repr(value))
-        exact = Decimal(value)  # str of an int stops at 4,300 digits, str of a Decimal does not
+        exact = Decimal(value)  # str() of an int is limited to 4,300 digits, str() of a Decimal is not
         if not exact.is_finite():
             raise ValueError(f"{value} is not a JSON number")
         return cls(str(exact))
 
     @classmethod
     def is_number(cls, text: str) -> bool:
-        """Return whether a text is a number of RFC 8259."""
+        """Return whether a string is a number as in RFC 8259."""
         return _NUMBER.fullmatch(text) is not None
 
     @property
@@ -109,9 +110,9 @@ _set_order: Callable[[Number, tuple[int, Any, str] | None], None] = Number.__dic
 def _order_of(text: str) -> tuple[int, Any, str]:
     """Return (sign, position of the first digit, digits) of a JSON number as a tuple that compares like its value.
 
-    0.d1d2d3... x 10^position with neither leading nor trailing zeros is unique. For negative numbers the greater
-    magnitude is the smaller value: position negated, digits reversed and followed by a character that sorts above all
-    digits.
+    The form 0.d1d2d3... x 10^position, with neither leading nor trailing zeros, is unique. Because the negative number
+    with the greater magnitude is the smaller one, its position is negated, and each digit d becomes 9 - d, followed by
+    a character that sorts above all digits.
     """
     if text.isdecimal():  # no sign, point or exponent
         return (0, 0, "") if text == "0" else (1, len(text), text.rstrip("0"))
@@ -130,15 +131,16 @@ def _order_of(text: str) -> tuple[int, Any, str]:
 
 
 def _sum(integer: str, addend: int) -> Decimal:
-    # Decimal, because an int of a million digits takes quadratic time; exact, because the context rounds nothing
+    # Decimal, because an int of a million digits takes quadratic time; the sum is exact, because the context rounds
+    # nothing
     return EXACT.add(Decimal(integer), addend)
 
 
 def parse_document(text: bytes | str) -> Document:
     """Return the JSON object in `text`, parsed strictly by RFC 8259; raises `EventError` with the error's position.
 
-    Refused: bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
-    after the object, nesting deeper than 128. The last of duplicate keys counts. Numbers are kept as written.
+    It refuses bytes that are not UTF-8, a byte order mark, NaN and infinities, leading zeros, anything but white space
+    after the object, and nesting deeper than 128. Of duplicate keys, the last one counts. Numbers are kept as written.
     """
     document = parse_value(text)
     if not isinstance(document, dict):
@@ -167,7 +169,7 @@ def parse_value(text: bytes | str) -> JsonValue:
 
 
 def as_document(value: Mapping[Any, Any]) -> Document:
-    """Return a mapping of Python values as the document of its JSON text; raises `EventError` if it has none."""
+    """Return a mapping of Python values as a document; raises `EventError` if it has no JSON form."""
     if isinstance(document := as_json_value(value, MAXIMUM_DEPTH), dict):
         return document
     raise EventError(f"{type_name(document)}, not a JSON object")
@@ -194,7 +196,7 @@ def as_json_value(value: object, depth: int = MAXIMUM_DEPTH) -> JsonValue:
 
 
 def write_document(value: object) -> str:
-    """Return compact JSON text that always encodes to UTF-8: numbers as written, only lone surrogates escaped.
+    """Return compact JSON text that always encodes to UTF-8. Numbers are as written; lone surrogates are escaped.
 
     Accepts a `JsonValue` of any depth up to Python's own limit, and also Python's numbers, tuples and mappings;
     raises `EventError` for a value without a JSON form.
@@ -211,7 +213,7 @@ def type_name(value: object) -> str:
 
 
 class _NotJson(Exception):
-    """The decoder found NaN or an infinity; the message is the word."""
+    """The decoder found NaN or an infinity; the message is that word."""
 
 
 def _refuse(word: str) -> NoReturn:
@@ -258,7 +260,7 @@ def _find_word(text: str, word: str) -> int:
 
 
 def _depth_exceeded(text: str) -> int | None:
-    """Return the position of the first bracket that opens the 129th level, if any."""
+    """Return the position of the first bracket that opens the 129th level; None if there is none."""
     depth = 0
     for found in _TOKEN.finditer(text):
         if found[0] in ("{", "["):

@@ -1,4 +1,4 @@
-"""Values as JSON: canonical text, plain types for output, and the beginning of a large value."""
+"""Writes values as JSON: as canonical text, as plain types for output, and truncated if they are large."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MAX_LEADING_ZEROS: Final = 6
 
 
 def canonical_text(value: JsonValue) -> str:
-    """Return the text of a value: numbers by exact value, members of an object in the order of their names."""
+    """Return the canonical JSON text of a value: numbers by exact value, members of an object sorted by name."""
     return write_document(_canonical(value))
 
 
@@ -88,7 +88,7 @@ def bytes_as_text(value: bytes) -> str:
 
 
 class _LongEnough(Exception):
-    """The text has reached its maximum length."""
+    """Signals that the text has reached its maximum length."""
 
 
 def write_head(value: object, max_chars: int) -> str:
@@ -110,4 +110,4 @@ def write_head(value: object, max_chars: int) -> str:
         write_pieces(value, put)
     except _LongEnough:
         pieces = ["".join(pieces)[: max_chars - 3], "..."]
-    return "".join(pieces).encode("utf-8", "backslashreplace").decode()  # lone surrogates, as write_document does
+    return "".join(pieces).encode("utf-8", "backslashreplace").decode()  # like write_document, escapes lone surrogates

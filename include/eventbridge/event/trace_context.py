@@ -1,4 +1,4 @@
-"""The CloudEvents extensions `traceparent` and `tracestate`: the W3C trace context of an event."""
+"""Reads the W3C trace context of an event from its CloudEvents extensions `traceparent` and `tracestate`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ TRACESTATE: Final = "tracestate"
 
 _WHOLE = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
-# W3C Trace Context, 3.3.1.3: `key=value` or `tenant@system=value`, printable ASCII without comma and equals sign.
+# W3C Trace Context, 3.3.1.3: `key=value` or `tenant@system=value`; a value is printable ASCII without commas and equals
+# signs.
 _MEMBER = re.compile(
     r"(?:[a-z0-9][a-z0-9_\-*/]{0,255}|[a-z0-9][a-z0-9_\-*/]{0,240}@[a-z][a-z0-9_\-*/]{0,13})"
     r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
@@ -29,10 +30,9 @@ def is_traceparent(text: object) -> bool:
 
 
 def forwarded_state(text: object) -> str | None:
-    """Return an event's `tracestate` as it is passed on, with at most 512 characters; None if nothing is passed on.
-
-    A value that is not a W3C `tracestate` is dropped. A longer one loses members of more than 128 characters first,
-    and then its last ones.
+    """Return the `tracestate` to pass on, with at most 512 characters; None if nothing is passed on. A value that is
+    not a W3C `tracestate` is dropped. One that is too long first loses its members of more than 128 characters, and
+    then its last members.
     """
     if not isinstance(text, str):
         return None
@@ -48,7 +48,7 @@ def forwarded_state(text: object) -> str | None:
 
 
 def trace_headers(event: Mapping[str, object]) -> dict[str, str]:
-    """Return the headers with the trace context of an event; empty without a `traceparent` of version 00."""
+    """Return the headers with the trace context of an event, or none if it has no `traceparent` of version 00."""
     parent = event.get(TRACEPARENT)
     if not isinstance(parent, str) or not is_traceparent(parent):
         return {}

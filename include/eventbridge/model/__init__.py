@@ -1,1 +1,1 @@
-"""The shared data model: frozen values that depend neither on the ledger nor on a framework."""
+"""Defines the shared data model: frozen values that depend neither on the ledger nor on a framework."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-#: The prefix of every token, by which scanners of source code recognise one.
+#: The prefix of every token, by which secret scanners recognise it in source code.
 TOKEN_PREFIX: Final = "ebt_"
 
 #: The action of publishing to a bus: the word before the colon of a scope.
@@ -21,7 +21,7 @@ READ: Final = "read"
 #: The scope to read payloads: events, requests, responses of targets; it names no bus.
 PAYLOADS: Final = "payloads"
 
-#: The scope to operate: pause, enable, redrive; it names no bus.
+#: The scope to operate, for example to pause, enable or redrive; it names no bus.
 OPERATE: Final = "operate"
 
 #: The prefix of a scope that limits a token to an owner.
@@ -33,11 +33,11 @@ ANY_BUS: Final = "*"
 
 @dataclass(frozen=True)
 class ApiToken:
-    """A token, identified by its name, without its secret; the ledger stores only a hash of the secret.
+    """A token without its secret, identified by its name. The ledger stores only a hash of the secret.
 
     `scopes` are the allowed actions, each `<action>:<bus>` or one without a bus, such as `read`; `owner:<name>` limits
-    the token to an owner. Times are aware. `expires_at` is None if the token never expires, `revoked_at` if it is not
-    revoked.
+    the token to an owner. Times are aware. `expires_at` is None if the token never expires; `revoked_at` is None if it
+    is not revoked.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ApiToken:
 
     @property
     def owners(self) -> tuple[str, ...] | None:
-        """The owners to whose rules and buses the token is limited, None if it is not limited."""
+        """The owners whose rules and buses the token is limited to; None if it is not limited."""
         return tuple(each.removeprefix(OWNER) for each in self.scopes if each.startswith(OWNER)) or None
 
     def is_valid(self, now: datetime) -> bool:
@@ -77,10 +77,10 @@ class KeptResponse:
 
 @dataclass(frozen=True)
 class OperatorAction:
-    """One call: its caller, its request (truncated, without payloads), and the response.
+    """One recorded call: its caller, its request (truncated, without payloads), and the status of its response.
 
-    It is recorded before it is carried out. `status` is the HTTP status, or the exit code of a command; it is None for
-    a form of the page, and for a call that ended without a response.
+    A call is recorded before it is carried out. `status` is the HTTP status, or the exit code of a command. It is None
+    for a form of the page and for a call that ended without a response.
     """
 
     action_id: int

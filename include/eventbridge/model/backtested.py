@@ -1,4 +1,4 @@
-"""The findings of a backtest in a part of the archive: counts by minute, samples, failures, rule differences."""
+"""Defines what a backtest finds in a part of the archive: counts by minute, samples, failures, rule differences."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ Minutes = tuple[tuple[int, int], ...]
 
 
 class EventSample(Struct, frozen=True, omit_defaults=True):
-    """An archived event: its position, its names, when it was landed (microseconds since 1970), and its text.
+    """An archived event: its file and row, its id and source, when it was landed (microseconds since 1970), and its
+    JSON. `cut` is
 
-    `cut` is True if the text is truncated.
+    `cut` is True if the JSON is truncated.
     """
 
     file: str
@@ -26,7 +27,7 @@ class EventSample(Struct, frozen=True, omit_defaults=True):
 class Output(Struct, frozen=True, omit_defaults=True):
     """The payload that a target would receive for an event, or the `failure` instead.
 
-    A payload that is not UTF-8 is shown as base64; `cut` if it is truncated.
+    A payload that is not UTF-8 is shown as base64; `cut` is True if the payload is truncated.
     """
 
     payload: str | None = None
@@ -53,8 +54,8 @@ class Change(Struct, frozen=True):
 
 
 class Failure(Struct, frozen=True):
-    """Why outputs cannot be rendered, for how many events, and the first event ids; an empty `text` stands for all
-    other failures.
+    """Why outputs cannot be rendered, for how many events, and the ids of the first ones. An empty `text` stands for
+    all other failures.
     """
 
     text: str

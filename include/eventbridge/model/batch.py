@@ -1,4 +1,4 @@
-"""A batch, its offset ranges, and the files that its stages published."""
+"""Defines a batch, its offset ranges, and the files that its stages published."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Range:
 
 @dataclass(frozen=True)
 class ReadRange(Range):
-    """A range with the last message that was read from it, None if it was a gap or the message was not recorded."""
+    """A range with the last message that was read from it; None if the range was a gap or no message was recorded."""
 
     last_message: LastMessage | None = None
 
@@ -45,16 +45,17 @@ class Batch:
     deadline_at: datetime | None = None
     replay_id: str = ""
     committed_at: datetime | None = None
-    bus_committed_at: datetime | None = None  # when the bus got its offsets; None if the next listen commits them
+    bus_committed_at: datetime | None = None  # None until the bus has its offsets
     kept: Kept = "all"  # the records that are guaranteed to exist
     cleared: Kept = "all"  # the records that may still exist: more than `kept` while retention removes files
-    is_full: bool = False  # it took as many events as it was allowed to: its bus held more
+    is_full: bool = False  # it took as many events as it was allowed to
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
-    follows: str | None = None  # the batch to commit first: until then, only its streaming task may work on this one
+    follows: str | None = None  # the batch to commit first; until then, only the streaming task may work on this one
 
     @property
     def routes(self) -> bool:
-        """Whether it has the stage route, and accounts for all its delivery files, not just for those of its chunks."""
+        """Whether it has the stage route, and so accounts for all its delivery files, not just for those of its
+        chunks."""
         return self.kind not in ("retry", "redrive") or self.bus != ""
 
 
@@ -62,7 +63,7 @@ class Batch:
 class BatchFile:
     """A file that a stage published for a batch under a key; the first record of a key wins.
 
-    `path` is None if a slice had nothing to write. `detail` is the record of buffer, route or a streaming task.
+    `path` is None if a slice had nothing to write. `detail` is recorded by buffer, route or a streaming task.
     """
 
     batch_id: str

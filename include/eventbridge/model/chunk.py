@@ -1,4 +1,4 @@
-"""A chunk, its pieces of delivery files, and the pools that run chunks."""
+"""Defines a chunk, its pieces of delivery files, and the pools that run chunks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ REPLAY_LANE_WEIGHT = -400
 class Piece:
     """Rows of one delivery file, all of one rule and target, with their history in earlier batches.
 
-    `rows` is text made by `eventbridge.model.rowset.encode`. `attempts` counts the attempts of earlier batches;
-    `lineage` names the (batch_id, chunk_id) pairs that made them, oldest first;
-    `pending_id` is the pending row from which the piece was taken, None in a normal batch.
+    `rows` is encoded by `eventbridge.model.rowset.encode`. `attempts` counts the attempts of earlier batches; `lineage`
+    lists the (batch_id, chunk_id) pairs that made them, oldest first. `pending_id` is the pending row from which the
+    piece was taken, None in a normal batch.
     """
 
     file: str
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Chunk:
-    """The work of one push task. If it is not handed out, its deliveries are settled as unknown: due now or on hold."""
+    """The work of one push task. If it is not handed out, its deliveries are settled as `unknown`, due or on hold."""
 
     batch_id: str
     chunk_id: int
@@ -63,7 +63,7 @@ class Chunk:
     failed: int = 0
     error: str = ""
     cpu: int = 0  # CPU time of its pushes in microseconds
-    claimed_until: datetime | None = None  # while started: no other push claims it before then, unless its push is dead
+    claimed_until: datetime | None = None  # until then, no other push claims it unless its push is dead
 
 
 class LiveClaim(NamedTuple):
@@ -86,7 +86,7 @@ class ChunkTotal(NamedTuple):
 
 @dataclass(frozen=True)
 class AppliedSlots:
-    """The slots that a rule file last set for a pool and when, and the slots that Airflow had when last queried.
+    """The slots that a rule file last set for a pool, and the slots that Airflow last reported, each with its time.
 
     If the two differ, an operator changed the pool; the operator's value wins until the file has another value.
     """

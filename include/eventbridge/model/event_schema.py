@@ -1,4 +1,4 @@
-"""The schema of the events of a type on a bus: their fields, learned from a sample of landed events."""
+"""Defines the schema of an event type on a bus: its fields, learned from a sample of landed events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ SchemaChangeKind = Literal["discovered", "field_lost", "field_changed"]
 
 
 class FieldSample(Struct, frozen=True, array_like=True):
-    """A field's statistics: how many sampled events have it, how many have null, its types, and one value as JSON."""
+    """A field's statistics: how many sampled events have it, in how many it is null, its types, and an example as
+    JSON."""
 
     seen: int
     null: int
@@ -22,17 +23,18 @@ class FieldSample(Struct, frozen=True, array_like=True):
 
 
 class TypeSample(Struct, frozen=True, array_like=True):
-    """Sampled events of a type: their number, and their fields by path; Spark's workers return it with their files."""
+    """The number of sampled events of a type, and their fields by path. Spark's workers return it with their files."""
 
     events: int
     fields: dict[str, FieldSample]
 
 
 class KnownField(Struct, frozen=True, omit_defaults=True):
-    """A field of a type: counts of sampled events since it was first found; the last `missing` of them lack it.
+    """A field of a type, with counts of sampled events since it was first found. The last `missing` of these events
+    lack it.
 
-    `breaks` counts batches that had it only in some sampled events, or again after it was missing. `lost` is True once
-    its loss was reported.
+    `breaks` counts the batches in which only some sampled events had it, or which had it again after it was missing.
+    `lost` is True once its loss has been reported.
     """
 
     seen: int
@@ -48,7 +50,7 @@ class KnownField(Struct, frozen=True, omit_defaults=True):
 class EventSchema:
     """The fields of a type by path, learned from `sampled` events of batches planned from `first_at` to `last_at`.
 
-    `version` counts the changes of the record, 0 if it is not recorded yet.
+    `version` counts the changes of the record; it is 0 if the schema is not recorded yet.
     """
 
     bus: str
@@ -62,7 +64,8 @@ class EventSchema:
 
 @dataclass(frozen=True)
 class SchemaChange:
-    """A reportable change of a type; `path` and types describe a field, "" and () if the type itself is new."""
+    """A reportable change of a type; `path`, `before` and `now` describe a field and are empty if the type itself is
+    new."""
 
     kind: SchemaChangeKind
     bus: str
@@ -79,5 +82,5 @@ def encode_fields(fields: Mapping[str, KnownField]) -> str:
 
 
 def decode_fields(text: str) -> dict[str, KnownField]:
-    """Read the text of `encode_fields`; raises msgspec.DecodeError for any other text."""
+    """Read the JSON that `encode_fields` wrote; raises msgspec.DecodeError if it is anything else."""
     return json.decode(text, type=dict[str, KnownField])

@@ -1,4 +1,4 @@
-"""The details that a stage records of a file, besides path and rows, as JSON for the ledger and for Spark's results."""
+"""Defines what a stage records of a file besides path and rows, as JSON for the ledger and for Spark's results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.model.partition import LastMessage, Partition
 
 
 class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="range"):
-    """Offsets `start` (included) to `end` (excluded) of one partition in one buffer file; each was read or is a gap."""
+    """Offsets `start` (included) to `end` (excluded) of one partition in one buffer file. Each was read or is a gap."""
 
     partition: Partition
     start: int
@@ -21,7 +21,7 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     malformed: int = 0
     tombstone: int = 0
     size: int = 0  # body bytes
-    gaps: tuple[tuple[int, int], ...] = ()  # offsets that are not in the log: start (included), end (excluded)
+    gaps: tuple[tuple[int, int], ...] = ()  # offsets missing from the log: start (included), end (excluded)
     last: LastMessage | None = None
 
 
@@ -39,14 +39,14 @@ class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
     rows: str  # a row set
     count: int
     size: int  # payload bytes
-    shard: int | None = None  # of an ordered target
-    not_before: int | None = None  # the earliest time for which its rows wait, in microseconds since 1970
+    shard: int | None = None  # None unless the target is ordered
+    not_before: int | None = None  # the earliest time at which one of its rows may be sent, in microseconds since 1970
 
 
 class Routed(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record"):
-    """The record of route about the deliveries of one file; keys are `<rule>/<target>`."""
+    """What route records about the deliveries of one file; keys are `<rule>/<target>`."""
 
-    matched: dict[str, Fingerprint] = {}  # of all its deliveries, including failed ones
+    matched: dict[str, Fingerprint] = {}  # all its deliveries, including failed ones
     failed: dict[str, int] = {}  # how many could not be rendered
     failed_rows: str = ""  # the failed rows, as a row set; they are in no piece
     pieces: tuple[RoutedPiece, ...] = ()
@@ -60,16 +60,15 @@ class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sl
     row_from: int
     row_to: int
     rows_in: int = 0  # valid rows read
-    reference_matched: int = 0  # events, and pairs of event and rule, decided by the reference matcher
-    reference_rendered: int = 0  # deliveries that compiled code handed back to their renderers
-    clears: int = 0  # how often the matcher's table of classes was full and was dropped
-    candidate_events: dict[str, str] = field(
-        default_factory=dict
-    )  # per budgeted rule, the rows of the buffer file that its pattern matches
+    reference_matched: int = 0  # events, and pairs of event and rule, that the reference matcher decided
+    reference_rendered: int = 0  # deliveries that compiled code left to the reference renderer
+    clears: int = 0  # how often the matcher dropped its table of classes because it was full
+    # by budgeted rule, the rows of the buffer file that its pattern matches
+    candidate_events: dict[str, str] = field(default_factory=dict)
 
 
 class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="share"):
-    """The routed part of a budgeted rule's share of a batch; pairs are buffer file and row set."""
+    """The routed part of a budgeted rule's share of a batch. Each pair is a buffer file and a row set."""
 
     rule: str
     done: tuple[tuple[str, str], ...] = ()
@@ -77,7 +76,7 @@ class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sh
     left: tuple[tuple[str, str], ...] = ()  # becomes a deferred match
     reason: str = ""  # why some events were not evaluated
     rendered: int = 0  # events rendered for at least one target, or rejected
-    failure_reasons: dict[str, str] = {}  # rows that failed for a reason other than transform_failed, by reason
+    failure_reasons: dict[str, str] = {}  # by reason, rows that failed for a reason other than transform_failed
     error: str = ""  # why its rule is to be put on hold
 
 
@@ -96,13 +95,14 @@ class UnroutableEvent(Struct, frozen=True, tag_field="record", tag="unroutable")
 
 
 class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
-    """The CPU time, in microseconds, that a streaming task took for outcomes, and their number by `<rule>/<target>`."""
+    """The CPU time, in microseconds, that a streaming task spent on outcomes, and their number by `<rule>/<target>`."""
 
     cpu: int
     outcomes: dict[str, int]
 
 
-#: The detail of a file besides its path and rows, None if it has none; the detail's member `record` names its type.
+#: The detail of a file besides its path and rows, None if it has none. The member `record` names the type of the
+#: detail.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 
 _ENCODER = msgspec.json.Encoder()
@@ -115,5 +115,5 @@ def encode_detail(detail: FileDetail) -> str:
 
 
 def decode_detail(text: str) -> FileDetail:
-    """Read the text of `encode_detail`; raises msgspec.DecodeError for any other text."""
+    """Read the JSON that `encode_detail` wrote; raises msgspec.DecodeError if it is anything else."""
     return _DECODER.decode(text)

@@ -1,4 +1,4 @@
-"""The response of a target to one attempt, the outcome of the attempt, and the status of a settled delivery."""
+"""Defines a target's response to one attempt, the outcome of the attempt, and the status of a settled delivery."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
 #: The statuses by rank, the highest first. Two outcomes of one delivery are merged by rank, never by clock.
 STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 
-#: The reason of a deferral: the delivery may not be sent yet.
+#: The reason of a deferral because the delivery may not be sent yet.
 NOT_BEFORE = "not_before"
 
-#: The reason of a retry: the delivery was sent, but the push stopped waiting before a response came.
+#: The reason of a retry because the push sent the delivery but stopped waiting before a response came.
 INTERRUPTED = "Interrupted"
 
 #: Why a shadow's delivery counts as settled although its target does not have it: it could not be rendered, or was not
 #: sent before its batch ended.
 SHADOW_FAILED = "shadow_failed"
 SHADOW_NOT_SENT = "shadow_not_sent"
-#: The reason of a deferral: the target asked for a pause.
+#: The reason of a deferral because the target asked for a pause.
 TARGET_PAUSED = "target_paused"
 
 
 class Response(NamedTuple):
     """The response of a target to one request.
 
-    `accepted` responses without an HTTP code come from targets such as files. `code` is an HTTP status, None if there
-    was no response; then `error_class` names what happened instead (`Timeout`, `ConnectionRefused`, `HostUnknown`,
-    `TlsError`, `Interrupted`, `NetworkError`, `FileError`; `AddressRefused`: SSRF protection refused an internal
-    address; `TokenUnavailable`: the target's credentials could not be obtained; `InvalidHeader`: the request can never
-    be sent as it is; for Kafka, RocketMQ and S3 targets also the classes on their pages in `docs/connectors`).
-    `stalled_ms` is the part of `duration_ms` in which this process did not listen, because it had no processor or was
-    stopped; the rest is the time that the target took.
+    `code` is an HTTP status. It is None for an `accepted` response of a target without HTTP, such as a file, and if
+    there was no response. In the latter case, `error_class` names what happened instead (`Timeout`,
+    `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`; `AddressRefused`: SSRF
+    protection refused an internal address; `TokenUnavailable`: the target's credentials could not be obtained;
+    `InvalidHeader`: the request can never be sent as it is; for Kafka, RocketMQ and S3 targets also the classes on
+    their pages in `docs/connectors`). `stalled_ms` is the part of `duration_ms` in which this process did not listen,
+    because it had no processor or was stopped; the rest is the time that the target took.
     """
 
     accepted: bool
@@ -49,7 +49,7 @@ class Response(NamedTuple):
 
     @property
     def took_seconds(self) -> float:
-        """How long the target took, in seconds."""
+        """How many seconds the target took to respond."""
         return max(0.0, self.duration_ms - self.stalled_ms) / 1000
 
 
@@ -62,7 +62,10 @@ class Delivered:
 
 @dataclass(frozen=True)
 class RetryAt:
-    """The delivery is retried, not before `due_at`; `reason` has few values (`HTTP 503`, `Timeout`), for grouping."""
+    """The delivery is retried, not before `due_at`.
+
+    `reason` has few different values (`HTTP 503`, `Timeout`), for grouping.
+    """
 
     status: ClassVar[StatusName] = "retry_scheduled"
 
@@ -72,7 +75,7 @@ class RetryAt:
 
 @dataclass(frozen=True)
 class DeadLettered:
-    """The delivery is dead-lettered; `disable_target` if the target responded that it is gone (410)."""
+    """The delivery is dead-lettered; `disable_target` is True if the target responded that it is gone (410)."""
 
     status: ClassVar[StatusName] = "dead_lettered"
 

@@ -1,4 +1,4 @@
-"""Partitions of a bus, positions and spans in them, and the offsets of consumer groups."""
+"""Defines the partitions of a bus, positions and spans in them, and the offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Span(NamedTuple):
 
 
 class LastMessage(NamedTuple):
-    """The offset of a message, and when the bus accepted it, in microseconds since 1970; a recreated log has another
-    message at that offset.
+    """The offset of a message, and when the bus accepted it, in microseconds since 1970. The time shows whether the log
+    was recreated, because a recreated log has another message at that offset.
     """
 
     offset: int
@@ -43,23 +43,24 @@ class LastMessage(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The message as the text that the ledger stores."""
+        """The message as the string that the ledger stores."""
         return f"{self.offset}@{self.time}"
 
 
 def last_message_of(text: str) -> LastMessage | None:
-    """Return the last message that a text of the ledger describes; None for another text, such as a log's identity."""
+    """Return the message that a string of the ledger describes; None for any other string, such as a log's identity."""
     found = _TEXT.fullmatch(text)
     return None if found is None else LastMessage(int(found[1]), int(found[2]))
 
 
 @dataclass(frozen=True)
 class ConsumerOffset:
-    """The committed offset of a consumer group (= runner) in one partition: the smallest one that is not settled yet.
+    """The committed offset of a consumer group (a runner) in one partition: the smallest offset that is not settled
+    yet.
 
-    It refers to the log with `bus_identity`, which is empty if the bus has none or the version that registered it did
-    not record it. `message_id` is the last message taken, as the text of a `LastMessage`; it is empty if there is none
-    yet, or it is unknown.
+    It refers to the log with `bus_identity`, which is empty if the bus has none, or if the software version that
+    registered the offset did not record it. `message_id` is the last message taken, as `LastMessage.text`; it is empty
+    if no message was taken or the message is unknown.
     """
 
     group: str
@@ -72,7 +73,7 @@ class ConsumerOffset:
 
 
 class Move(NamedTuple):
-    """A committed batch's progress in a partition; `is_full` if the batch took as many events as it was allowed to."""
+    """A committed batch's progress in a partition; `is_full` is True if it took as many events as it was allowed to."""
 
     partition: Partition
     events: int

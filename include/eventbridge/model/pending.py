@@ -1,4 +1,4 @@
-"""Deliveries and deferred matches that wait in the ledger for another batch, and why some are on hold."""
+"""Defines the deliveries and deferred matches that wait in the ledger for another batch, and why some are on hold."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ TARGET_PAUSED = "target paused"
 
 PendingState = Literal["scheduled", "on_hold", "closed"]
 
-#: The chunk id of deliveries without a chunk: never null, because it identifies a row and databases compare it.
+#: The chunk id of deliveries without a chunk. It is not null because it is part of a unique key, and SQL treats nulls
+#: as different.
 NO_CHUNK = -1
 
 
@@ -28,10 +29,10 @@ NO_CHUNK = -1
 class PendingDeliveries:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
-    The row is identified by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and
-    hold_reason with which it was added, the columns due_bucket and hold_bucket): adding the same identity again with
-    the same files has no effect. A `scheduled` row may be taken at or after `due_at`, one `on_hold` waits until it is
-    released, and a `closed` one was taken by a committed batch.
+    A row is identified by batch_id, settlement, chunk_id, rule, target, reason, attempts and lane, and by the due_at
+    and hold_reason with which it was added (the columns due_bucket and hold_bucket). Adding the same identity again
+    with the same files has no effect. A `scheduled` row may be taken at or after `due_at`, a row `on_hold` waits until
+    it is released, and a `closed` row was taken by a committed batch.
     """
 
     batch_id: str
@@ -50,40 +51,39 @@ class PendingDeliveries:
     on_hold_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
-    order_shard: int | None = None  # of an ordered target
-    order_spans: tuple[Span, ...] = ()  # positions of its deliveries in their partitions
+    order_shard: int | None = None  # None unless the target is ordered
+    order_spans: tuple[Span, ...] = ()  # where its deliveries are in their partitions
     state: PendingState = "scheduled"
     pending_at: datetime | None = None
     on_hold_since: datetime | None = None
     taken_by: str | None = None
     closed_by: str | None = None
     settlement: int = 0  # the settlement that left it pending: 0, or the number of a supplement
-    published_at: datetime | None = None  # of the youngest event, if its target has `deliver_within`
+    published_at: datetime | None = None  # when its youngest event was published, if its target has `deliver_within`
     late_reported_at: datetime | None = None  # when it was reported as running late
     pending_id: int | None = None  # assigned by the ledger
 
 
 @dataclass(frozen=True)
 class RunningLate:
-    """Deliveries of a target that are still pending although most of their time has passed: count, start and reason."""
+    """A target's pending deliveries, most of whose `deliver_within` has passed, and what they wait for."""
 
     count: int
-    published_at: datetime  # of the oldest row
+    published_at: datetime  # when the oldest event was published
     waits_for: tuple[str, ...]
 
 
 class DueTarget(NamedTuple):
-    """A target with deliveries that are due."""
+    """A target with due deliveries."""
 
     rule: str
     target: str
-    first_due_at: datetime  # of the row that has been due the longest
+    first_due_at: datetime  # when its first row fell due
 
 
 @dataclass(frozen=True)
 class PendingCount:
-    """The number of rows and deliveries of a target that wait in one state for one reason, and when the first is
-    due."""
+    """How many rows and deliveries of a target wait in one state for one reason, and when the first is due."""
 
     rule: str
     target: str
@@ -109,10 +109,10 @@ class WaitingTarget:
 class DeferredMatch:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
 
-    It is identified by (batch_id, rule, reason). A `scheduled` one may be taken at or after `due_at`, one `on_hold` has
-    waited to be released since `due_at`, and a `closed` one was taken by a committed batch. `made_at` is when its
-    oldest event was first deferred. `order_spans` holds the positions of its events if its rule had an ordered target
-    when it was made; else it is empty.
+    It is identified by batch_id, rule and reason. A `scheduled` match may be taken at or after `due_at`, a match
+    `on_hold` has waited to be released since `due_at`, and a `closed` match was taken by a committed batch. `made_at`
+    is when its oldest event was first deferred. `order_spans` holds the positions of its events if its rule had an
+    ordered target when it was made; else it is empty.
     """
 
     batch_id: str
@@ -125,8 +125,8 @@ class DeferredMatch:
     made_at: datetime
     expires_at: datetime | None = None
     state: PendingState = "scheduled"
-    tries: int = 0  # batches that took it, or the match it was part of, without success
-    on_hold_seconds: float = 0.0  # this time does not count towards its age
+    tries: int = 0  # how many batches took it, or a match of which it was a part, without success
+    on_hold_seconds: float = 0.0  # not part of its age
     taken_by: str | None = None
     closed_by: str | None = None
     order_spans: tuple[Span, ...] = ()

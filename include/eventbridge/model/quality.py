@@ -1,4 +1,4 @@
-"""The check of an hour: its measures, their bounds, and the failures."""
+"""Defines the quality check of an hour: its measures, their bounds, and the failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SubjectKind = Literal["bus", "target", "field"]
 
 @dataclass(frozen=True)
 class Subject:
-    """The subject of a measure; `name` is a bus or a rule, `part` a target or a path, "" for a bus."""
+    """The subject of a measure; `name` is a bus or a rule; `part` is a target or a path, or "" for a bus."""
 
     kind: SubjectKind
     name: str
@@ -24,7 +24,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of an hour; a bound of None is not tested, and `note` gives the reason if it could not be."""
+    """One number of an hour. A bound of None is not tested; `note` says why if it could not be."""
 
     subject: Subject
     name: str
@@ -52,9 +52,10 @@ class QualityCheck:
 
 @dataclass(frozen=True)
 class QualityRecord:
-    """The findings of a check; `open_batches` of the hour were not committed at that time, and are not in its measures.
+    """The findings of a check. `open_batches` is the number of the hour's batches that were not yet committed; the
+    measures lack them.
 
-    `dead_letters` counts them by `<rule>/<target>` and reason. `page` is the path of the Data Docs page in the store,
+    `dead_letters` are counts by `<rule>/<target>` and reason. `page` is the path of the Data Docs page in the store,
     "" if there was nothing to measure.
     """
 

@@ -1,4 +1,4 @@
-"""Requests to deliver again: redrives of dead letters, replays of archived events, and the rows that batches took."""
+"""Defines redrives of dead letters and replays of archived events, and records the rows that their batches took."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ RedriveState = Literal["running", "done", "cancelled"]
 REPLAY_ID_HEADER = "eventbridge-replay-id"
 ReplayState = Literal["running", "paused", "done", "cancelled"]
 
-#: The prefix of `run` in a redrive or replay for which no DAG was triggered; the watcher starts the DAG.
+#: The prefix of `run` in a redrive or replay for which no DAG was triggered, so that the watcher starts the DAG.
 RECORDED: Final = "recorded, "
 
 
 @dataclass(frozen=True)
 class Redrive:
-    """A request to deliver dead letters again, carried out by one batch after the other.
+    """A request to redeliver dead letters, carried out by one batch after the other.
 
-    `run` names the requester: a second request with the same name is the same redrive. `selection` is JSON. `rate` is
+    `run` names the requester. A second request with the same `run` is the same redrive. `selection` is JSON. `rate` is
     in dead letters per second, None if unlimited; no further batch is planned before `next_at`.
     """
 
@@ -43,7 +43,7 @@ class Redrive:
 
 @dataclass(frozen=True)
 class Redriven:
-    """Rows of a dead letter file that a batch took; `sequence` counts the batches that took rows of it, from 0."""
+    """Rows of a dead letter file that a batch took; `sequence` numbers the batches that took rows of it, from 0."""
 
     file: str
     sequence: int
@@ -56,9 +56,9 @@ class Redriven:
 class ReplayPart(Struct, frozen=True, omit_defaults=True):
     """The part of a replay for one pass over the archive: the rules of one runner or, with `target`, one rule's target.
 
-    `rule_set` is the frozen rule set that routes it; if it is empty, each batch is routed by the one it was pinned to.
-    If `alone`, only the archive of `runner` is read; otherwise also the archives of other runners, for events that its
-    own lacks.
+    `rule_set` is the frozen rule set that routes the events; if it is empty, each archived batch is routed by the rule
+    set it was pinned to. If `alone`, only the archive of `runner` is read. Otherwise, the archives of other runners are
+    read too, for events that its own archive lacks.
     """
 
     runner: str
@@ -69,7 +69,7 @@ class ReplayPart(Struct, frozen=True, omit_defaults=True):
 
 
 class ReplayPosition(Struct, frozen=True, omit_defaults=True):
-    """The position of a replay: its part, the archive file and row, and the time of that file."""
+    """The position of a replay: its part, the archive file and row, and when that file's batch was planned."""
 
     part: int = 0
     file: str = ""
@@ -79,9 +79,9 @@ class ReplayPosition(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Replay:
-    """A request to deliver archived events again, carried out by one batch after the other.
+    """A request to redeliver archived events, carried out by one batch after the other.
 
-    `run` names the requester: a second request with the same name is the same replay. Its events are those of batches
+    `run` names the requester. A second request with the same `run` is the same replay. Its events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON. `rate`
     is in deliveries per second, None if unlimited; no further batch is planned before `next_at`. `sequence` counts the
     moves of `position`.
@@ -109,7 +109,7 @@ class Replay:
 class Replayed:
     """Rows `first_row` to `end_row` (excluded) of an archive file that a replay searched for one of its parts.
 
-    `rows`, made by `eventbridge.model.rowset.encode`, are the rows that a batch took; if there are none, there is no
+    `rows`, encoded by `eventbridge.model.rowset.encode`, are the rows that a batch took. If there are none, there is no
     batch.
     """
 
@@ -126,9 +126,8 @@ class Replayed:
 
 @dataclass(frozen=True)
 class ArchiveFile:
-    """A file of the archive: its landed offsets, the runner's batch that landed it, and the batch's pinned rule set.
-
-    `start` and `end` are the offsets of `partition` for which the file was landed.
+    """A file of the archive, the runner's batch that landed it, and the rule set to which the batch is pinned. The file
+    holds the events of `partition` at the offsets `start` (included) to `end` (excluded).
     """
 
     path: str

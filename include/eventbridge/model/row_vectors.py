@@ -1,4 +1,4 @@
-"""Row sets as NumPy vectors: `eventbridge.model.rowset` for many rows at once."""
+"""Encodes and decodes row sets as NumPy vectors: a faster `eventbridge.model.rowset` for many rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def encode(rows: Rows) -> str:
-    """Return `rowset.encode` of row numbers; raises ValueError for a negative number."""
+    """Return row numbers encoded like `rowset.encode`; raises ValueError for a negative number."""
     found = np.unique(rows)
     if not len(found):
         return ""

@@ -1,4 +1,4 @@
-"""The rule set in force, and the state of each rule and target: holds, overrides, health."""
+"""Defines the rule set in force, and the state of each rule and target: holds, overrides, health."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eventbridge.model.pending import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PA
 EXPECTATION_HOLD = "expectation_failed"
 OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: The states that are shown to users. `paused` means that a target in the state `ok` asked for a pause (429), or its
-#: deliveries are on hold because of an operator or a pool without slots.
+#: The states that are shown to users. `paused` means that a target in the state `ok` asked for a pause (429), or that
+#: an operator or a pool without slots keeps its deliveries on hold.
 ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 
@@ -23,7 +23,7 @@ class RulesInForce:
     """The last rule set without an error: its hash, each runner's bus, and when it came into force.
 
     `streaming_task_seconds` is how long a streaming task runs, by runner in streaming mode. `errors` are the messages
-    about errors in newer files; if it is empty, the current files are in force.
+    about errors in newer files; if there are none, the current files are in force.
     """
 
     rule_set: str
@@ -55,7 +55,8 @@ class RuleOnHold:
 
 @dataclass(frozen=True)
 class ExpectationHold:
-    """The hold of a rule until an operator releases it: the failure, where it was found, and when the hold began.
+    """A rule's hold because of a failed expectation, until an operator releases it: the failure, where it was found,
+    and since when.
 
     `found_in` is the id of a batch, or the hour of a quality check in ISO 8601.
     """
@@ -73,10 +74,10 @@ class ExpectationHold:
 
 @dataclass(frozen=True)
 class OperatorOverride:
-    """One override: who set it, and when; it applies until it is cleared.
+    """An override, who set it, and when. It applies until it is cleared.
 
-    `target` is empty if the override is for the whole rule. `value` is a priority's name, or deliveries per second as
-    text; it is empty for other kinds.
+    `target` is empty if the override is for the whole rule. `value` is the name of a priority, or a decimal number of
+    deliveries per second; it is empty for other kinds.
     """
 
     rule: str
@@ -88,10 +89,10 @@ class OperatorOverride:
 
 
 class OperatorOverrides:
-    """All overrides at one moment, and the rules that are on hold until an operator releases them."""
+    """All overrides at one moment, and the rules on hold that an operator must release."""
 
     def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, on_hold: Collection[str] = ()) -> None:
-        """Take values by (rule, target, kind), and the rules with a failed expectation."""
+        """Take the values of overrides by (rule, target, kind), and the rules with a failed expectation."""
         self._values = dict(values or {})
         self._on_hold = frozenset(on_hold)
 
@@ -105,7 +106,10 @@ class OperatorOverrides:
         return bool(self._on_hold) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
-        """Return why a target is on hold: it or its rule is paused, or its rule is on hold; "" if it is not on hold."""
+        """Return why a target is on hold: it or its rule is paused, or its rule is on hold.
+
+        Returns "" if it is not on hold.
+        """
         if (rule, "", "paused") in self._values:
             return RULE_PAUSED
         if (rule, target, "paused") in self._values:
@@ -113,15 +117,15 @@ class OperatorOverrides:
         return EXPECTATION_FAILED if rule in self._on_hold else ""
 
     def disabled_rules(self) -> set[str]:
-        """Return the rules that match no event because they are disabled."""
+        """Return the rules that operators disabled, which match no event."""
         return {rule for rule, _, kind in self._values if kind == "disabled"}
 
     def priorities(self) -> dict[str, str]:
-        """Return, by rule, the priority that replaces that of its file."""
+        """Return, by rule, the priority that overrides the one in its file."""
         return {rule: value for (rule, _, kind), value in self._values.items() if kind == "priority"}
 
     def rate(self, rule: str, target: str, file_rate: float | None) -> float | None:
-        """Return how many deliveries per second a target may get: the rate of its override, else that of its file."""
+        """Return how many deliveries per second a target may get: the rate of its override, else `file_rate`."""
         value = self._values.get((rule, target, "rate"))
         return file_rate if value is None else float(value)
 
@@ -130,14 +134,15 @@ class OperatorOverrides:
 class TargetStatus:
     """The status of a target, and when its state began.
 
-    If it is `degraded`, its breaker is open, or it was too slow: nothing is sent before `until`, and then probes are
-    sent. If it is `half-open`, its last probes were good. If it is `disabled`, it responded that it is gone, or failed
-    for too long: its deliveries are on hold. `since` stays the same between degraded and half-open. `until` of an ok
-    target is the end of the period after a recovery in which its rate rises. `good` counts good probes. A target is
-    `slow` if its responses are slow, or if a request had none in time: its deliveries are then sent apart from the
-    others, in the slow lane, and `good` counts its quick chunks. `failing_since` is the time of its first failed
-    attempt since the last successful one. In any state, `paused_until` is the end of a pause that the target asked for
-    (429); nothing is sent before this time.
+    If it is `degraded`, its breaker is open or it was too slow: nothing is sent before `until`; after that, only probes
+    are sent, or all deliveries in the slow lane if it is `slow`. If it is `half-open`, its last probes were good. If it
+    is `disabled`, it responded that it is gone, failed for too long, or was disabled by an operator, and its deliveries
+    are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of the period
+    after a recovery in which its rate rises. `good` counts good probes. A target is `slow` if its responses are slow,
+    or if a request had none in time. Its deliveries are then sent in the slow lane, separately from those of other
+    targets, and `good` counts its consecutive quick chunks. `failing_since` is the time of its first failed attempt
+    since the last successful one. In any state, `paused_until` is the end of a pause that the target asked for (429);
+    nothing is sent before this time.
     """
 
     rule: str

@@ -1,4 +1,4 @@
-"""Which runner delivers for a target, and which process delivers for a runner in streaming mode."""
+"""Records which runner delivers for a target, and which process delivers for a runner in streaming mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from eventbridge.model.partition import ConsumerOffset, Partition
 class LeftAt(NamedTuple):
     """The offset (excluded) of a partition up to which a runner delivered for a rule.
 
-    It refers to the log with `bus_identity`, which for a bus without an identity is the text of the last message taken.
+    It refers to the log with `bus_identity`, which for a bus without an identity is the `LastMessage.text` of the last
+    message taken.
     """
 
     partition: Partition
@@ -26,9 +27,9 @@ class LeftAt(NamedTuple):
 class Assignment:
     """The runner that last took a batch for a target.
 
-    `left` is where the runner has since taken a batch without the target's rule, because rule files gave the rule to
-    another runner; the other runner delivers from there. If it is empty, this has not happened, and the rule is at the
-    runner's offsets.
+    `left` is set once the runner has taken a batch without the target's rule, because rule files gave the rule to
+    another runner, which delivers from these offsets. If it is empty, the runner still delivers for the rule at its own
+    offsets.
     """
 
     runner: str
@@ -43,23 +44,23 @@ class OpenBatch(NamedTuple):
 
 
 class Deliverers(NamedTuple):
-    """The ledger at one moment: the assignment of each (rule, target), all offsets, and the runners' open batches."""
+    """The assignment of each (rule, target), all offsets, and the open batches by runner, read at one moment."""
 
     assignments: Mapping[tuple[str, str], Assignment]
     offsets: tuple[ConsumerOffset, ...]
     open: Mapping[str, OpenBatch]
 
     def departures(self, rules: Collection[str]) -> list[LeftAt]:
-        """Return where runners left the rules of these names, for rules whose new runners have taken no events yet."""
+        """Return where the previous runners of these rules stopped delivering for them."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]
 
 
 @dataclass(frozen=True)
 class StreamingLease:
-    """The process that delivers a runner's events as they arrive, and until when no other process may.
+    """The process that delivers a runner's events as they arrive; no other process may do so before `until`.
 
     `batch_id` is the batch that was opened last. `wants_next` is True if the streaming task ends soon and requests a
-    standby. `next_holder` is the standby, registered until `next_until` unless it registers again.
+    standby. `next_holder` is the standby; its registration ends at `next_until` unless it renews it.
     """
 
     runner: str

@@ -1,4 +1,4 @@
-"""Stats: counts by minute, hour or day, of buses and of rules' targets; and the metrics computed from them."""
+"""Defines stats, which are counts of buses and targets by minute, hour or day, and the metrics computed from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.model.rule_state import TargetStatus
 
 #: The scope of a stat: everything of a bus, or one target of a rule. Both count the same deliveries.
 Scope = Literal["bus", "target"]
-#: The length of a stat's period. Each delivery counts in one period per scope: folding moves it to a longer one.
+#: The length of a stat's period. Each delivery counts in one period per scope, and folding moves it to a longer one.
 Grain = Literal["minute", "hour", "day", "ever"]
 GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
     "minute": timedelta(minutes=1),
@@ -23,7 +23,8 @@ GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
 DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "pending")
 #: The counts of landed events; all except `gap` make up `read`.
 EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
-#: Deliveries that enter the reconciliation without a match (redriven ones, copies for dead letter queues), by bus.
+#: Counts, by bus, deliveries that enter the reconciliation without a match: redriven ones, and copies for dead letter
+#: queues.
 AGAIN: Final = "again"
 #: The phases of a batch, each with a count and latencies: from planned to routed, then to the end of the last push,
 #: then to committed.
@@ -52,9 +53,9 @@ class StatKey:
 class Stat:
     """The counts of one key in a period.
 
-    `matched` is the part of `count` that a rule matched in this batch, not before. `size` is in bytes of payloads or
-    events, `cpu` in microseconds of routing and pushing. `latency` is the sum of the times in the buckets, in
-    microseconds.
+    `matched` is the part of `count` that a rule matched in this batch and not in an earlier one. `size` is in bytes of
+    payloads or events, `cpu` in microseconds of routing and pushing. `latency` is the sum of the times in the buckets,
+    in microseconds.
     """
 
     key: StatKey
@@ -68,7 +69,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class StatAt:
-    """A stat of a period that begins at `at`."""
+    """A stat of the period that begins at `at`."""
 
     grain: Grain
     at: datetime
@@ -77,7 +78,7 @@ class StatAt:
 
 @dataclass(frozen=True, slots=True)
 class StatsStep:
-    """A stat of one of the equal steps into which a timeline is divided, counted from 0."""
+    """A stat of one of the equal steps into which a timeline is divided; steps are numbered from 0."""
 
     step: int
     stat: Stat
@@ -95,9 +96,8 @@ class PendingSum:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """The values that one transaction read. `stats` are all-time sums of buses and, if requested, of targets.
-
-    `now` is the ledger's time, `host_now` the time of the reading host just after.
+    """The values that one transaction read. `stats` are all-time sums of buses and, if requested, of targets. `now` is
+    the ledger's time; `host_now` is the reading host's time just afterwards.
     """
 
     now: datetime
@@ -106,7 +106,7 @@ class LedgerSnapshot:
     pending: tuple[PendingSum, ...]
     offsets: tuple[ConsumerOffset, ...]
     open_batches: tuple[Batch, ...]
-    ranges: tuple[tuple[str, Range], ...]  # of uncommitted normal batches, with their runners
+    ranges: tuple[tuple[str, Range], ...]  # (runner, range) of uncommitted normal batches
     targets: tuple[TargetStatus, ...]
     ingestion_stopped: bool
 
@@ -115,7 +115,7 @@ class LedgerSnapshot:
 class Sample:
     """One value of a family; `labels` are in the family's order. For a histogram, `value` is the sum of all times.
 
-    `buckets` has pairs of an upper bound in seconds, the last one infinite, and the number of values that are not above
+    `buckets` has pairs of an upper bound in seconds, the last one infinite, and the number of values that do not exceed
     it.
     """
 
@@ -126,7 +126,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The samples of one name: a `counter` only grows; the name contains the unit, seconds or bytes."""
+    """The samples of one metric. A `counter` only grows. The name contains the unit: seconds or bytes."""
 
     name: str
     kind: MetricKind

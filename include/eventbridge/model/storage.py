@@ -1,4 +1,4 @@
-"""The contents of the store: the kept records of a batch, sizes by area, the inbox, the index of event ids."""
+"""Describes the contents of the store: kept records of a batch, sizes by area, the inbox, the index of event ids."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Final, Literal, NamedTuple
 
 STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", "nothing")
 
-#: The sweeps that list a day of the store for files that no record names: `lost` once their writers must have ended,
-#: `expired` once retention has removed the named files.
+#: The sweeps that search a day of the store for files that no record names: `lost` runs once their writers must have
+#: ended, `expired` once retention has removed the named files.
 SweepName = Literal["lost", "expired"]
 
-#: The areas that retention removes one at a time; `other` is everything that is counted without a batch: manifests,
-#: rule sets, indexes, files of attempts that died, and files from before the counting began.
+#: The areas that retention removes one at a time, and `other`, which is everything that is counted without a batch:
+#: manifests, rule sets, indexes, files of attempts that died, and files older than the counting.
 Area = Literal["deliveries", "archive", "dead_letters", "other"]
 #: The area that is removed with each step of `Kept`.
 AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
 
-#: The space that is short: the disk of the store, or the store's quota.
+#: The space that is short: the store's disk or the store's quota.
 StopCause = Literal["disk", "quota"]
 
 
@@ -37,7 +37,7 @@ def is_kept(kept: Kept, record_kind: Kept) -> bool:
 
 @dataclass(frozen=True)
 class Need:
-    """Why a batch must not lose `what`, however old it is."""
+    """The records `what` that a batch must not lose, however old it is, and why."""
 
     what: Kept
     why: str
@@ -45,7 +45,7 @@ class Need:
 
 @dataclass(frozen=True)
 class BatchGroup:
-    """Batches of one runner and bus (empty if they have none) with the same kept records."""
+    """The runner and the bus of batches with the same kept records; a name is empty if they have none."""
 
     runner: str
     bus: str
@@ -70,7 +70,7 @@ class BatchSize:
 
 @dataclass(frozen=True)
 class StoredBytes:
-    """The bytes of a runner and bus in an area, less those that retention removed; both names are "" for `other`."""
+    """The bytes of a runner and bus in an area, minus those that retention removed; both names are "" for `other`."""
 
     runner: str
     bus: str
@@ -80,9 +80,8 @@ class StoredBytes:
 
 @dataclass(frozen=True)
 class StoreQuota:
-    """The used bytes of the store, its quota, the used bytes at which to resume, and the time of the last
-    measurement.
-    """
+    """The store's used bytes, its quota, the used bytes at which ingestion resumes, and when these were last
+    measured."""
 
     used: int
     quota: int
@@ -92,7 +91,7 @@ class StoreQuota:
 
 @dataclass(frozen=True)
 class StoreCount:
-    """The size of the store by area, and when everything was last measured; without a time, the size is unknown."""
+    """The size of the store by area, and when all of it was last measured; if never, the size is unknown."""
 
     sizes: tuple[StoredBytes, ...]
     counted_at: datetime | None
@@ -105,7 +104,7 @@ class StoreCount:
 
 @dataclass(frozen=True)
 class IngestionStop:
-    """Why no runner plans a batch, and since when."""
+    """Why ingestion is stopped, so that no runner plans a batch, and since when."""
 
     reason: str
     since: datetime
@@ -114,9 +113,10 @@ class IngestionStop:
 
 @dataclass(frozen=True)
 class InboxFile:
-    """One file of the store with messages `start` (included) to `end` (excluded) of a topic, which a queue handed out.
+    """A file of the store with messages `start` (included) to `end` (excluded) of a topic, which a queue handed out.
 
-    Unless it is `acknowledged`, the queue may hand the messages out again; `again` counts those that it has.
+    Unless it is `acknowledged`, the queue may hand the messages out again; `again` counts how many it has handed out
+    again.
     """
 
     bus: str
@@ -131,7 +131,7 @@ class InboxFile:
 
 @dataclass(frozen=True)
 class IndexFile:
-    """A file of the index with `rows` rows, for batches planned on `day` (its beginning in UTC)."""
+    """A file of the index with `rows` rows, for batches planned on the day that begins at `day` (UTC)."""
 
     path: str
     day: datetime
@@ -147,7 +147,8 @@ class IndexedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class ArchivedBatches:
-    """Normal batches of a period: their number, how many lack an archive, and when the first and last were planned."""
+    """Normal batches of a period: their number, how many have no archive left, and when the first and last were
+    planned."""
 
     batches: int
     pruned: int

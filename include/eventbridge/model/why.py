@@ -1,4 +1,4 @@
-"""The history of one event: its positions, the result of each rule, and all steps of its deliveries."""
+"""Defines the history of an event: its positions, the result of each rule, and all steps of its deliveries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 EventStatus = Literal["valid", "duplicate", "malformed"]
 #: The difference between a rule of a past batch and the current rule.
 RuleChange = Literal["same", "changed", "removed", "added", "unknown"]
-#: `shadow`: a shadow did not accept it, or was not sent it, and it is not retried.
+#: `shadow` is a delivery that a shadow did not accept, or that was not sent to it; it is not retried.
 DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "in_progress"]
 StepName = Literal[
     "published",
@@ -41,10 +41,8 @@ class EventPosition:
 
 @dataclass(frozen=True)
 class EventName:
-    """The values from which the ids of an event's deliveries are made, and its position; `event_id` is "" without an
-    id.
-
-    If `rule` is set, only deliveries of this rule are meant.
+    """The values from which the ids of an event's deliveries are made, and its position. `event_id` is "" if the event
+    has no id. If `rule` is set, only deliveries of this rule are meant.
     """
 
     position: EventPosition
@@ -55,7 +53,7 @@ class EventName:
 
 @dataclass(frozen=True)
 class Landing:
-    """The position in the archive where a runner's batch stored an event; `archived` if it still exists."""
+    """Where in the archive a runner's batch stored an event; `archived` is True if the archive file still exists."""
 
     batch_id: str
     runner: str
@@ -70,7 +68,7 @@ class Landing:
 
 @dataclass(frozen=True)
 class SeenCondition:
-    """One condition of a pattern, whether an event meets it, and the event's values there, each as JSON."""
+    """One condition of a pattern, whether an event meets it, and the event's values at its path, each as JSON."""
 
     met: bool
     path: str
@@ -81,9 +79,9 @@ class SeenCondition:
 
 @dataclass(frozen=True)
 class RuleResult:
-    """The result of a rule, in the version of the batch, for an event.
+    """The result of a rule for an event, in the version that the batch used.
 
-    `matched` is the pattern's result, None if the event can no longer be read. `where_met` is Spark's result of
+    `matched` is the pattern's result; it is None if the event can no longer be read. `where_met` is Spark's result of
     `where`, derived from what was routed; it is None if there is no `where` or it was not evaluated.
     `current_version_matches` is the result of the current pattern if that differs from the batch's pattern.
     """
@@ -104,7 +102,7 @@ class RuleResult:
 class DeliveryResult:
     """The status of one delivery of an event; `replay_id` is empty unless it belongs to a replay with ids of its own.
 
-    `file` and `row` are the position of its request in the store, once its batch is settled.
+    `file` and `row` are where its request is in the store, once its batch is settled.
     """
 
     rule: str
@@ -145,7 +143,7 @@ class Step:
 
 @dataclass(frozen=True)
 class EventResult:
-    """The history of one message with the id; `duplicate_of` is the message that its batch kept instead."""
+    """The history of one message with the id; `duplicate_of` is the message that the batch kept instead of it."""
 
     position: EventPosition
     status: EventStatus | None
@@ -162,9 +160,9 @@ class EventResult:
 
 @dataclass(frozen=True)
 class SearchExtent:
-    """The extent of the archive search: batches, how many of them no longer have an archive, and files read.
+    """How much of the archive was searched: batches, how many of them no longer have an archive, and files read.
 
-    `oldest` and `newest` are the planning times of the first and the last of the batches.
+    `oldest` and `newest` are when the first and the last of the batches were planned.
     """
 
     batches: int
@@ -184,7 +182,7 @@ class RunnerStart:
 
 @dataclass(frozen=True)
 class BeforeStart:
-    """A message on its bus that no runner took, because each runner of the bus begins after it."""
+    """A message that no runner took because each runner of the bus began after it."""
 
     position: EventPosition
     runners: tuple[RunnerStart, ...]
@@ -196,11 +194,11 @@ class BeforeStart:
 
 @dataclass(frozen=True)
 class Why:
-    """The history of an event: that of every message with its id.
+    """The history of an event, which consists of the histories of all messages with its id.
 
-    `not_landed` are messages on their bus that no batch has landed yet. `before_start` are messages on their bus that
-    are never taken; they are searched only if nothing else has the id. `notes` describe the limits of the search,
-    `unreadable` names the files that may concern the event and could not be read.
+    `not_landed` are messages that no batch has landed yet. `before_start` are messages that no runner will take; they
+    are searched only if nothing else has the id. `notes` describe the limits of the search. `unreadable` lists the
+    files that may concern the event but could not be read.
     """
 
     event_id: str

@@ -1,1 +1,4 @@
-"""The stages of a batch, one folder each, as functions that take a runtime: ingest, route, settle, retry, commit."""
+"""Runs the stages of a batch, as functions that take a runtime.
+
+Each folder is a stage: ingest, route, settle, retry, commit.
+"""

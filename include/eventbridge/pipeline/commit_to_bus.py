@@ -1,4 +1,4 @@
-"""Commits a runner's offsets from the ledger to the bus: after each batch, and again later if the bus rejected them."""
+"""Commits a runner's offsets from the ledger to the bus after each batch, and again later if the bus rejected them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,8 @@ def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
 
 
 def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
-    """Repeat the commits that the bus rejected earlier; if that fails too, the next listen tries again.
-
-    It commits the current offsets of the ledger, which is the source of truth: the offsets of an old batch would move
-    the consumer group back.
+    """Make up for commits that the bus rejected earlier; if that fails too, the next listen tries again. It commits the
+    current offsets of the ledger, because the offsets of an old batch would move the consumer group back.
     """
     outstanding = runtime.ledger.settlement.bus_commits_outstanding(runner)
     if not outstanding:
@@ -45,7 +43,7 @@ def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
             source.commit(
                 runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
             )
-    # An error in the current rules, or of the current bus, must not stop an unfinished batch.
+    # An error in the current rules or of the bus must not stop an unfinished batch.
     except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not accept the offsets of runner %s: %s", newest.bus, runner, error)
         return

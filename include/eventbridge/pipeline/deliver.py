@@ -1,7 +1,7 @@
 """Runs all stages of batches in this process, without Airflow.
 
-`eventbridge deliver` and tests call it. The DAGs `eventbridge_deliver_<runner>` and `eventbridge_retry_deliveries` run
-the same stages as tasks.
+`eventbridge deliver` and tests call this module. The DAGs `eventbridge_deliver_<runner>` and
+`eventbridge_retry_deliveries` run the same stages as tasks.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of chunks pushed at the same time: a chunk whose target hangs must not stop the others.
+#: The maximum number of chunks pushed at the same time. It is above 1 so that a chunk whose target hangs does not stop
+#: the others.
 _PUSHES_AT_ONCE = 4
-#: The slots of the pool for retry batches: as many as this process pushes chunks at the same time.
+#: The slots of the pool for retry batches: as many as the chunks that this process pushes at the same time.
 _LANES = {SLOW_LANE_POOL: PoolSlots(_PUSHES_AT_ONCE, _PUSHES_AT_ONCE)}
 #: The minimum time, in seconds, between two checks of whether another process has finished its batch.
 _RECHECK_SECONDS = 0.5
@@ -71,7 +72,7 @@ def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
 
 
 def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
-    """Return whether a retry batch may have work. It takes three queries, a tenth of what planning takes."""
+    """Return whether a retry batch may have work. The three queries take a tenth of the time that planning takes."""
     ledger = runtime.ledger
     return bool(
         ledger.pending.waiting_targets(runner)
@@ -81,7 +82,7 @@ def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
 
 
 def deliver_deferred_matches(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
-    """Move one batch of deferred matches of a runner through its stages and return its id; None if none is due."""
+    """Move one of a runner's batches of deferred matches through its stages and return its id; None if none is due."""
     batch_id = plan_deferred_matches(runtime, runner)
     if batch_id is not None:
         push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
@@ -96,7 +97,8 @@ def deliver_until_idle(
     wait_seconds: float = 0.0,
     stop: Stop | None = None,
 ) -> Idle:
-    """Deliver until no event is available, and no pending delivery is due or becomes due within `wait_seconds`."""
+    """Deliver until no event is available and no pending delivery falls due within `wait_seconds`, or until `stop` is
+    set."""
     stop = stop or Stop()
     batches = retry_batches = 0
     is_reported = False
@@ -152,8 +154,8 @@ def push_and_settle(
 ) -> None:
     """Push chunks of a batch, then settle it, schedule its retries and commit it.
 
-    `only` limits the push to the deliveries of these (rule, target) pairs. It waits for chunks that another process is
-    sending; if `stop` is set, it leaves the batch to that process.
+    `only` limits the push to the deliveries of these (rule, target) pairs. The function waits for chunks that another
+    process is sending. If `stop` is set, it leaves the batch to that process.
     """
     written = [
         file for file in segments(runtime, batch_id) if is_of_streaming_task(file)

@@ -1,1 +1,1 @@
-"""Decisions on which data safety depends: pure functions; the clock is passed in."""
+"""Makes the decisions on which data safety depends. All functions are pure and receive the time as an argument."""

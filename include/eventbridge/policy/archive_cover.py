@@ -1,4 +1,4 @@
-"""Chooses which offsets a replay takes from which archive file if several runners landed the same events of a bus."""
+"""Chooses which offsets a replay takes from each archive file if several runners landed the same events of a bus."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from eventbridge.model.partition import Partition
 from eventbridge.model.redelivery import ArchiveFile
 
-#: Offsets from the first (included) to the second (excluded).
+#: A range of offsets: the first number is included, the second excluded.
 Span = tuple[int, int]
 
 
 def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFile, tuple[Span, ...]]]:
-    """Return the files, in order of partition and offset, and the offsets to take from each so that every event comes
-    once.
+    """Return the files, in order of partition and offset, with the offsets to take from each so that no event is taken
+    twice.
 
-    Files that `runner` landed come first; files of other runners add the events that its own files lack. A file that
-    adds no event is omitted.
+    Files that `runner` landed take precedence; files of other runners only add the events that its own files lack. A
+    file that adds no event is omitted.
     """
     taken: dict[Partition, list[Span]] = defaultdict(list)
     found = []

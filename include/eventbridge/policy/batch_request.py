@@ -1,7 +1,7 @@
 """Batch requests: decides which deliveries of a target are sent together, and interprets the response for each. Pure.
 
-A malformed response is never guessed at; its deliveries are sent again. A target can recognise a repeated delivery by
-its id, but a delivery that is wrongly counted as delivered is lost.
+If a response is malformed, its deliveries are sent again rather than guessing what it meant. A target can recognise a
+repeated delivery by its id, but a delivery that is wrongly counted as delivered is lost.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.outcome import Response
 
-#: The kinds of items of a JSON array: whole events, or other JSON values; one array never has both.
+#: The kinds of items in a JSON array: complete events or other JSON values. One array never contains both.
 Kind = Literal["events", "values"]
 #: The content type of an array, by kind (CloudEvents HTTP binding 1.0.2, 3.3).
 MEDIA_TYPES: Final[dict[Kind, str]] = {"events": "application/cloudevents-batch+json", "values": "application/json"}
@@ -24,15 +24,15 @@ _EVENT = "application/cloudevents+json"
 _JSON = re.compile(r"[^/;\s]+/(?:[^;\s]*\+)?json", re.IGNORECASE)
 _UTF8 = re.compile(r'charset="?utf-?8"?', re.IGNORECASE)
 
-#: The members of a response's body with the result of each delivery. No other body of a 2xx matters.
+#: The members of a response body that give the result of each delivery. All other 2xx bodies are ignored.
 RESULTS: Final = "delivery_results"
 INDEX: Final = "acknowledge_index"
-#: The status codes that a single delivery, or the size, may cause: a batch request that gets one is sent again in
-#: halves.
+#: The status codes that one delivery or the size of the request may cause. A batch request that gets one of them is
+#: sent again in halves.
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-#: The error of an item instead of the target's text, which may quote the event: users without the scope for payloads
-#: see errors, but no recorded responses.
+#: The error recorded for an item instead of the target's own text, which may quote the event. Users without the scope
+#: for payloads see errors but no recorded responses.
 _SEE_RESPONSE = "the recorded response has the target's error text"
 
 
@@ -53,10 +53,10 @@ class Candidate(NamedTuple):
 
 
 def kind_of(content_type: str) -> Kind | None:
-    """Return which kind of item a conforming payload of this content type is; None if it cannot be an item.
+    """Return which kind of item a payload of this content type can be; None if it cannot be an item.
 
-    Parameters other than `charset=utf-8` would be lost in the array's content type: a delivery with such parameters is
-    sent alone.
+    A delivery whose content type has parameters other than `charset=utf-8` is sent alone, because the array's content
+    type would lose them.
     """
     media_type, *parameters = (part.strip() for part in content_type.split(";"))
     if not _JSON.fullmatch(media_type) or not all(_UTF8.fullmatch(each) for each in parameters):
@@ -65,14 +65,14 @@ def kind_of(content_type: str) -> Kind | None:
 
 
 def together(candidates: Iterable[Candidate], limits: Limits) -> int:
-    """Return how many of the next deliveries, in order, are sent in one request: at least one.
+    """Return how many of the next deliveries, in order, to send in one request: at least one, or 0 if there are none.
 
-    At most one candidate beyond the request is consumed. Returns 0 if there is none.
+    At most one candidate beyond the request is consumed.
     """
     count, size_bytes, most = 0, 1, limits.count
     first: Kind | None = None
     for candidate in candidates:
-        size_bytes += candidate.size_bytes + 1  # including the comma before it, or the brackets
+        size_bytes += candidate.size_bytes + 1  # including the comma before it or, for the first, the brackets
         if count == 0:
             first = candidate.kind
             if first is None:
@@ -100,20 +100,21 @@ def limits_after_refusal(limits: Limits, code: int | None, count: int, size_byte
 
 
 def join_payloads(payloads: Sequence[bytes]) -> bytes:
-    """Return one JSON array of JSON values, whose bytes are not changed."""
+    """Return one JSON array of JSON values, without changing their bytes."""
     return b"[" + b",".join(payloads) + b"]"
 
 
 def ids_text(ids: Sequence[str]) -> str:
-    """Return delivery ids as the value of header `webhook-ids`: in the order of the items, separated by commas."""
+    """Return delivery ids as the value of the header `webhook-ids`: in the order of the items, separated by commas."""
     return ",".join(ids)
 
 
 def batch_request_id(ids: Sequence[str]) -> str:
-    """Return the `webhook-id` of a batch request: the id of a single delivery, else a UUIDv8 of 16 bytes of SHA-256.
+    """Return the `webhook-id` of a batch request: a single delivery's own id, else a UUIDv8 made of 16 bytes of
+    SHA-256.
 
-    It is the hash of `ids_text`: the same deliveries in the same order have the same id, and a signature, which covers
-    `webhook-id`, covers the list too.
+    The UUID is derived from `ids_text`, so the same deliveries in the same order have the same id, and a signature,
+    which covers `webhook-id`, covers the list too.
     """
     if len(ids) == 1:
         return ids[0]
@@ -149,8 +150,9 @@ class _Unclear(Exception):
 def read_response(response: Response, content: ResponseContent, ids: Sequence[str]) -> Reading:
     """Return what a response means for each delivery of a batch request; `ids` are their ids, in order.
 
-    A 2xx response applies to all deliveries, unless its body has results or an acknowledge index. Any other response
-    applies to all as well, except that several deliveries are sent again in halves after a status of `DIVISIBLE`.
+    A 2xx response applies to all deliveries unless its body has results or an acknowledge index. Any other response
+    also applies to all, except that a request with several deliveries is sent again in halves after a status in
+    `DIVISIBLE`.
     """
     count = len(ids)
     if not response.accepted:
@@ -172,7 +174,10 @@ def read_response(response: Response, content: ResponseContent, ids: Sequence[st
 
 
 def _result_members(content: ResponseContent, code: int | None) -> dict[str, Any] | None:
-    """Return the body if it has results or an index, None if only the status counts; raises _Unclear."""
+    """Return the body if it has results or an index, None if only the status counts.
+
+    Raises _Unclear if it cannot be read.
+    """
     declared = _JSON_TYPE.fullmatch(content.content_type) is not None
     named = RESULTS.encode() in content.body or INDEX.encode() in content.body  # for any declared content type
     value = None
@@ -198,7 +203,7 @@ def _responses_by_index(
     if index == count:
         return (response,) * count
     refused = _refuse(response, content, "NotAcknowledged", f"the target acknowledged {index} of {count}")
-    # Deliveries after the first refused one did not fail; a pause that the target asks for applies to all.
+    # Only the first unacknowledged delivery failed; a pause that the target asks for applies to all.
     behind = None if content.retry_after is None else refused
     return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 

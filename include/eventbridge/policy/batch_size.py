@@ -13,24 +13,26 @@ from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
 from eventbridge.rules.types import ChunkSize
 
-#: The maximum number of events in a replay or redrive batch, and of their bytes: its planner, unlike listen, holds the
-#: events in memory.
+#: The maximum number of events in a replay or redrive batch, and the maximum of their bytes. Unlike listen, the planner
+#: of such a batch holds the events in memory.
 MAX_EVENTS_IN_MEMORY = 50_000
 MAX_BYTES_IN_MEMORY = 64 << 20
 #: The maximum number of events in a runner's first batch, and the minimum to which a slow runner's batches shrink.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-#: The maximum factor by which the next batch grows, normally and in a backlog. The fixed cost of a batch is part of its
-#: time, so a small batch predicts a large one poorly; with factor 2 a backlog needed seven batches instead of five.
+#: The maximum factor by which the next batch grows, normally and in a backlog. A small batch predicts a large one
+#: poorly, because the fixed cost of a batch is part of its time. With a factor of 2, a backlog needed seven batches
+#: instead of five.
 _GROWTH, _BACKLOG_GROWTH = 4, 8
-#: In a backlog that takes longer than the target duration, a batch may take this multiple of that duration: its events
-#: have waited longer, and each batch has a fixed cost of a few seconds.
+#: In a backlog that takes longer than the target duration to drain, a batch may last this multiple of that duration.
+#: Its events have waited longer anyway, and each batch has a fixed cost of a few seconds.
 _BACKLOG_TIMES = 2.0
 Each = TypeVar("Each")
 
 
 class Waiting(NamedTuple):
-    """The state of a partition for a consumer group: next offset `start`, first offset still in the log, and end."""
+    """A partition as a consumer group sees it: the next offset `start`, the first offset still in the log, and the
+    end."""
 
     partition: Partition
     start: int
@@ -53,16 +55,16 @@ class Take(NamedTuple):
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
     """Return which offsets to take from each partition: at most `max_events` in total, shared equally among the topics,
-    then among the partitions of each.
+    and within a topic among its partitions.
 
-    With `weights`, a topic of weight 3 gives three times as much as one of weight 1, the default. A quiet topic
-    therefore does not wait for the backlog of another. An unused part of a share goes to the others, so that
-    `max_events` are taken if that many exist. A partition with events gives at least one, if `max_events` suffices.
-    Offsets that the log no longer holds do not count; they are included, to be recorded as a gap. Partitions without
-    events are omitted.
+    A quiet topic therefore does not wait for the backlog of another. With `weights`, a topic of weight 3 gives three
+    times as much as one of weight 1, the default. An unused part of a share goes to the others, so that `max_events`
+    are taken if that many exist. Each partition with events gives at least one if `max_events` suffices. Offsets that
+    the log no longer holds do not count towards `max_events`, but they are included so that they are recorded as a gap.
+    Partitions without events are omitted.
     """
-    # The remainder goes to the first partitions, which change from batch to batch: otherwise, the last ones would get
-    # nothing in small batches.
+    # The remainder goes to the first partitions, so the order rotates from batch to batch. Otherwise, the last
+    # partitions would get nothing in small batches.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
     available = [partition.end - partition.readable_from for partition in waiting]
@@ -75,7 +77,7 @@ def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[st
 
 
 def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: Mapping[str, int]) -> list[int]:
-    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a partition with one event never starves
+    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # even a partition with one event gets a share
     left = limit - sum(shares)
     partitions: dict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
@@ -90,7 +92,7 @@ def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: 
 
 
 def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> int:
-    """Return how many events a batch may take to stay within `max_bytes`, by estimate; at least 1.
+    """Return an estimate of how many events a batch may take to stay within `max_bytes`; at least 1.
 
     `mean_bytes` is the mean size of an event in the last batch of the bus, None before the first.
     """
@@ -102,10 +104,11 @@ def events_within(max_events: int, max_bytes: int, mean_bytes: float | None) -> 
 def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
     """Return how many events a batch may take to last `target_seconds`, given that a batch of `events` took `seconds`.
 
-    In a `backlog` (in events) that takes longer, it may last up to twice as long. From one batch to the next, the
-    number grows at most four times (eight times in a backlog) and shrinks at most to half. The result is None if that
-    batch allows no conclusion, because it was not full and was quick enough. A slow batch of few events means that
-    tasks start slowly: taking as few events again would let a backlog grow forever.
+    If the `backlog` (in events) takes longer than that to drain, the batch may last up to twice as long. From one batch
+    to the next, the number grows at most four times (eight times in a backlog) and shrinks at most to half, but never
+    below 1,000 after a slow batch. A slow batch of few events means that tasks start slowly, so taking as few events
+    again would let a backlog grow forever. Returns None if that batch allows no conclusion, because it was empty, or
+    was quick enough but not full.
     """
     is_slow = seconds > target_seconds
     if not events or not (is_full or is_slow):
@@ -128,10 +131,10 @@ class Part(NamedTuple):
 
 
 def part_of_chunks(total: ChunkTotal, small: ChunkSize) -> Part:
-    """Return the deliveries of a batch that are handed out to a pool, and how many full chunks they make.
+    """Return how many deliveries of a batch are handed out to a pool, and how many full chunks they make.
 
-    If there are several chunks, they count as full: each except the last has no room for the next piece. A single chunk
-    counts as no more than if each of its targets had small chunks, because its other content is not examined.
+    Several chunks count as full, because each except the last has no room for the next piece. A single chunk counts as
+    the share of a small chunk that its deliveries or bytes fill, at most as one.
     """
     return Part(total.pool, total.rows, min(total.chunks, max(total.rows / small.deliveries, total.size / small.size)))
 
@@ -146,7 +149,7 @@ class FanOut:
 
     @classmethod
     def from_parts(cls, events: int, parts: Iterable[Part]) -> FanOut:
-        """Return the fan-out of `events` in total, in one batch or several."""
+        """Return the fan-out of `events` events in total, in one or more batches."""
         chunks: dict[str, float] = defaultdict(float)
         deliveries = 0
         for part in parts:
@@ -156,11 +159,12 @@ class FanOut:
 
 
 def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int, max_deliveries: int) -> int | None:
-    """Return how many events a batch may take so that all its deliveries are handed out, given that of other batches.
+    """Return how many events a batch may take so that all its deliveries are handed out, given the fan-out of earlier
+    batches.
 
-    The result is at least 1, or None for any number if no batch is known or no event matched. `room` has the number of
-    chunks for which each pool has room; chunks for other pools count only towards `max_chunks`, the limit of all pools
-    together.
+    The result is at least 1. It is None, which means any number, if no batch is known or no event matched. `room` says
+    for how many chunks each pool has room; chunks for other pools count only towards `max_chunks`, the limit for all
+    pools together.
     """
     shares = [(max_chunks, sum(fan_out.chunks.values())), (max_deliveries, fan_out.deliveries)]
     shares += [(room[pool], chunks) for pool, chunks in fan_out.chunks.items() if pool in room]
@@ -169,10 +173,11 @@ def events_handed_out(fan_out: FanOut, room: Mapping[str, int], max_chunks: int,
 
 
 def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
-    """Return waiting work in the order in which to serve it: each backlog is served once per round.
+    """Return waiting work in the order in which to serve it, so that each backlog is served once per round.
 
-    Work that was never served comes first, and the most recently served work comes last; `served` has the ids of the
-    batches that served it, which sort by time. If two were served together, the one that has waited longer comes first.
+    Work that was never served comes first, and the most recently served work comes last. `served` has the id of the
+    batch that last served each; ids sort by time. Of two served by the same batch, the one that has waited longer comes
+    first.
     """
     return sorted(waiting, key=lambda each: (served.get(each, ""), waiting[each]))
 
@@ -180,8 +185,8 @@ def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) ->
 def fair_shares(room: int, wants: Sequence[int], weights: Sequence[int] | None = None) -> list[int]:
     """Return the share of `room` for each demand: never more than the demand, and equal shares for equal demands.
 
-    With `weights`, whole numbers of at least 1, twice the weight gets twice the share. The remainder goes to the first
-    demands, one each.
+    With `weights`, whole numbers of at least 1, twice the weight gets twice the share. The first demands get one each
+    of the remainder.
     """
     shares = [0] * len(wants)
     hungry = [index for index, want in enumerate(wants) if want > 0]

@@ -1,4 +1,4 @@
-"""The breaker of a target: attempts within a window + old status + now -> new status. Pure; the clock is passed in."""
+"""Decides a target's new status from the attempts within a window, its old status and the time (its breaker). Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ OPEN = timedelta(seconds=30)
 GOOD_PROBES = 5
 #: How long the target's sending rate rises gradually after the breaker closes.
 RAMP = timedelta(seconds=30)
-#: A target is slow if this share of LEAST_ATTEMPTS or more attempts within the window was slow.
+#: A target is slow if there were at least LEAST_ATTEMPTS attempts within the window and this share of them was slow.
 SLOW_SHARE = 0.5
-#: A target leaves the slow lane after this many quick chunks in a row, and not before OPEN has passed.
+#: A target leaves the slow lane after this many consecutive quick chunks, but not before OPEN has passed.
 QUICK_CHUNKS = 5
 
 
@@ -42,7 +42,7 @@ class Count(NamedTuple):
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push to a target ended: it settled `settled` of `allowed` deliveries, those that only the target could
+    """How a push to a target ended: it settled `settled` of `allowed` deliveries, the ones that only the target could
     delay.
 
     It is `spent` if the target's responses took at least half of the budget, and the budget ended before the work did.
@@ -61,13 +61,13 @@ class Ended:
 
     @property
     def half(self) -> bool:
-        """Return whether at least half was settled."""
+        """Return whether at least half of the allowed deliveries were settled."""
         return 2 * self.settled >= self.allowed
 
 
 @dataclass(frozen=True)
 class Tally:
-    """The report of a push on one target: attempts by second since 1970, probes in order, and how it ended.
+    """A push's report on one target: attempts by second since 1970, the results of probes in order, and how it ended.
 
     A target that has failed for `disable_after_seconds` is disabled; None means never. If `opens` is False, failures do
     not open its breaker: an ordered target has none, because its deliveries wait by key. `paused_until` is the end of
@@ -87,7 +87,7 @@ class Tally:
 
     @property
     def total(self) -> Count:
-        """Return the sum of its attempts."""
+        """Return the sum of the target's attempts."""
         return total(self.counts.values())
 
     @property
@@ -107,7 +107,7 @@ def total(counts: Iterable[Count]) -> Count:
 
 
 def first_second(now: datetime) -> int:
-    """Return the first second (since 1970) of the window at `now`."""
+    """Return the first second (since 1970) of the window that ends at `now`."""
     return int((now - WINDOW).timestamp()) + 1
 
 
@@ -122,7 +122,7 @@ def is_slow(window: Count) -> bool:
 
 
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
-    """Return which of a target's deliveries may be sent now; `status` is None if it was always ok.
+    """Return which of a target's deliveries may be sent now; `status` is None if the target was always ok.
 
     `apart` means all deliveries, but in the slow lane, in chunks without other targets.
     """
@@ -134,7 +134,7 @@ def admits(status: TargetStatus | None, now: datetime) -> Admission:
 
 
 def next_status(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> TargetStatus:
-    """Return the status of a target after the report of a push; `window` holds the attempts of all pushes in 30 s.
+    """Return the status of a target after a push's report; `window` holds the attempts of all pushes within WINDOW.
 
     A disabled target stays disabled until an operator enables it.
     """
@@ -147,7 +147,7 @@ def next_status(status: TargetStatus, tally: Tally, window: Count, now: datetime
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
     for good in tally.probes:
         status = _apply_good_probe(status, now) if good else _apply_failed_probe(status, now)
-    # not for a target that has just recovered: the attempts in the window are from before
+    # a target that has just recovered is exempt, because the attempts in the window precede its recovery
     if tally.opens and (was_ok or status.slow) and trips(window):
         reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
         status = _degrade(status, reason, now, now + OPEN)
@@ -181,13 +181,13 @@ def recovered(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
 
 
 def pause_of(status: TargetStatus | None, now: datetime) -> datetime | None:
-    """Return the end of a target's pause, None if it is not paused."""
+    """Return when a target's pause ends; None if it is not paused."""
     until = status.paused_until if status is not None else None
     return until if until is not None and until > now else None
 
 
 def display_state(status: TargetStatus, now: datetime) -> ShownState:
-    """Return the state to show for a target: `paused` for one that is ok and asked for a pause that is not over."""
+    """Return the state to show for a target: `paused` if it is ok but asked for a pause that is not over."""
     return "paused" if status.state == "ok" and pause_of(status, now) is not None else status.state
 
 
@@ -240,12 +240,15 @@ def _apply_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatu
     if status.slow and status.state != "ok":
         return _apply_slow_lane_chunk(status, ended, now) if ended.apart else status
     if status.state == "half-open":
-        return replace(status, until=now)  # this push had no delivery for a probe: the next one may probe
+        return replace(status, until=now)  # this push sent no probe, so the next one may
     return status
 
 
 def _apply_ordered_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
-    """Return the status of an ordered target after a push: it has no breaker, and unsettled deliveries wait by key."""
+    """Return the status of an ordered target after a push.
+
+    It has no breaker, because unsettled deliveries wait by key.
+    """
     heals = status.slow and status.state != "ok" and ended.apart and ended.contacted
     return _apply_slow_lane_chunk(status, ended, now) if heals else status
 
@@ -257,5 +260,5 @@ def _apply_slow_lane_chunk(status: TargetStatus, ended: Ended, now: datetime) ->
     good = status.good + 1
     if good < QUICK_CHUNKS or now - status.since < OPEN:
         return replace(status, good=good)
-    # no gradual rise of the rate: the target got deliveries all the time, as fast as it accepted them
+    # its rate need not rise gradually: it has received deliveries all the time, as fast as it accepted them
     return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)

@@ -1,4 +1,4 @@
-"""Decides from free space, quotas and backlog whether a bus accepts events and whether ingestion runs. Pure."""
+"""Decides, from free space, quotas and backlog, whether a bus accepts events and whether ingestion runs. Pure."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import NamedTuple
 from eventbridge.config.quantities import write_size
 from eventbridge.model.storage import StopCause, StoreQuota
 
-#: After how many seconds a publisher may retry; a backlog shrinks sooner than disk space is freed.
+#: How many seconds a refused publisher must wait before it retries. A backlog shrinks sooner than disk space is freed.
 DISK_RETRY_SECONDS = 60
 BACKLOG_RETRY_SECONDS = 10
 
 
 @dataclass(frozen=True)
 class BusLoad:
-    """The observed state of a bus: `free_bytes` of its disk and `backlog` in events, each None if it has none.
+    """The observed load of a bus: the `free_bytes` of its disk and its `backlog` in events, each None if it has none.
 
-    `store` is the store's use of its quota; while the quota is used up, no runner takes events from the bus.
+    `store` says how much of the store's quota is used; while the quota is used up, no runner takes events from the bus.
     `owner_full` says which quota of the bus's owner keeps runners from taking events; it is empty if none does.
     """
 
@@ -34,11 +34,11 @@ class Refusal:
 
     reason: str
     retry_seconds: int
-    cause: StopCause | None  # None if its backlog or a quota of its owner is the cause
+    cause: StopCause | None  # None if the bus's backlog or a quota of its owner is the cause
 
 
 def refusal(load: BusLoad, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
-    """Return why a bus accepts no events now, None if it does; `before` is the result of the previous check."""
+    """Return why a bus accepts no events now; None if it accepts them. `before` is the result of the previous check."""
     spaces = [FreeSpace("disk", load.free_bytes, watermarks)]
     if load.store is not None:
         spaces.append(quota_space(load.store.used, load.store.quota, load.store.resume))
@@ -85,7 +85,7 @@ def is_ingestion_stopped(was_stopped: bool, free: int | None, watermarks: Waterm
 
 
 def quota_space(used: int, quota: int, resume: int) -> FreeSpace:
-    """Return the space in a quota of bytes: full at `quota` bytes used, free again at `resume` or less."""
+    """Return the free space of a quota: ingestion stops at `quota` bytes used and resumes at `resume` or fewer."""
     return FreeSpace("quota", quota - used, Watermarks(1, quota - resume))
 
 

@@ -1,6 +1,6 @@
 """Cuts the matches of a batch into chunks, and decides which of them are handed out. Pure; called by route.
 
-`pipeline/retry/chunks.py` cuts the chunks of retries, and `dead_letters/redrive_inputs.py` those of redrives.
+`pipeline/retry/chunks.py` cuts the chunks of retries, and `dead_letters/redrive_inputs.py` cuts those of redrives.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_OVERRIDES = OperatorOverrides()
 
 
 class PoolSlots(NamedTuple):
-    """The slots of an Airflow pool: all, and those free now."""
+    """The slots of an Airflow pool: the total, and how many are free now."""
 
     slots: int
     free: int
@@ -29,7 +29,7 @@ class PoolSlots(NamedTuple):
 
 @dataclass(frozen=True)
 class PlannedPiece:
-    """A routed piece before it is in a chunk, with its file, pool and weight.
+    """A routed piece that is not yet in a chunk, with its file, pool and weight.
 
     `chunk` limits the size of a chunk of its target; if it is None, the limit of `ChunkLimits` applies. Sorting by
     `slice_id` gives the order of partition and offset. Sorting by `file` does not: a file is in a folder of the attempt
@@ -45,14 +45,14 @@ class PlannedPiece:
     rows: str
     count: int
     size: int  # payload bytes
-    shard: int | None = None  # of an ordered target
-    early: bool = False  # none of it may be sent yet
+    shard: int | None = None  # None unless the target is ordered
+    early: bool = False  # True if none of its rows may be sent yet
     chunk: ChunkSize | None = None
 
 
 @dataclass(frozen=True)
 class ChunkLimits:
-    """The limits of the chunks of a batch; `pools` holds the known pools, other pools are not bounded.
+    """The limits on the chunks of a batch; `pools` holds the known pools. Other pools are not bounded.
 
     `small` is the smallest limit of a chunk; it always applies to pieces that are not handed out, which share chunks.
     """
@@ -89,18 +89,19 @@ def cut_chunks(
     statuses: Mapping[tuple[str, str], str],
     overrides: OperatorOverrides = NO_OVERRIDES,
 ) -> list[ChunkPlan]:
-    """Return the chunks of a batch, those handed out first, by falling weight; the order of `pieces` does not matter.
+    """Return the chunks of a batch, first those handed out; the order of `pieces` does not matter.
 
     Topics alternate within a target, so that few events of one topic neither wait for all events of another nor are
-    withheld. A chunk has one pool and one weight, and the largest size that its targets allow: if their limits differ,
-    each takes a proportional share of the room. Rows of a target stay together, so that a hanging target affects few
-    chunks; small targets share chunks. `statuses` holds the state of targets (`rule_state.TargetState`) by (rule,
-    target); a target that is absent is ok. The following are not handed out. Deliveries of a disabled target,
-    deliveries paused by operators and deliveries in a pool of 0 slots are on hold. Deliveries that must not be sent yet
-    are due once they may be. The others are due immediately: deliveries of a target whose breaker is not closed, and
-    those in excess of twice a pool's free slots, or of `max_handed_out` once every pool has had its turn. An order
-    shard is never split over chunks that are handed out: from the first row that must not be sent yet or does not fit
-    into one chunk, its rows are not handed out. An ordered target has no breaker: its retries wait by key.
+    withheld. A chunk has one pool and one weight, and the largest size that its targets allow. If their limits differ,
+    each target uses up a share of the chunk in proportion to its own limit. Rows of a target stay together, so that a
+    hanging target affects few chunks; small targets share chunks. `statuses` holds the state of targets
+    (`rule_state.TargetState`) by (rule, target); a target that is absent is ok. The following are not handed out.
+    Deliveries of a disabled target, deliveries paused by operators and deliveries in a pool of 0 slots are on hold.
+    Deliveries that must not be sent yet fall due when they may be sent. The others are due immediately: deliveries of a
+    target whose breaker is not closed, and those in excess of twice a pool's free slots or of `max_handed_out`, which
+    the pools share in turn. An order shard is never split over several chunks that are handed out: its rows are
+    withheld from the first piece that must not be sent yet or does not fit into the same chunk. An ordered target has
+    no breaker, because its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
@@ -123,7 +124,10 @@ def cut_chunks(
 def _hold_reason_of(
     piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], overrides: OperatorOverrides
 ) -> str | None:
-    """Return why a piece is not handed out: the reason of its hold, "" if it is not on hold; None if it is ready."""
+    """Return why a piece is not handed out: its hold reason, or "" if it is not on hold.
+
+    None means that it is ready.
+    """
     status = statuses.get((piece.rule, piece.target), "ok")
     if status == "disabled":
         return TARGET_DISABLED
@@ -132,7 +136,7 @@ def _hold_reason_of(
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED
     if piece.shard is not None:
-        return None  # a waiting row of a shard holds back all later rows: see _shards_within
+        return None  # a waiting row of a shard also holds back all later rows; see _shards_within
     return "" if piece.early or status != "ok" else None
 
 
@@ -160,7 +164,7 @@ def _interleaved(pieces: Iterable[PlannedPiece]) -> Iterator[PlannedPiece]:
 def _shards_within(
     pieces: Iterable[PlannedPiece], limits: ChunkLimits
 ) -> tuple[list[PlannedPiece], list[PlannedPiece]]:
-    """Return the sorted pieces that may be handed out, and the last pieces of shards that are too early or too many."""
+    """Return the sorted pieces that may be handed out, and the rest: the last pieces of early or too large shards."""
     kept: list[PlannedPiece] = []
     rest: list[PlannedPiece] = []
     for unit in _units(pieces):
@@ -170,7 +174,7 @@ def _shards_within(
             count += piece.count
             size += piece.size
             if piece.early or (number and (count > most.deliveries or size > most.size)):
-                rest += unit[number:]  # all that follow: only the first rows of a shard are sent
+                rest += unit[number:]  # including all that follow, because only the first rows of a shard may be sent
                 break
             kept.append(piece)
     return kept, rest
@@ -202,34 +206,37 @@ def _pack(units: Iterable[list[PlannedPiece]], limits: ChunkLimits) -> list[Chun
 
 
 class _ChunkFill:
-    """The deliveries and bytes in a chunk, by the chunk limit of their target."""
+    """Counts the deliveries and bytes in a chunk, by the chunk limit of their target."""
 
     def __init__(self) -> None:
         self._taken: dict[ChunkSize, tuple[int, int]] = {}
 
     def take(self, chunk_size: ChunkSize, count: int, size: int) -> bool:
-        """Add rows of a target if the used shares of all chunk limits stay at or below one; return whether they were
-        added."""
+        """Add rows of a target if the used shares of all chunk limits sum to at most one; return whether they fit.
+
+        The first rows are added in any case.
+        """
         deliveries, taken_bytes = self._taken.get(chunk_size, (0, 0))
         taken = self._taken | {chunk_size: (deliveries + count, taken_bytes + size)}
         by_count = sum(count / of.deliveries for of, (count, _) in taken.items())
         by_size = sum(size / of.size for of, (_, size) in taken.items())
         fits = by_count <= 1 and by_size <= 1
-        if fits or not self._taken:  # a chunk takes its first piece, however large
+        if fits or not self._taken:  # a chunk takes its first rows, however many
             self._taken = taken
         return fits
 
 
 def chunks_for(pool: PoolSlots | None, limit: int) -> int:
-    """Return how many chunks a batch may hand out to a pool: twice its free slots if it is known, at most `limit`.
+    """Return how many chunks a batch may hand out to a pool: twice its free slots if the pool is known, at most
+    `limit`.
 
-    That many are pushed before the deadline even if each takes its whole budget.
+    That many are pushed before the deadline even if each uses its entire budget.
     """
     return limit if pool is None else min(limit, 2 * pool.free)
 
 
 def merge_pieces(pieces: Iterable[PlannedPiece]) -> list[PlannedPiece]:
-    """Return a chunk's pieces, merging those whose rows form one run of a file: each piece costs one read."""
+    """Return a chunk's pieces, merging those with consecutive rows of one file, because each piece costs one read."""
     whole: list[PlannedPiece] = []
     for piece in pieces:
         before = whole[-1] if whole else None
@@ -246,7 +253,10 @@ def _is_beside(before: PlannedPiece, piece: PlannedPiece) -> bool:
 
 
 def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPlan]:
-    """Withhold chunks in excess of the limits; pools alternate, so that a large one cannot use up the batch's limit."""
+    """Withhold chunks in excess of the limits.
+
+    Pools take turns, so that a large one cannot use up the batch's limit.
+    """
     slots = {name: chunks_for(pool, len(chunks)) for name, pool in (limits.pools or {}).items()}
     turns: dict[str, int] = defaultdict(int)
     fitting: list[tuple[int, int]] = []
@@ -262,6 +272,6 @@ def _hand_out(chunks: Sequence[ChunkPlan], limits: ChunkLimits) -> list[ChunkPla
 
 
 def _not_handed_out(pieces: Iterable[PlannedPiece], limits: ChunkLimits, hold_reason: str = "") -> list[ChunkPlan]:
-    """Return small chunks of the pieces that are not handed out, so that the next batch can take just a few of them."""
+    """Cut the pieces that are not handed out into small chunks, so that the next batch can take just a few of them."""
     chunks = _pack(([replace(piece, chunk=None)] for piece in pieces), limits)
     return [replace(chunk, handed_out=False, hold_reason=hold_reason) for chunk in chunks]

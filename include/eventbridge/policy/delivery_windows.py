@@ -1,11 +1,11 @@
-"""Decides when a delivery may be sent: inside its target's window, and before its deadline. Pure.
+"""Decides when a delivery may be sent: within its target's window and before its deadline. Pure.
 
-A time is inside a window if the wall clock of the window's time zone shows one of its hours, on one of its weekdays and
-not on a blackout date. When clocks are set back, an hour occurs twice; when they are set forward, a window within the
-skipped hour does not open that day.
+A window is open if the wall clock in its time zone shows one of its hours, on one of its weekdays and not on a blackout
+date. When clocks are set back, an hour occurs twice; when they are set forward, a window within the skipped hour does
+not open that day.
 
-The time of `deliver_within` counts from when the bus accepted the event, including time on hold, paused or outside the
-window. A redrive or replay publishes its events again, so their time counts from its batch.
+`deliver_within` is measured from when the bus accepted the event, and includes time on hold, paused or outside the
+window. For a redrive or replay, it is measured from the batch, which publishes the events again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DEADLINE_MISSED = "deadline_missed"
 
 
 def windows_of(rules: RuleSet) -> dict[tuple[str, str], DeliverBetween]:
-    """Return the windows of the targets that have one, by rule and target."""
+    """Return the delivery windows by rule and target, for the targets that have one."""
     targets = ((rule.name, target) for rule in rules.with_field("deliver_between") for target in rule.targets.values())
     return {(rule, each.name): each.deliver_between for rule, each in targets if each.deliver_between is not None}
 
@@ -41,7 +41,7 @@ def next_opening(window: DeliverBetween, now: datetime) -> datetime:
     if hours.open_at(now):
         return now
     today = now.astimezone(hours.zone).date() - _DAY
-    # each blackout date and each clock change delays a window on one weekday by at most a week
+    # each blackout date and each clock change delays a window of a single weekday by at most a week
     for number in range(7 * (len(hours.blackout_dates) + 3)):
         found = [at for at in hours.changes(today + number * _DAY) if at > now and hours.open_at(at)]
         if found:
@@ -50,14 +50,17 @@ def next_opening(window: DeliverBetween, now: datetime) -> datetime:
 
 
 def first_opening(window: DeliverBetween | None, at: datetime, not_before: datetime | None = None) -> datetime:
-    """Return the first time, not before `at` or `not_before`, at which a delivery may be sent; None sets no limit."""
+    """Return the first time at or after `at` and `not_before` at which a delivery may be sent; None means no limit."""
     at = at if not_before is None else max(at, not_before)
     return at if window is None else next_opening(window, at)
 
 
 @dataclass(frozen=True)
 class _Hours:
-    """A parsed window: minutes of the day, `closes` before `opens` if it spans midnight; weekdays from Monday = 0."""
+    """A parsed window, in minutes of the day; it spans midnight unless `opens` is before `closes`.
+
+    Monday is weekday 0.
+    """
 
     opens: int
     closes: int
@@ -119,7 +122,7 @@ def _minute(text: str) -> int:
     return int(hour) * 60 + int(minute)
 
 
-#: A waiting delivery is reported as running late after this share of its time.
+#: A waiting delivery is reported as running late once this share of its `deliver_within` has passed.
 REPORTED_AT = 0.8
 
 
@@ -129,16 +132,17 @@ def deadline_of(published_at: datetime, within_seconds: float | None) -> datetim
 
 
 def missed(deadline_at: datetime | None, now: datetime) -> DeadLettered | None:
-    """Return the dead-lettering of a delivery whose deadline has passed at `now`, None if it may be sent."""
+    """Return a DeadLettered outcome if a delivery's deadline has passed at `now`; None if it may be sent."""
     if deadline_at is None or now < deadline_at:
         return None
     return DeadLettered(DEADLINE_MISSED, f"its deadline was {_time_text(deadline_at)}")
 
 
 def dead_letter_if_late(outcome: Outcome, deadline_at: datetime | None) -> Outcome:
-    """Return the outcome, or the dead-lettering of a delivery whose next attempt would be too late.
+    """Return the outcome, or a DeadLettered outcome instead of a retry that would be too late.
 
-    It is dead-lettered immediately, not at its deadline: it can no longer succeed, and its owner is notified earlier.
+    The delivery is dead-lettered immediately and not at its deadline. It can no longer succeed, and its owner learns of
+    it sooner.
     """
     if deadline_at is None or not isinstance(outcome, RetryAt) or outcome.due_at < deadline_at:
         return outcome

@@ -1,4 +1,4 @@
-"""Finds the rules that use a field of an event, or take events of a type, to name them in schema changes. Pure."""
+"""Finds the rules that use a field or accept an event type, so that reports of schema changes can name them. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.rules import Rule, RuleSet
 from eventbridge.rules.model import Target, Transform
 from eventbridge.transform.jsonpath import parse_path
 
-#: The forms of transforms whose paths can be parsed; expressions are searched for the name of a field.
+#: The forms of transforms whose paths can be parsed. Expressions are only searched for the name of a field.
 _BY_PATHS = ("JSONPATH", "TEMPLATE", "FIELDS")
 _EXPRESSIONS = ("JSONATA", "SQL")
 
@@ -50,7 +50,7 @@ def users_of_fields(rules: Iterable[Rule], type_: str, paths: Sequence[str]) -> 
 def _uses(rule: Rule, change: SchemaChange) -> bool:
     try:
         pattern = parse_pattern(rule.pattern)
-    except PatternError:  # written for a version with more features of the pattern language
+    except PatternError:  # a newer version of the pattern language may accept it
         return False
     asked = _accepts_type(pattern, change.type)
     if not change.path:
@@ -67,7 +67,7 @@ def _uses_path(used: Iterable[str], expressions: Iterable[str], path: str) -> bo
 
 
 def _accepts_type(pattern: Pattern, type_: str) -> bool | None:
-    """Return whether a pattern's conditions on the type, outside `$or`, accept a type; None if it has none."""
+    """Return whether a pattern's conditions on the type accept `type_`; None if it has none outside `$or`."""
     asked = [each for each in pattern.where.clauses if isinstance(each, Field) and each.path == ("type",)]
     if not asked:
         return None
@@ -75,12 +75,12 @@ def _accepts_type(pattern: Pattern, type_: str) -> bool | None:
 
 
 def _concerns(used: str, changed: str) -> bool:
-    """Return whether a change of one path concerns a rule that uses another: the same, a parent or a child path."""
+    """Return whether a changed path concerns a rule that uses another: both are equal, or one contains the other."""
     return used == changed or changed.startswith(f"{used}.") or used.startswith(f"{changed}.")
 
 
 def _paths(rule: Rule, pattern: Pattern) -> Iterator[str]:
-    """Yield the paths that a rule names, except the path of all data."""
+    """Yield the paths that a rule names, except `data` itself."""
     fields = _fields((pattern.where, pattern.unless.pattern) if pattern.unless else (pattern.where,))
     yield from (path_of(each.path) for each in fields)
     texts = [text for target in rule.targets.values() for text in _texts(target)]
@@ -109,7 +109,7 @@ def _fields_of(clause: Clause) -> Iterator[Field]:
 
 
 def _texts(target: Target) -> Iterator[str]:
-    """Yield the texts of a target that may be paths."""
+    """Yield the strings of a target that may be paths."""
     transform: Transform | None = getattr(target, "transform", None)
     if transform is not None and transform.form in _BY_PATHS:
         yield from _strings(transform.value)

@@ -10,9 +10,9 @@ from statistics import median
 from eventbridge.model.partition import Move
 from eventbridge.model.stat import BOUNDS_MS
 
-#: The period over which rates are measured: longer than a batch, but short enough to be current.
+#: The period over which rates are measured. It is longer than a batch but short enough to be current.
 WINDOW = timedelta(minutes=5)
-#: The capacity is the median of this many full batches, so that one batch delayed by a slow target does not decide it.
+#: The number of full batches whose median is the capacity, so that one batch delayed by a slow target does not skew it.
 FULL_BATCHES = 10
 
 
@@ -31,7 +31,7 @@ class Flow:
 
     @property
     def grows(self) -> bool:
-        """Whether more is published than can be settled, so that the lag never ends."""
+        """Whether events are published faster than they can be settled, so that the lag never reaches zero."""
         return self.capacity is not None and self.drains_in_seconds is None
 
 
@@ -61,7 +61,7 @@ def _drains_in(lag: int, capacity: float | None, published: float) -> float | No
 
 
 def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) -> float | None:
-    """Return an estimate of the time that a `part` (0 to 1) of the deliveries does not exceed; None without deliveries.
+    """Return an estimate of the time that `part` (0 to 1) of the deliveries did not exceed; None if there are none.
 
     `buckets` counts the deliveries by `BOUNDS_MS`, and `total_seconds` is the sum of their times. The estimate is in
     the bucket of the exact quantile, between its bounds. The sum determines the spread within buckets: the times of
@@ -89,6 +89,6 @@ def _mean_share(buckets: Sequence[int], total_ms: float) -> float:
     excess = total_ms - sum(lower * count for lower, count in zip(lowers, buckets, strict=True))
     widths = zip(lowers, BOUNDS_MS, buckets, strict=False)
     room = sum((bound - lower) * count for lower, bound, count in widths)
-    if not room or buckets[-1]:  # the last bucket has no width, so the spread in the others is unknown
+    if not room or buckets[-1]:  # the last bucket is unbounded, so the spread in the others is unknown
         return 0.5
     return min(1.0, max(0.0, excess / room))

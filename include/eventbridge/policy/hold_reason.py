@@ -1,4 +1,4 @@
-"""Decides why pending deliveries or deferred matches cannot be taken although they are due."""
+"""Decides why pending deliveries or deferred matches must not be taken although they are due."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ def delivery_hold_reason(
     rule_name: str,
     target: str,
 ) -> str:
-    """Return why deliveries of a target must not be sent now, or "" if they may be sent when they are due.
-
-    `overrides` are the overrides of operators.
-    """
+    """Return why deliveries of a target must not be sent now, or "" if they may be sent when they are due."""
     rule = rules.rules.get(rule_name)
     if rule is None or target not in rule.destinations:
         return RULE_REMOVED

@@ -1,6 +1,6 @@
-"""Operational events about targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
+"""Builds operational events about targets, deliveries and rules, as CloudEvents for the bus `eventbridge`. Pure.
 
-Their ids are hashes of their subject, so an event that is published again has the same id.
+Their ids are hashes of what they report, so an event that is published again has the same id.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ OperationType = Literal[
     "schema.field_changed",
 ]
 
-#: Events about schemas.
+#: The event type for each kind of schema change.
 _OF_SCHEMAS: Mapping[SchemaChangeKind, OperationType] = {
     "discovered": "schema.discovered",
     "field_lost": "schema.field_lost",
@@ -92,7 +92,7 @@ def target_event(old: TargetStatus, new: TargetStatus) -> OperationalEvent | Non
         return None
     data = {"rule": new.rule, "target": new.target, "reason": new.reason, "before": old.state}
     if kind == "target.recovered":
-        data["since"] = old.since.isoformat()  # when it became unhealthy
+        data["since"] = old.since.isoformat()  # when the target became unhealthy
     event_id = _id(kind, new.rule, new.target, new.since.isoformat())
     return OperationalEvent(event_id, kind, f"{new.rule}/{new.target}", new.since, data)
 
@@ -102,8 +102,8 @@ def dead_letters_event(
 ) -> OperationalEvent:
     """Return the event for the dead letters of a batch with one rule, target and reason.
 
-    `rule` and `target` are None if the events never became deliveries. `names` are their delivery ids, or the positions
-    of events that never became deliveries; the event lists the first ones.
+    `names` are the delivery ids; the event lists the first ones. If the events never became deliveries, `rule` and
+    `target` are None and `names` are the positions of the events.
     """
     data = {
         "rule": rule,
@@ -150,7 +150,7 @@ def late_batch_event(batch: Batch, seconds: float) -> OperationalEvent:
 
 
 def version_on_hold_event(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
-    """Return the event for a rule version that is not routed; each new hold is another event."""
+    """Return the event for a rule version that is put on hold; each new hold is another event."""
     data = {"rule": rule, "reason": reason, "on_hold_at": version}
     return OperationalEvent(_id("rule.on_hold", rule, version, time.isoformat()), "rule.on_hold", rule, time, data)
 
@@ -163,10 +163,7 @@ def expectation_hold_event(hold: ExpectationHold) -> OperationalEvent:
 
 
 def quality_check_event(record: QualityRecord) -> OperationalEvent:
-    """Return the event for the check of an hour: `quality.failed` if any measure failed, else `quality.checked`.
-
-    Its subject is the hour.
-    """
+    """Return the event for the check of an hour: `quality.failed` if any measure failed, else `quality.checked`."""
     hour = record.hour.isoformat()
     data = {
         "hour": hour,
@@ -200,13 +197,13 @@ def delivery_hold_event(
 
 
 def rule_errors_event(errors: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
-    """Return the event for rule files with `errors`; the rule set `rule_set` stays in force."""
+    """Return the event for rule files with `errors`, while the rule set `rule_set` stays in force."""
     data = {"count": len(errors), "first": list(errors[:_IDS_NAMED]), "in_force": rule_set}
     return OperationalEvent(_id("rules.invalid", time.isoformat(), *errors), "rules.invalid", "rules", time, data)
 
 
 def ingestion_stopped_event(stop: IngestionStop) -> OperationalEvent:
-    """Return the event for ingestion that stopped: no runner plans a batch; its subject is `ingestion`."""
+    """Return the event for an ingestion stop, during which no runner plans a batch; its subject is `ingestion`."""
     event_id = _id("ingestion.stopped", stop.since.isoformat())
     return OperationalEvent(
         event_id, "ingestion.stopped", "ingestion", stop.since, {"reason": stop.reason, "cause": stop.cause}
@@ -232,7 +229,7 @@ def schema_event(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent
         data |= {"field": change.path, "before": list(change.before), "now": list(change.now)}
     data |= {"rules": list(rules[:_RULES_NAMED]), "rules_count": len(rules)}
     kind = _OF_SCHEMAS[change.kind]
-    # A type is new once. A field may be lost again: that is another event, because its batch was planned later.
+    # A type is discovered only once. A field may be lost again in a later batch, which must be another event.
     when = () if change.kind == "discovered" else (change.path, change.at.isoformat())
     return OperationalEvent(_id(kind, change.bus, change.type, *when), kind, change.type, change.at, data)
 

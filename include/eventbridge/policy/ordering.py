@@ -19,39 +19,39 @@ SHARDS: Final = 16
 #: The only key of a target with `errors_tolerance: none`, and the key of events without an ordering value.
 SINGLE_KEY: Final = ""
 
-#: The reasons why a delivery was not sent: an earlier delivery of its key is open; earlier events of its rule still
+#: The reasons why a delivery was not sent: an earlier delivery of its key is open, or earlier events of its rule still
 #: wait to be routed.
 BLOCKED: Final = "blocked"
 DEFERRED_MATCH_FIRST: Final = "deferred_match_first"
 
-#: The hold reasons of pending rows: an earlier delivery of the key is open; the delivery failed for good but must not
-#: be dead-lettered; and, as marks, an operator's decision about such a delivery.
+#: The hold reasons of pending rows. An earlier delivery of the key is open; or the delivery failed for good but must
+#: not be dead-lettered. The last two mark an operator's decision about such a delivery.
 BEHIND_ITS_KEY: Final = "order"
 _ON_HOLD_AT: Final = "on hold at "
 RELEASED: Final = "released"
 SKIPPED: Final = "skipped"
 
-#: The columns of a row with the position of its event.
+#: The columns of a row that hold the position of its event.
 POSITION_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
-#: How much longer than two timeouts a lease lasts; it is renewed once half of this time has passed.
+#: How many seconds longer than two timeouts a lease lasts. It is renewed once half of this time has passed.
 _LEASE_SECONDS: Final = 10.0
 
 
 def position_of(row: Mapping[str, Any]) -> Position:
-    """Return the position on its bus of the event of a row with POSITION_COLUMNS."""
+    """Return the bus position of a row's event; the row has the POSITION_COLUMNS."""
     return Position(Partition(row["topic"], row["broker"], row["partition_id"]), row["offset"])
 
 
 def shard_of(key: str) -> int:
-    """Return the shard of an order key, 0 to 15; the shard of SINGLE_KEY is 0, which other keys share."""
+    """Return the shard of an order key, 0 to 15. SINGLE_KEY is in shard 0, together with other keys."""
     if key == SINGLE_KEY:
         return 0
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4).digest()) % SHARDS
 
 
 def spans_of(positions: Iterable[Position]) -> tuple[Span, ...]:
-    """Return the span of positions in each partition."""
+    """Return the span of the positions in each partition, sorted by partition."""
     found: dict[Partition, tuple[int, int]] = {}
     for partition, offset in positions:
         first, last = found.get(partition, (offset, offset))
@@ -60,13 +60,13 @@ def spans_of(positions: Iterable[Position]) -> tuple[Span, ...]:
 
 
 def may_block(waiting: Iterable[Span], going: Iterable[Span]) -> bool:
-    """Return whether a waiting delivery could precede one to be sent; if not, the waiting ones need not be read."""
+    """Return whether a waiting delivery could precede one to be sent. If not, the waiting ones need not be read."""
     last = {span.partition: span.last for span in going}
     return any(span.partition in last and span.first < last[span.partition] for span in waiting)
 
 
 class Open:
-    """The other open deliveries of a target; decides which of the deliveries to be sent must wait for them.
+    """Holds the other open deliveries of a target, and decides which of the deliveries to be sent must wait for them.
 
     A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition. A
     head is the first delivery of its key that was tried or is on hold. Beyond that, order across partitions is not
@@ -87,17 +87,20 @@ class Open:
             self._heads[key].add(position.partition)
 
     def add_deferred_match(self, position: Position) -> None:
-        """Add the first event of a partition that has not been routed yet, whatever its key is."""
+        """Add the position of an event that is not routed yet.
+
+        Its key is unknown, so all later deliveries of the partition wait.
+        """
         self._referred[position.partition] = min(
             self._referred.get(position.partition, position.offset), position.offset
         )
 
     def close_shard(self, shard: int) -> None:
-        """Block a shard: it has too many open deliveries to read, and all of them may be earlier."""
+        """Block a shard that has too many open deliveries to read, because any of them may be earlier."""
         self._closed.add(shard)
 
     def reason_to_wait(self, key: str, position: Position) -> str:
-        """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" if a delivery may be sent after earlier ones of this push."""
+        """Return BLOCKED, DEFERRED_MATCH_FIRST, or "" if a delivery waits only for earlier ones of this push."""
         if self._referred.get(position.partition, position.offset) < position.offset:
             return DEFERRED_MATCH_FIRST
         if shard_of(key) in self._closed:
@@ -111,7 +114,10 @@ Each = TypeVar("Each", bound=Hashable)
 
 
 class DeliveriesByKey(Generic[Each]):
-    """The deliveries of a push: those of one key are sent one after the other in bus order; other keys do not wait."""
+    """The deliveries of a push by key.
+
+    Those of one key are sent one after the other in bus order; other keys do not wait.
+    """
 
     def __init__(self, deliveries: Iterable[tuple[str, Position, Each]]) -> None:
         self._waiting: dict[str, deque[Each]] = defaultdict(deque)
@@ -131,13 +137,13 @@ class DeliveriesByKey(Generic[Each]):
         return self._waiting[key][0] if key in self._waiting else None
 
     def next(self, key: str) -> None:
-        """Remove a key's next delivery: it is settled, or cannot be settled in this push."""
+        """Remove a key's next delivery, which is settled or cannot be settled in this push."""
         self._waiting[key].popleft()
         if not self._waiting[key]:
             del self._waiting[key]
 
     def put_back(self, key: str, delivery: Each) -> None:
-        """Replace a key's next delivery with its state after an attempt: it stays the first of its key."""
+        """Replace a key's next delivery with its state after an attempt; it stays the first of its key."""
         self._waiting[key][0] = delivery
 
     def close(self, key: str) -> list[Each]:
@@ -156,22 +162,22 @@ def last_start(until: datetime, timeout_seconds: float) -> datetime:
 
 
 def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -> bool:
-    """Return whether to renew a lease before a send: less than two timeouts and 5 s of it are left."""
+    """Return whether to renew a lease before a send, because less than two timeouts and 5 s of it are left."""
     return until - now < timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS / 2)
 
 
 def on_hold_at(delivery_id: str) -> str:
-    """Return the hold reason of a row whose delivery must not be dead-lettered; it names the delivery for operators."""
+    """Return the hold reason for a failed delivery that must not be dead-lettered; it contains the delivery id."""
     return _ON_HOLD_AT + delivery_id
 
 
 def delivery_on_hold_at(hold_reason: str) -> str | None:
-    """Return the delivery id in a reason of `on_hold_at`; None if a row is on hold for another reason or not at all."""
+    """Return the delivery id in a hold reason made by `on_hold_at`; None for any other hold reason or none."""
     return hold_reason.removeprefix(_ON_HOLD_AT) if hold_reason.startswith(_ON_HOLD_AT) else None
 
 
 def waits_for_order(hold_reason: str) -> bool:
-    """Return whether a pending row is on hold, or marked, because of order, so that only ordering can release it."""
+    """Return whether a pending row is on hold or marked because of its order; only code for ordering may release it."""
     return hold_reason in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_on_hold_at(hold_reason) is not None
 
 

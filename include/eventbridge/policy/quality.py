@@ -13,7 +13,7 @@ from eventbridge.rules.model import Bounds, Expect, FieldExpectation
 
 _NOTHING = Fingerprint()
 
-#: The measures whose bounds come from the same hour of other days.
+#: The measures whose bounds are derived from the same hour of other days.
 VOLUMES = ("events", "deliveries")
 
 #: The volumes of a subject in the same hour of earlier, checked days, by (subject, measure).
@@ -50,8 +50,7 @@ def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[
 
 def counts_of(reconciliation: Reconciliation, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
     """Return a rule's counts in the reconciliation of a batch; each matched event has one delivery for each target.
-
-    Shadows do not count: their deliveries are settled for any response.
+    Shadows do not count, because any response settles their deliveries.
     """
     keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]
     matched = [reconciliation.matched.get(key, _NOTHING).count for key in keys]
@@ -88,7 +87,7 @@ def broken(name: str, bounds: Bounds, value: float) -> str:
 
 
 def number_text(value: float) -> str:
-    """Return a count as a whole number, a share with at most four digits."""
+    """Return a whole number with all its digits, any other number with four significant digits."""
     return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else f"{value:.4g}"
 
 
@@ -119,9 +118,9 @@ class BusCounts:
 
 @dataclass
 class TargetCounts:
-    """The outcomes of the deliveries of a target in an hour; `dead_letters` by reason.
+    """The outcomes of a target's deliveries in an hour; `dead_letters` counts them by reason.
 
-    `matched` and `pending` count new events; delivered and dead letters also count retries.
+    `matched` and `pending` count new events; `delivered` and `dead_letters` also count retries.
     """
 
     matched: int = 0
@@ -132,7 +131,7 @@ class TargetCounts:
 
 @dataclass
 class FieldCounts:
-    """The counts of values at one path of an hour's matched events; `least` and `most` are of the numbers, if any."""
+    """The counts of values at one path of an hour's matched events; `least` and `most` are its extreme numbers."""
 
     events: int = 0
     nulls: int = 0
@@ -156,7 +155,7 @@ def measures_of(
     history: History,
     limits: QualityLimits,
 ) -> list[Measure]:
-    """Return the measures of an hour: for each bus, each (rule, target), each (rule, path)."""
+    """Return the measures of an hour: for each bus, each (rule, target) and each (rule, path)."""
     found: list[Measure] = []
     for bus, counts in sorted(buses.items()):
         found += _bus_measures(Subject("bus", bus), counts, history, limits)
@@ -205,7 +204,7 @@ def _volume(subject: Subject, name: str, count: int, history: History, limits: Q
 
 
 def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
-    """Return the failures of each rule's `expect`, by rule: only these put a rule on hold."""
+    """Return the failures of each rule's `expect`, by rule. Only these failures put a rule on hold."""
     found: dict[str, list[str]] = {}
     for each in failures:
         if each.subject.kind == "field":

@@ -1,4 +1,4 @@
-"""Limits rates: tokens for the deliveries of a target, and a balance of events that an owner may publish. Pure."""
+"""Limits rates with tokens for a target's deliveries, and with a balance of events that an owner may publish. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.policy.breaker import RAMP
 #: After a recovery, the rate begins with this many deliveries per second and doubles every 2.5 s, up to 20,000.
 _RAMP_START = 5.0
 _RAMP_DOUBLING_SECONDS = 2.5
-#: The tolerance for sums of fractions of a token, which may end slightly below a whole one.
+#: The tolerance for sums of fractions of a token, which may end slightly below a whole number.
 _DUST = 1e-6
 
 #: How many seconds' worth of an owner's rate a server may accept before it requests the next grant.
@@ -28,7 +28,10 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Lease:
-    """Tokens that one push may use within a second; without tokens, the next one is available in `wait_seconds`."""
+    """Tokens that one push may use within a second.
+
+    If none was granted, the next one is available in `wait_seconds`.
+    """
 
     granted: int
     wait_seconds: float
@@ -38,7 +41,7 @@ class Lease:
 def allowed_per_second(rate: float | None, ramp_until: datetime | None, now: datetime) -> float | None:
     """Return how many deliveries per second a target may get now.
 
-    This is its rate or, until `ramp_until`, the rate that rises after a recovery if that is lower; None means any
+    This is its own rate or, until `ramp_until`, the rising rate after a recovery if that is lower. None means any
     number.
     """
     if ramp_until is None or now >= ramp_until:
@@ -51,7 +54,8 @@ def allowed_per_second(rate: float | None, ramp_until: datetime | None, now: dat
 def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime, seconds: float) -> float | None:
     """Return how many deliveries a target may get within `seconds` from now; None for any number.
 
-    A rise of the rate that ends before then sets no bound: towards its end it allows as much as a push can send.
+    A rising rate that ends within this time sets no bound, because towards its end it allows as much as a push can
+    send.
     """
     tokens = None if rate is None else rate * seconds
     if ramp_until is None or ramp_until < now + timedelta(seconds=seconds):
@@ -66,9 +70,9 @@ def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime
 def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lease:
     """Return a lease of up to `wanted` tokens from a bucket (None if it was never used) that fills at `rate` a second.
 
-    The bucket holds the tokens of one second, at least one, plus those that accrue until a push asks, at most a second
-    later: without these, a push that asks 0.25 s late each time would get 48 instead of 60 a minute. In any t seconds,
-    at most `rate * (t + 1) + 1` tokens are leased. If the clock goes back, no tokens accrue.
+    The bucket holds the tokens of one second, at least one, plus up to one second's worth, at most one, that accrues
+    until a push asks. Without the latter, a push that asks 0.25 s late each time would get 48 instead of 60 a minute.
+    In any t seconds, at most `rate * (t + 1) + 1` tokens are leased. If the clock goes back, no tokens accrue.
     """
     begins = max(1.0, rate)
     capacity = begins + min(1.0, rate)
@@ -83,13 +87,16 @@ def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lea
 
 
 def second_of(rate: float) -> int:
-    """Return how many tokens to lease at a time: those of a second, at least one."""
+    """Return how many tokens to lease at a time: one second's worth, at least one."""
     return max(1, math.ceil(rate - _DUST))
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How many events an owner may publish immediately, and when this was computed; negative if a call took more."""
+    """How many events an owner may publish immediately, and when this was computed.
+
+    It is negative if a call took more.
+    """
 
     events: float
     at: datetime
@@ -97,8 +104,8 @@ class Balance:
 
 @dataclass(frozen=True)
 class QuotaResult:
-    """The result for a call: `wait_seconds` is 0 if it is accepted, else the time until a call may be; `left` is the
-    balance.
+    """The result for a call: `wait_seconds` is 0 if the call is accepted, else how long to wait before the next; `left`
+    is the balance.
 
     `events` is the number of events granted: those of the call, and those that the server may accept afterwards without
     another grant.
@@ -112,9 +119,9 @@ class QuotaResult:
 def grant(before: Balance | None, per_second: float, events: int, now: datetime) -> QuotaResult:
     """Return whether a call of `events` events may be accepted; `before` is None if the owner has not published yet.
 
-    A call is accepted as a whole while the balance is positive, however small, so that no call is refused forever for
-    its size. In any t seconds at most `per_second * (t + 1)` events and one more call are granted; each server accepts
-    at most `per_second * AHEAD_SECONDS` more. If the clock goes back, nothing is added.
+    While the balance is positive, however small, a call is accepted in full, so that no call is refused forever because
+    of its size. In any t seconds at most `per_second * (t + 1)` events and one more call are granted; each server
+    accepts at most `per_second * AHEAD_SECONDS` more. If the clock goes back, nothing is added.
     """
     most = max(1.0, per_second)
     passed = 0.0 if before is None else max(0.0, (now - before.at).total_seconds())

@@ -1,4 +1,4 @@
-"""The reconciliation of a batch: equations that must hold before its offsets move. Pure: facts in, differences out.
+"""Checks the reconciliation of a batch: the equations that must hold before its offsets move. Pure.
 
 The equations are design invariant 1, and hold for every kind of batch:
 
@@ -10,8 +10,8 @@ The equations are design invariant 1, and hold for every kind of batch:
     candidates = routed + deferred                     (per budgeted rule, as fingerprints)
     routed  = admitted + rejected by `where`           (per budgeted rule, as fingerprints)
 
-Candidates are the events that a budgeted rule's pattern matches, or those of the deferred matches taken. An admitted
-event has deliveries.
+Candidates are the events that a budgeted rule's pattern matches, or those of the deferred matches that the batch took.
+An admitted event has deliveries.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ Fingerprints = Mapping[str, Fingerprint]
 class Reconciliation:
     """The contents of the files of one batch; each number is counted from the files themselves.
 
-    Mappings are keyed by `<rule>/<target>`, except `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`:
-    these are keyed by rule, and are fingerprints of the rows of budgeted rules' events. In a batch that took pending
+    Mappings are keyed by `<rule>/<target>`, except `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`,
+    which are keyed by rule and hold fingerprints of the rows of budgeted rules' events. In a batch that took pending
     deliveries, `matched` holds the deliveries taken, `recorded` those in its chunks, and the event counts are zero.
     """
 
@@ -44,7 +44,7 @@ class Reconciliation:
     unroutable: int = 0
     malformed_records: int = 0
     unroutable_records: int = 0
-    unproven: int = 0  # settled as delivered without an outcome as proof
+    unproven: int = 0  # deliveries settled as delivered without an outcome that proves it
     matched: Fingerprints = field(default_factory=dict)
     recorded: Fingerprints = field(default_factory=dict)
     candidate_events: Fingerprints = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Reconciliation:
     pending: Fingerprints = field(default_factory=dict)
     dead_by_settlement: Fingerprints = field(default_factory=dict)
     dead: Fingerprints = field(default_factory=dict)
-    copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues: outside the other sums
+    copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues; not part of the other sums
     copies: Fingerprints = field(default_factory=dict)
     transform_failures: Mapping[str, int] = field(default_factory=dict)  # how many of `dead` have this reason
 
@@ -75,9 +75,7 @@ class Difference:
 
 
 def differences(reconciliation: Reconciliation) -> list[Difference]:
-    """Return every equation of the reconciliation that does not hold; if there is none, every event is accounted
-    for.
-    """
+    """Return a difference for every equation that does not hold. If there is none, every event is accounted for."""
     return [
         *_event_differences(reconciliation),
         *_reference_differences(reconciliation),
@@ -86,7 +84,7 @@ def differences(reconciliation: Reconciliation) -> list[Difference]:
 
 
 def settles_all(reconciliation: Reconciliation) -> bool:
-    """Return whether the settlement gives one status to exactly the deliveries in the batch's files."""
+    """Return whether the settlement gives exactly one status to each delivery in the batch's files."""
     settled = _sums(reconciliation.delivered, reconciliation.pending_by_settlement, reconciliation.dead_by_settlement)
     return settled in (_sums(reconciliation.matched), _sums(reconciliation.recorded))
 

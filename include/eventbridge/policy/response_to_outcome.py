@@ -1,4 +1,4 @@
-"""Decides the outcome of a delivery: attempt + response + policy + now -> outcome. Pure; clock and jitter are given."""
+"""Decides the outcome of a delivery from its attempt, the response, the policy and the time. Pure."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from eventbridge.rules.model import DeliverBetween, RetryPolicy
 
 #: The longest wait that a target can ask for with `Retry-After`, unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)
-#: The longest pause of a target that responds with 429 but without a duration.
+#: The longest pause of a target that responds with 429 without saying for how long.
 PENALTY_MAX = timedelta(seconds=10)
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
-#: The classes of permanent errors that occur instead of a response.
+#: The error classes that are permanent although there was no response.
 _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
-#: A response is slow if it took this share of the target's timeout, and at least this many seconds.
+#: A response is slow if it took at least this share of the target's timeout, and at least this many seconds.
 SLOW_SHARE_OF_TIMEOUT = 0.2
 LEAST_SLOW_SECONDS = 1.0
-#: A response is expected within this multiple of the longest response time so far, but not within less than this many
-#: seconds.
+#: A response is expected within this multiple of the longest response time so far, or within this many seconds if that
+#: is longer.
 _LONGER = 1.25
 _LEAST_SPARE_SECONDS = 0.25
 
 
-#: How long before its maximum age a delivery gets its last try if its target asks for a longer wait: a retry is sent a
-#: few seconds after it falls due.
+#: How long before its maximum age a delivery gets its last try if its target asks for a longer wait. The margin is
+#: needed because a retry is sent a few seconds after it falls due.
 LAST_CHANCE = timedelta(minutes=1)
 
 
@@ -67,12 +67,13 @@ def decide(
 ) -> Outcome:
     """Return the outcome of a delivery whose attempt `attempts` (the first is 1) got a response.
 
-    `arrived_at` is when the event's age began, `on_hold_seconds` the part that does not count, `draw` a random number
-    in [0, 1) for the jitter. An `Interrupted` response is not a failure of the target: this process stopped waiting for
-    it. The target may have the delivery, so it is sent again once the target's timeout is over. A `Retry-After` defers
-    the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches the policy's maximum
-    age, so a target that asks for a longer wait is tried once more. A retry that would fall due while the target's
-    window is closed falls due when it opens; if that is beyond the maximum age, the delivery is dead-lettered now.
+    `arrived_at` is the time from which the event's age is measured, `on_hold_seconds` the part that does not count,
+    `draw` a random number in [0, 1) for the jitter. An `Interrupted` response is not a failure of the target, because
+    this process stopped waiting for it. The target may have received the delivery, so it is sent again only once the
+    target's timeout is over. A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE
+    before the event reaches the policy's maximum age, so a target that asks for a longer wait is tried once more. A
+    retry that would fall due while the target's window is closed falls due when it opens; if that is beyond the maximum
+    age, the delivery is dead-lettered now.
     """
     if response.accepted:
         return DELIVERED
@@ -110,18 +111,18 @@ def is_failure(response: Response) -> bool:
 
 
 def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
-    """Return when a delivery's age begins: not before the time at which it may be sent."""
+    """Return the time from which a delivery's age is measured: its arrival, or `not_before` if that is later."""
     return arrived_at if not_before is None else max(arrived_at, not_before)
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return the deferral (not an attempt) of a delivery that may not be sent at `now`, None if it may be sent."""
+    """Return the deferral of a delivery that may not be sent at `now` (not an attempt); None if it may be sent."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 
 
 def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, now: datetime) -> DeadLettered | None:
-    """Return the dead-lettering of a delivery that is too old at `now`, excluding time on hold; None if it is not."""
+    """Return a DeadLettered outcome if a delivery is too old at `now`, not counting time on hold; None if it is not."""
     age_seconds = (now - arrived_at).total_seconds() - on_hold_seconds
     if age_seconds < policy.maximum_event_age_seconds:
         return None
@@ -134,7 +135,7 @@ def while_paused(
 ) -> Outcome:
     """Return the outcome of an untried delivery whose target is paused: deferred, or dead-lettered if it is too old.
 
-    It is deferred until the pause ends or, if that is earlier, until it reaches the policy's maximum age: a target may
+    It is deferred until the pause ends or, if that is earlier, until it reaches the policy's maximum age. A target may
     ask for days, but no delivery is pending for longer than its age allows.
     """
     end = expired(policy, arrived_at, on_hold_seconds, now)
@@ -145,7 +146,8 @@ def while_paused(
 
 
 def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float:
-    """Return the policy's wait after attempt `attempts_made` (the first is 1) failed; `draw` is random in [0, 1).
+    """Return how many seconds to wait after attempt `attempts_made` (the first is 1) failed; `draw` is random in [0,
+    1).
 
     BACKOFF_RETRY: 10 s to 20 s. EXPONENTIAL_DECAY_RETRY: 1, 2, 4 ... 512 s, then 512 s. Jitter is applied last, so that
     deliveries at the maximum stay spread.
@@ -159,9 +161,8 @@ def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float
 
 
 def retry_after(header: str | None, now: datetime, longest: timedelta) -> datetime | None:
-    """Return the time in a `Retry-After` header (RFC 9110, 10.2.3: seconds or an HTTP date).
-
-    At most `longest` from `now`; None if there is no header or it has neither form.
+    """Return the time in a `Retry-After` header (RFC 9110, 10.2.3: seconds or an HTTP date), at most `longest` after
+    `now`. Returns None if there is no header or it has neither form.
     """
     if header is None:
         return None
@@ -194,7 +195,7 @@ def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: da
 def _is_retryable(response: Response) -> bool:
     if response.code is None:
         return response.error_class not in _PERMANENT_CLASSES
-    # RFC 9110, 15: a code outside 100..599 is treated as 5xx; so is a final 1xx, and a 2xx that was not accepted
+    # RFC 9110, 15: a code outside 100..599 is treated as 5xx, and so are a final 1xx and a 2xx that was not accepted
     return response.code in _RETRYABLE_CODES or not 300 <= response.code < 500
 
 
@@ -208,9 +209,9 @@ def _describe(response: Response) -> str:
 
 
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
-    """Return how many seconds make a response slow, or make a request without a response count as timed out.
+    """Return after how many seconds a response is slow, or a request without a response counts as timed out.
 
-    A push waits for a response until the timeout or until the end of its budget; the earlier of the two counts.
+    A push waits for a response until the timeout or the end of its budget, whichever is earlier, so the shorter counts.
     """
     return max(LEAST_SLOW_SECONDS, SLOW_SHARE_OF_TIMEOUT * min(timeout_seconds, budget_seconds))
 
@@ -218,9 +219,9 @@ def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
 def last_start(until: datetime, budget: timedelta, longest_seconds: float) -> datetime:
     """Return when a push that listens until `until` starts its last request.
 
-    A request without a response at `until` is recorded as sent and sent again after its timeout, so a push sends
-    nothing whose response would come later. The expected time is the longest response time of this push,
-    `longest_seconds`, and a quarter more. At least half of the budget always remains for sending.
+    A request without a response at `until` is recorded as interrupted and sent again after its timeout, so a push sends
+    nothing whose response is expected later. The expected response time is 1.25 times `longest_seconds`, the longest
+    one of this push. At least half of the budget always remains for sending.
     """
     spare = timedelta(seconds=max(_LEAST_SPARE_SECONDS, _LONGER * longest_seconds))
     return until - min(spare, budget / 2)

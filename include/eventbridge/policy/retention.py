@@ -1,4 +1,4 @@
-"""Decides which records of a committed batch may be removed: by age and kind, unless still needed. Pure."""
+"""Decides which records of a committed batch may be removed, by age and kind, unless they are still needed. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.redelivery import Replay
 from eventbridge.model.storage import STEPS, Kept, Need
 
-#: No younger record is removed under any rule file or setting: stages of the previous day may still read it.
+#: No younger record is removed, whatever a rule file or setting says, because stages of the previous day may still read
+#: it.
 LEAST_AGE = timedelta(hours=24)
 
 
 @dataclass(frozen=True)
 class Retention:
-    """How long each kind of record is kept after its batch was planned; each at least as long as the previous one."""
+    """How long each kind of record is kept after its batch was planned.
+
+    Each is kept at least as long as the previous one.
+    """
 
     deliveries: timedelta  # delivery files, outcomes, settlements
     archive: timedelta
@@ -64,7 +68,7 @@ class Keeping:
 
 
 def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection[Need]) -> Keeping:
-    """Return the records of a committed batch to keep at `now`: never more than it has, never less than is needed.
+    """Return which records of a committed batch to keep at `now`: never more than it has, never less than is needed.
 
     A step is never skipped: a needed record keeps everything that is removed after it.
     """
@@ -80,7 +84,7 @@ def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection
 
 
 def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collection[str]) -> Iterator[Need]:
-    """Yield the needs of open replays, and of running redrives (`redrives`: their ids), for a committed batch.
+    """Yield what open replays, and running redrives with the ids `redrives`, need of a committed batch.
 
     A replay reads the archive of its period. One that selects by outcome follows deliveries through all later batches.
     """

@@ -1,7 +1,7 @@
 """Samples the events of a type, merges a sample into its schema, and decides which changes to report. Pure.
 
-Spark's workers take samples, so everything is bounded: rows of a file, fields of a type, depth, elements of an array,
-bytes of an example.
+Spark's workers take samples, so everything is bounded: the rows of a file, the fields of a type, the depth, the
+elements of an array, and the bytes of an example.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import msgspec
 
 from eventbridge.model.event_schema import EventSchema, FieldSample, KnownField, SchemaChange, TypeSample
 
-#: A field is lost if it was always present in at least this many sampled events, and then missing in as many.
+#: A field is lost if at least this many sampled events had it (all since it appeared), and then as many lacked it.
 LOST_AFTER: Final = 100
-#: The maximum number of batches in which only some events have a field that counts as always present: the batch in
-#: which it appeared, and the batch in which it disappeared.
+#: A field counts as always present if at most this many batches had it in only some of their events: the batch in which
+#: it appeared, and the batch in which it disappeared.
 _BREAKS = 2
 
 #: The maximum number of fields of a type; the first fields found are kept.
@@ -29,9 +29,10 @@ MAX_FIELDS: Final = 200
 LONGEST_NAME: Final = 255
 _DEEPEST = 16
 _ELEMENTS = 10
-#: Attributes that every event has, so that no rule can lose them.
+#: Attributes that every event has, so they are never lost and are not tracked.
 _IN_EVERY_EVENT = frozenset(("specversion", "type"))
-#: The values that are not shown as examples: null, and those to which numbers beyond a float's range are converted.
+#: The values that are not shown as examples: null, and the infinities to which numbers beyond a float's range are
+#: converted.
 _UNSHOWN = (None, math.inf, -math.inf)
 _DECODER: Final = msgspec.json.Decoder()
 
@@ -87,7 +88,7 @@ def _mark_missing(field: KnownField, events: int) -> KnownField:
 
 
 def _is_changed(before: tuple[str, ...], now: tuple[str, ...]) -> bool:
-    """Return whether a type is new to a field; an integer is a number, and null or an empty array does not count."""
+    """Return whether a type is new to a field. An integer counts as a number; null and an empty array do not count."""
     known = {_family(each) for each in before}
     return bool(known) and any(_family(each) not in known for each in now)
 
@@ -107,7 +108,10 @@ def _outermost(changes: list[SchemaChange]) -> tuple[SchemaChange, ...]:
 
 
 def rows_to_sample(types: Sequence[str | None], limit: int) -> list[int]:
-    """Return at most `limit` rows: the first of each type, and others spread over the file; None is not an event."""
+    """Return at most about `limit` rows: the first of each type, and others spread over the file.
+
+    A row of type None is not an event.
+    """
     if limit <= 0 or not types:
         return []
     count = len(types)
@@ -137,7 +141,7 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
 def _decode(body: bytes) -> Any:
     try:
         return _DECODER.decode(body)
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, msgspec does not
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # half of a surrogate pair is valid JSON
         return json.loads(body)
 
 
@@ -156,9 +160,8 @@ def merge_samples(one: TypeSample, other: TypeSample) -> TypeSample:
 
 
 def path_of(steps: Iterable[str | int]) -> str:
-    """Return the path of a field: names joined by dots, quoted unless they are plain identifiers; arrays add nothing.
-
-    The path is the same for a pattern and a transform; the transform's element numbers are left out.
+    """Return the path of a field: names joined by dots, quoted unless they are plain identifiers. Element numbers,
+    which only transforms have, are left out, so that a field has the same path in a pattern and a transform.
     """
     names = [step for step in steps if isinstance(step, str)]
     return ".".join(name if _is_plain(name) else _quote(name) for name in names)
@@ -169,7 +172,7 @@ def _quote(name: str) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a ledger accepts a name as text: half of a surrogate pair is rejected."""
+    """Return whether a ledger accepts a name; it rejects half of a surrogate pair."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -12,37 +12,37 @@ from eventbridge.rules.model import PRIORITY_POOLS
 
 #: Traffic is low if it is below this many events or responses per second.
 LITTLE: Final = 10.0
-#: With low traffic, a batch stays open this many times as long as usual, but at most this many seconds.
+#: With low traffic, a batch stays open this many times as long as usual, but at most this many seconds (unless the
+#: usual time is longer).
 _BATCHES, _MAX_BATCH_SECONDS = 6.0, 60.0
-#: The same factor and maximum for the time until a segment is written. The maximum applies even if the usual time is
-#: longer, as for a bucket, because a crash repeats the deliveries of a segment.
+#: The same factor and maximum for the time until a segment is written. This maximum applies even if the usual time is
+#: longer, as it is for a bucket, because a crash repeats the deliveries of a segment.
 _SEGMENTS, _MAX_SEGMENT_SECONDS = 5.0, 5.0
-#: How long to wait between two polls of the bus: a poll costs about as much for one event as for ten.
+#: How many seconds to wait between two polls of the bus. A poll costs about as much for one event as for ten.
 _POLL_SECONDS: Final = 0.003
 Key = TypeVar("Key", bound=Hashable)
 
 
-#: A segment is written after this share of its time, because detecting that it is due and writing it take the rest.
+#: A segment is written after this share of its time, because noticing that it is due and writing it take the rest.
 _WRITE_FROM: Final = 0.8
 
 
-#: After a poll with _SOME events, the next one is later, and may return more events; after a poll with _MANY, it
-#: follows immediately, because more are waiting.
+#: After a poll that returned at least _SOME events, the next one waits longer so that it returns more. After a poll
+#: with at least _MANY, it follows immediately, because more are waiting.
 _SOME, _SOME_POLL_SECONDS, _MANY = 16, 0.008, 100
 
 
-#: The bus counts as idle, and is polled less often, after this time without events.
+#: After _QUIET_SECONDS without events, the bus counts as idle, and polls are _QUIET_POLL_SECONDS apart.
 _QUIET_SECONDS, _QUIET_POLL_SECONDS = 5.0, 0.008
 
 
-#: How long after a poll the next one follows without a notification, if the bus notifies of new events.
+#: If the bus notifies of new events, how many seconds after a poll the next one follows without a notification.
 UNANNOUNCED_SECONDS: Final = 0.05
 
 
 def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
-    """Return whether to close a batch of `events` events, `age` seconds after the first.
-
-    `waits` is whether some of the events are sent only when the batch closes.
+    """Return whether to close a batch of `events` events, `age` seconds after the first. `waits` is True if some of the
+    events are sent only when the batch closes.
     """
     if age < usual:
         return False
@@ -50,7 +50,7 @@ def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False)
 
 
 def segment_is_due(age: float, responses: int, usual: float, max_responses: int) -> bool:
-    """Return whether to record the responses, `age` seconds after the last record was begun."""
+    """Return whether to record the responses now, `age` seconds after the last record was begun."""
     if not responses:
         return False
     if responses >= max_responses:
@@ -80,14 +80,14 @@ class QueuedTarget(NamedTuple):
 
 
 def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
-    """Return the pools whose rules' deliveries are on hold; `pools` is None if no pools are known."""
+    """Return the pools without slots, whose rules' deliveries are on hold; `pools` is None if no pools are known."""
     return frozenset(name for name, pool in (pools or {}).items() if pool.slots == 0)
 
 
 def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
-    """Return the slots of the pools that bound a streaming task: those that rules name, and rules' own pools.
+    """Return the slots of the pools that bound a streaming task: pools that rules name, and rules' own pools.
 
-    Shared pools distribute Airflow's workers, of which a streaming task uses one.
+    The shared pools do not bound it, because they distribute Airflow's workers, and a streaming task uses only one.
     """
     return {name: pool.slots for name, pool in (pools or {}).items() if name not in PRIORITY_POOLS}
 
@@ -97,8 +97,8 @@ def may_begin(
 ) -> tuple[Sequence[Key], frozenset[str]]:
     """Return which of the waiting targets may begin, and the pools for which others wait.
 
-    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work` is how many
-    targets of each pool are active. A pool that is not in `slots` is unbounded.
+    The highest weight comes first, then the longest wait, which is the order of `waiting`. `at_work` is the number of
+    active targets by pool. A pool that is not in `slots` is unbounded.
     """
     free = {pool: count - at_work.get(pool, 0) for pool, count in slots.items()}
     begun: list[Key] = []
@@ -114,9 +114,8 @@ def may_begin(
 
 
 def short_of_slots(streaming_runners: int, slots: int) -> str | None:
-    """Return a warning if streaming tasks of all runners would leave no slot, else None.
-
-    `slots` is how many tasks may run at a time, 0 for any number.
+    """Return a warning if the runners' streaming tasks would leave no slot, else None. `slots` is how many tasks may
+    run at a time, 0 for any number.
     """
     if not 0 < slots <= streaming_runners:
         return None

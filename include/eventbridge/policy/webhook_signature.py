@@ -22,7 +22,7 @@ _STANDARD_PREFIX: Final = "whsec_"
 
 @dataclass(frozen=True)
 class _Claim:
-    """What a call's headers say: why it is rejected, or its signatures and the signed text that precedes the
+    """What a call's headers say: why the call is rejected, or its signatures and the signed bytes that precede the
     content.
     """
 
@@ -33,17 +33,17 @@ class _Claim:
 
 
 def hash_once(content: bytes) -> None:
-    """Hash content as the check of one key does, only to take the same time."""
+    """Hash content as the check of one key does, merely to take the same time."""
     _digest(b"", b"", content)
 
 
 def signature_problem(
     kind: SignatureKind, keys: Sequence[bytes], headers: Mapping[str, str], content: bytes, now: float
 ) -> str:
-    """Return why a webhook is rejected, "" if it is accepted: one of `keys` has signed it recently.
+    """Return why a webhook is rejected, or "" if one of `keys` has signed it recently.
 
-    `headers` have names in lower case; `now` is in seconds since 1970. Whatever the error is, `content` is hashed once
-    for each key, so that the time does not show which kind of signature is expected.
+    `headers` have names in lower case; `now` is in seconds since 1970. Even a call with an error has its `content`
+    hashed once for each key, so that the time does not show which kind of signature is expected.
     """
     claim = _CLAIMS[kind](headers, now)
     right = [_digest(key, claim.before, content) for key in keys]  # also for a call without a signature
@@ -53,7 +53,7 @@ def signature_problem(
 def keys_of(kind: SignatureKind, secrets: str) -> list[bytes]:
     """Return the keys in a connection's space-separated secrets; raises ValueError, whose message shows no secret.
 
-    Several keys are valid at a time during a rotation.
+    During a rotation, several keys are valid.
     """
     if kind != "standard":
         return [secret.encode() for secret in secrets.split()]
@@ -111,7 +111,7 @@ def _base64(digest: bytes) -> str:
 
 
 def _among(signatures: Sequence[str], right: Iterable[str]) -> str:
-    """Return the error if no given signature is right, else ""; the time taken reveals nothing about the right ones."""
+    """Return the error if no given signature is right, else "". The time taken reveals nothing about the right ones."""
     if not signatures:
         return "it has no signature"
     pairs = [

@@ -1,4 +1,3 @@
-"""Turns the events of a slice into delivery files; this code also runs in Spark workers.
-
-It imports no ledger, Spark or stage.
+"""Turns the events of a slice into delivery files. The code also runs in Spark workers, so it imports no ledger, Spark
+or stage.
 """

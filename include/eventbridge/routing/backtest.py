@@ -1,7 +1,6 @@
-"""Backtests a part of the archive: matches, counts by minute, keeps samples and failures, compares two candidates.
-
-Runs in this process or in a Spark worker. Counting is vectorised; only samples and failures are handled one by one.
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""Backtests a part of the archive: matches, counts by minute, keeps samples and failures, and compares two candidates.
+It runs in this process or in a Spark worker. Counting is vectorised; only samples and failures are handled one by one.
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -31,26 +30,25 @@ from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 from eventbridge.transform.kernel.program import ARRIVAL, BODY, DELIVERY_ID, LITERAL, PART
 
-#: The number of events to read and match at a time: they must fit the CPU cache.
+#: The number of events to read and match at a time, which should fit into the CPU cache.
 _EVENTS_PER_BLOCK: Final = 4_000
-#: The maximum number of distinct failure texts per target; all others are counted together.
+#: The maximum number of distinct failure messages per target; all others are counted together.
 _TEXTS: Final = 20
 _MINUTE: Final = 60_000_000
 Numbers = npt.NDArray[np.int64]
 
 #: Operations that never fail.
 _SURE: Final = frozenset({LITERAL, BODY, DELIVERY_ID, ARRIVAL})
-#: Kinds of parts that must be rendered to detect half of a surrogate pair.
+#: The kinds of parts that must be rendered to detect half of a surrogate pair.
 _UNSURE: Final = (ESCAPED, OBJECT, ARRAY)
 _BACKSLASH, _U, _D, _LOWER = ord("\\"), ord("u"), ord("d"), 0x20
-#: The maximum number of paths to search at a time: the result has some bytes for each event and path.
+#: The maximum number of paths to search at a time, because the result has several bytes for each event and path.
 _MAX_PATHS: Final = 256
 
 
 def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
-    """Match and count the valid events of a part of the archive; writes nothing.
-
-    Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
+    """Match and count the valid events of a part of the archive, without writing anything. Raises StoreError if a file
+    cannot be read. EventError cannot happen, because buffer has parsed the same bytes.
     """
     candidates = [_Candidate(route_program(job.rule_set, rule_set, job.bus), task, 0)]
     if task.other:
@@ -92,13 +90,13 @@ def _events(store: Store, job: RouteJob, span: ArchiveSpan, *, named: bool) -> I
 
 
 def _minutes(times: Numbers) -> backtested.Minutes:
-    """Return the number of times in each minute."""
+    """Return how many of the times are in each minute."""
     minutes, counts = np.unique(times // _MINUTE, return_counts=True)
     return tuple(zip(minutes.tolist(), counts.tolist(), strict=True))
 
 
 class _Candidate:
-    """The results of one candidate so far."""
+    """Collects the results of one candidate."""
 
     def __init__(self, program: RouteProgram, task: BacktestSlice, side: int) -> None:
         self.program = program
@@ -117,10 +115,10 @@ class _Candidate:
         by_parts = self._parts.routes if self._parts.is_small else []
         self._rendered = {route for route in counted if can_fail(program, route)} - set(by_parts)
         self._sampled = set(task.sampled[side])
-        self._settled: set[int] = set()  # rules whose count alone is still needed
+        self._settled: set[int] = set()  # rules of which only the counts are still needed
 
     def is_counted(self, rule: str) -> bool:
-        """Return whether a rule is counted here instead of routed as a share."""
+        """Return whether a rule is counted here and not routed as a share."""
         return rule not in self._apart
 
     def take(self, file: str, events: SliceEvents) -> MatchedRows:
@@ -220,7 +218,7 @@ class _Failures:
 
 
 def _text(target: Target) -> str:
-    # Equal targets may spell a number differently in their outputs.
+    # Targets that compare equal may spell a number differently, so their outputs may differ.
     return write_document(content_of(target))
 
 
@@ -231,7 +229,7 @@ class _Changes:
 
 
 class _Pair:
-    """The differences between a rule of A and a rule of B so far."""
+    """Collects the differences between a rule of A and a rule of B."""
 
     def __init__(self, one: _Candidate, other: _Candidate, a: str, b: str, most: int) -> None:
         self.a, self.b = a, b
@@ -295,7 +293,7 @@ class _Pair:
 
 
 def is_decided_by_parts(program: RouteProgram, route: int) -> bool:
-    """Return whether the parts that a transform names decide whether an event may have no output."""
+    """Return whether the parts that a transform names determine whether an event may have no output."""
     each = program.routes[route]
     steps = each.program.operations
     return each.waiting is None and all(step.code in _SURE or (step.code == PART and step.path) for step in steps)
@@ -308,7 +306,7 @@ def can_fail(program: RouteProgram, route: int) -> bool:
 
 
 class NamedParts:
-    """The parts of events that the transforms of some targets name; `is_decided_by_parts` is true for each target."""
+    """The parts of events that the transforms of some targets name; `is_decided_by_parts` is True for each target."""
 
     def __init__(self, program: RouteProgram, routes: Sequence[int]) -> None:
         steps = {
@@ -333,7 +331,7 @@ class NamedParts:
 
     @property
     def is_small(self) -> bool:
-        """Return whether the paths are few enough to extract all of them at once."""
+        """Return whether there are few enough paths to extract all of them together."""
         return self._width <= _MAX_PATHS
 
     def unsure(
@@ -362,7 +360,7 @@ class NamedParts:
 
 
 def with_surrogates(texts: Texts) -> npt.NDArray[np.bool_]:
-    """Return which JSON texts may have half of a surrogate pair in them: those with an escape such as `\\ud83d`."""
+    """Return which events may contain half of a surrogate pair, because they have an escape such as `\\ud83d`."""
     buffer = texts.buffer
     found = np.zeros(len(texts.start), np.bool_)
     indices = np.flatnonzero(buffer[:-3] == _BACKSLASH)

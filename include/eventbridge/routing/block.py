@@ -1,4 +1,4 @@
-"""Builds rows of a delivery file, some thousands at a time, from whole columns without a Python object per row."""
+"""Builds rows of a delivery file, several thousand at a time, from columns without a Python object per row."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK
 from eventbridge.transform.kernel.render import Deliveries, Payloads
 
-#: Columns copied from the event row by row; `topic` and `broker` are constant in most slices.
+#: The columns that are copied from the event row by row. `topic` and `broker` are constant in most slices.
 _TAKEN: Final = ("partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
 _SHARED: Final = ("topic", "broker")
 
@@ -37,7 +37,7 @@ _NOT_BEFORE: Final = DELIVERY.field("not_before").type
 
 @dataclass(frozen=True)
 class SliceOrigin:
-    """Values shared by all deliveries of a slice."""
+    """The values that all deliveries of a slice share."""
 
     bus: str
     replay_id: str
@@ -46,10 +46,9 @@ class SliceOrigin:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of schema DELIVERY with dictionary-encoded texts; per row payload size, shard, and whether it failed.
-
-    `waits`: the time before which a row must not be sent, in microseconds since 1970, AT_ONCE for most. `handed_back`
-    is the number of deliveries that compiled code handed back.
+    """Rows of the schema DELIVERY with dictionary-encoded strings, and per row the payload size, the shard, and whether
+    it failed. `waits` is the time before which a row must not be sent, in microseconds since 1970, or NO_WAIT.
+    `handed_back` is the number of deliveries that compiled code left to their renderers.
     """
 
     table: pa.Table
@@ -63,7 +62,7 @@ class Block:
 def block_of(
     program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
 ) -> Block:
-    """Return the rows of rendered deliveries; it renders those that compiled code handed back."""
+    """Return the rows of rendered deliveries, after rendering those that compiled code left to their renderers."""
     span = slice(payloads.first, payloads.last)
     part = Deliveries(deliveries.events[span], deliveries.targets[span], deliveries.ids[span])
     made = _RuleOutputs(program, events, part, payloads, origin)
@@ -78,7 +77,7 @@ def block_of(
 def outputs_of(
     program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
 ) -> dict[str, pa.Array]:
-    """Return the columns of DELIVERY that transforms decide, for rendered deliveries."""
+    """Return the columns of DELIVERY that transforms determine, for rendered deliveries."""
     return _RuleOutputs(program, events, deliveries, payloads, origin).columns()
 
 
@@ -118,7 +117,7 @@ def _repeated(texts: Sequence[str], counts: Sequence[int] | npt.NDArray[np.int64
 
 
 class _RuleOutputs:
-    """The outputs of the rules for a block: payloads, media types, additional headers, failures, waiting times."""
+    """The outputs of the rules for a block: payloads, media types, additional headers, failures and waiting times."""
 
     def __init__(
         self,
@@ -146,7 +145,7 @@ class _RuleOutputs:
                 self._wait(waiting, range(start, start + length))
 
     def columns(self) -> dict[str, pa.Array]:
-        """Return the columns that transforms decide."""
+        """Return the columns that transforms determine."""
         replay_id = self._origin.replay_id
         self._pass_traces_on()
         headers = self._headers.map(partial(with_replay_id, replay_id=replay_id)) if replay_id else self._headers
@@ -173,7 +172,7 @@ class _RuleOutputs:
         return pa.array(self.waits, pa.int64(), mask=self.waits == NO_WAIT).cast(_NOT_BEFORE)
 
     def _wait(self, waiting: WaitingTimes, indices: range) -> None:
-        """Set the waiting times of one target's deliveries; one with an invalid time fails like a transform."""
+        """Set the waiting times of one target's deliveries. An invalid time counts as a failed transform."""
         failed = []
         for index in indices:
             number = int(self._deliveries.events[index])
@@ -210,7 +209,7 @@ class _RuleOutputs:
         self._payload = both.take(pa.array(indices, mask=self.failures.is_set))
 
     def _render(self, index: int) -> bytes | None:
-        """Return the payload of one delivery by its renderer, None if the transform fails."""
+        """Return the payload of one delivery from its renderer; None if the transform fails."""
         route = self._program.routes[self._deliveries.targets[index]]
         try:
             payload, media_type, headers = self._render_event(route, index)
@@ -230,7 +229,7 @@ class _RuleOutputs:
 
 
 class _Texts:
-    """A column of mostly repeated texts; rows that were never set are null."""
+    """A column of mostly repeated strings; rows that were never set are null."""
 
     def __init__(self, count: int) -> None:
         self._codes = np.full(count, -1, np.int32)
@@ -247,13 +246,14 @@ class _Texts:
         return given
 
     def map(self, change: Callable[[str | None], str | None]) -> _Texts:
-        """Return the column with every text, or null, changed."""
+        """Return the column after applying `change` to every string and to null."""
         made = _Texts(len(self._codes))
         for text, code in [(None, -1), *self._texts.items()]:
             made.put(self._codes == code, change(text))
         return made
 
     def array(self) -> pa.Array:
-        """Return the column dictionary-encoded, even if all null: all blocks of a file must have the same types."""
+        """Return the column, dictionary-encoded even if all rows are null, because all blocks of a file must have the
+        same types."""
         codes = pa.array(self._codes, mask=~self.is_set)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._texts), pa.string()))

@@ -1,6 +1,6 @@
 """Routes one budgeted rule's share of a batch within its budget, in this process or in a Spark worker.
 
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -43,33 +43,32 @@ from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Renderer, Scope, compile_transform
 
-#: The number of events read at a time: a budget may be spent long before the end of a share.
+#: The number of events to read at a time. It is small because a budget may be spent long before the end of a share.
 _EVENTS_AT_ONCE = 500
-#: The key of a failure's reason, if that is not a failed transform; it is not a column of a delivery file.
+#: The key of the reason for a failure other than a failed transform. It is not a column of a delivery file.
 _REASON = "reason"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 _total = TotalBudget()
 
-#: Returns the renderer of a target.
+#: A function that returns the renderer of a target.
 CompileTarget = Callable[[Target], Renderer]
 
 
 def compile_target(target: Target) -> Renderer:
-    """Return the renderer of a target, as `eventbridge.transform` compiles it."""
+    """Return the renderer of a target that `eventbridge.transform` compiles."""
     return compile_transform(target.transform, content_mode=target.content_mode)
 
 
 def route_share(
     store: Store, rule_set: RuleSet, job: RouteJob, share: RuleShare, compile_target: CompileTarget = compile_target
 ) -> SliceResult:
-    """Render event by event, for all targets, until all are done or the budget is spent.
-
-    Writes one delivery file. A budget is CPU time; a looping renderer is interrupted or, if it does not return to
-    Python, the caller kills its process.
+    """Render a share event by event, for all targets, until all events are done or the budget is spent. It writes one
+    delivery file. The budget is CPU time. A looping renderer is interrupted; if it does not return to Python, the
+    caller kills its process.
     """
-    if share.results is None and _total.is_over(job):  # if there are results, Spark has evaluated the share
+    if share.results is None and _total.is_over(job):  # with results, Spark has already evaluated the share
         return deferred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
@@ -186,7 +185,8 @@ class _Deliveries:
     def failed_rows(
         self, event_row: EventRow, row: dict[str, Any], event: Event, text: str, reason: str = ""
     ) -> list[dict[str, Any]]:
-        """Return the delivery rows of an event that fails for all targets; without a `reason`, the transform failed."""
+        """Return the delivery rows of an event that fails for all targets; no `reason` means that the transform
+        failed."""
         failure = {"failure": text, _REASON: reason}
         return [self._row(event_row, row, event, target) | failure for target in sorted(self.rule.targets)]
 
@@ -201,7 +201,7 @@ class _Deliveries:
         return sum(map(len, self.rows.values()))
 
     def write(self, store: Store, share: RuleShare) -> str | None:
-        """Write the delivery file, sorted by target; return its path, None if there is nothing to write."""
+        """Write the delivery file, sorted by target; return its path, or None if there is nothing to write."""
         rows = [row for target in sorted(self.rows) for row in self.rows[target]]
         if not rows:
             return None

@@ -1,6 +1,5 @@
-"""Compiles the matcher in a process of its own, for callers that cannot wait for minutes, such as calls of the API.
-
-The process keeps the compiled code on disk (`eventbridge.matching.scan.compiled`), where this process then finds it.
+"""Compiles the matcher in a separate process, for callers that cannot wait for minutes, such as calls of the API. That
+process stores the compiled code on disk (`eventbridge.matching.scan.compiled`), where this process finds it.
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ from eventbridge.child_process import Child, ChildEnded, ChildLate, Children, op
 from eventbridge.errors import InfrastructureError
 from eventbridge.routing.warm_up import compile_ahead
 
-#: How long a caller waits: a process that finds the compiled code needs seconds, even on a busy machine.
+#: How many seconds a caller waits. A process that finds the compiled code on disk needs only seconds, even on a busy
+#: machine.
 WAIT_SECONDS: Final = 40.0
-#: The maximum address space of the process, most of which it never uses. It need not be tight: the code is our own.
+#: The maximum address space of the process, most of which it never uses. It need not be tight because the code is our
+#: own.
 _ADDRESS_BYTES: Final = 16 << 30
 _COMPILED: Final = b"C"
-#: The variables that name the folder of compiled code and the processor that it is for; none of them is a secret.
+#: The variables that name the folder of compiled code and the processor for which it is compiled. None of them is
+#: secret.
 _VARIABLES: Final = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES")
 
 
@@ -32,10 +34,9 @@ class MatcherCompilation:
         self._lock = threading.Lock()
 
     def wait(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait up to `seconds` until a process has compiled the matcher; the process continues after that time.
-
-        Raises InfrastructureError if the matcher is not compiled by then, or cannot be compiled, and the errors of
-        `check_cancelled`.
+        """Wait up to `seconds` until a process has compiled the matcher; the process continues after that time. Raises
+        InfrastructureError if the matcher is not compiled by then or cannot be compiled, and the error of a cancelled
+        call.
         """
         ends_at = time.monotonic() + seconds
         while not self._is_compiled():
@@ -75,7 +76,7 @@ compilation: Final = MatcherCompilation(
 
 
 def main() -> None:
-    """Compile the matcher, and report that it is compiled."""
+    """Compile the matcher, and report to the parent process that it is compiled."""
     _, responses = open_pipes(_ADDRESS_BYTES)
     compile_ahead()
     responses.write(_COMPILED)

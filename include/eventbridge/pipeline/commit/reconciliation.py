@@ -1,4 +1,4 @@
-"""Computes the reconciliation of a batch from its files alone, without relying on any counter."""
+"""Computes the reconciliation of a batch from its files and ledger rows, without relying on any counter."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from eventbridge.store.parquet import read_table
 def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
     """Return the reconciliation of a settled or committed batch.
 
-    Raises StoreError if a file cannot be read, and ReconciliationError for an unreadable dead letter file of another
-    batch, whose dead letters this batch redelivers.
+    Raises StoreError if a file cannot be read, and ReconciliationError if the unreadable file holds dead letters of
+    another batch, which this batch redelivers.
     """
     numbers = _event_numbers(runtime, batch)
     statuses, delivered = _statuses(runtime, batch)
@@ -124,7 +124,8 @@ def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
-    """Return the events for which budgeted rules have deliveries, by rule, read from their delivery files."""
+    """Return fingerprints, by rule, of the events for which budgeted rules have deliveries, read from their delivery
+    files."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
@@ -160,7 +161,8 @@ def _statuses(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints
 
 
 def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return which rows were settled without sending because their target is a shadow: no outcome proves them."""
+    """Return which rows were settled without sending because their target is a shadow, so that no outcome proves
+    them."""
     codes, names = codes_of(table["reason"])
     flags: npt.NDArray[np.bool_] = np.array([name in (SHADOW_FAILED, SHADOW_NOT_SENT) for name in [*names, ""]])[codes]
     return flags
@@ -169,7 +171,8 @@ def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
 def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
     """Return the number of deliveries that are settled as delivered without an outcome that proves it.
 
-    Equal fingerprints show that every delivery is proven exactly once; only otherwise are ids looked up one by one.
+    Equal fingerprints show that every delivery is proven exactly once. Ids are looked up one by one only if they
+    differ.
     """
     proofs = []
     for file in segments(runtime, batch.batch_id):
@@ -189,9 +192,8 @@ def _sum(parts: Iterable[Ids]) -> Fingerprint:
 
 
 def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
-    """Return the fingerprints of dead-lettered deliveries, and two counts.
-
-    They count the events that never became a delivery, by reason, and the failed transforms, by `<rule>/<target>`.
+    """Return the fingerprints of dead-lettered deliveries, and two counters: the events that never became a delivery,
+    by reason, and the failed transforms, by `<rule>/<target>`.
     """
     found = []
     others: Counter[str] = Counter()
@@ -239,7 +241,7 @@ def pending_fingerprints(runtime: Runtime, pending: Iterable[PendingDeliveries])
 
 def _row_fingerprints(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
     targets = {target: number for number, target in enumerate(dict.fromkeys(target for target, _ in named))}
-    # A row that occurs twice counts twice: the reconciliation must reveal a duplicated delivery.
+    # A row that occurs twice counts twice, so that the reconciliation reveals a duplicated delivery.
     rows = np.concatenate([its_rows for _, its_rows in named])
     groups = np.repeat([targets[target] for target, _ in named], [len(its_rows) for _, its_rows in named])
     wanted = np.unique(rows)

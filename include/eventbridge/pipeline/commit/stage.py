@@ -1,4 +1,5 @@
-"""Stage commit: reconciles the batch, writes its manifest, and commits the offsets to the ledger and then to the bus.
+"""Runs the stage commit: reconciles the batch, writes its manifest, and commits the offsets to the ledger and then the
+bus.
 
 `Settlement.commit` of the ledger moves the offsets in the transaction that completes the batch; `commit_to_bus.py`
 then commits them to the bus.
@@ -78,7 +79,7 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
             reconciliation = reconciliation_of(runtime, batch)
     wrong = differences(reconciliation)
     if wrong:
-        runtime.ledger.settlement.prove_current(batch.batch_id, first)  # raises if the files belong to two settlements
+        runtime.ledger.settlement.prove_current(batch.batch_id, first)  # raises if the batch was settled again
         raise ReconciliationError(
             f"batch {batch.batch_id} cannot be committed because it is not reconciled: "
             + "; ".join(map(str, wrong))
@@ -116,7 +117,7 @@ def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliati
         return
     runtime.ledger.settlement.prove_current(batch.batch_id, first)
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
-        runtime.store.put(path, text)  # it is from a commit that ran or died before the batch was settled again
+        runtime.store.put(path, text)  # a commit wrote it before the batch was settled again
         return
     raise ReconciliationError(
         f"{path} exists and contradicts the reconciliation of batch {batch.batch_id}: "
@@ -125,7 +126,10 @@ def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliati
 
 
 def _settlements(path: str, manifest: bytes) -> list[str]:
-    """Return the paths of a manifest's settlement files, none if it is damaged; raises NewerFormatError."""
+    """Return the paths of a manifest's settlement files, none if it is damaged.
+
+    Raises NewerFormatError for a newer format.
+    """
     try:
         fields = dict(json.loads(manifest))
         require_known_format(path, fields.get("format"))
@@ -141,7 +145,7 @@ def _files(runtime: Runtime, batch: Batch) -> _Files:
 def manifest_of(
     runtime: Runtime, batch: Batch, reconciliation: Reconciliation, files: _Files | None = None
 ) -> dict[str, Any]:
-    """Return the manifest of a batch as a JSON object: what it took, from where, and its result.
+    """Return the manifest of a batch as a JSON object: what it took, from where, and what became of it.
 
     `files` are the batch's files by kind; if omitted, they are read from the ledger.
     """
@@ -174,7 +178,7 @@ def manifest_of(
             name: _as_json(getattr(reconciliation, name)) for name in ("matched", "delivered", "pending", "dead")
         },
     }
-    # Included only if non-empty, so that older manifests without these keys still equal the audit's result.
+    # Included only if not empty, so that older manifests without these keys still equal the audit's result.
     if_any = {
         "matching": _matching(files["delivery"]),
         "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
@@ -196,12 +200,16 @@ def _counts(reconciliation: Reconciliation) -> dict[str, int]:
 
 
 def as_text(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as text, with sorted keys and one value per line; every version must write the same bytes."""
+    """Return a manifest as JSON with sorted keys and one value per line.
+
+    Every software version must write the same bytes.
+    """
     return msgspec.json.format(json.dumps(manifest, sort_keys=True), indent=1).encode()
 
 
 def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
-    """Return how much work of a batch the compiled code handed back or had to repeat; see `RoutedSlice`."""
+    """Return how much work of a batch the compiled code left to the reference code or had to repeat; see
+    `RoutedSlice`."""
     slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
     counts = {
         "reference_matched": sum(each.reference_matched for each in slices),
@@ -223,15 +231,15 @@ def _as_json(fingerprints: Fingerprints) -> dict[str, list[int]]:
     return {key: value.as_list() for key, value in sorted(fingerprints.items()) if value != Fingerprint()}
 
 
-#: The maximum number of delivery ids that an error lists; it only counts the rest.
+#: The maximum number of delivery ids that an error lists; it states only the number of the rest.
 _IDS_SHOWN = 20
 
 
 def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
-    """Settle the deliveries that the settlement lacks, in a supplement, as if no response to them had arrived.
+    """Settle the deliveries that the settlement lacks in a supplement; return whether any were missing.
 
-    Returns whether any were missing. Raises ReconciliationError with the ids of surplus deliveries, which are settled
-    twice or do not belong to the batch.
+    They are settled as if no response to them had arrived. Raises ReconciliationError with the ids of surplus
+    deliveries, which are settled twice or do not belong to the batch.
     """
     named = _count_named_rows(runtime, batch)
     judge = Judge(runtime, batch)
@@ -272,7 +280,7 @@ class _NamedRows:
         known = self._counts[file]
         counts[: len(known)] = known[: len(counts)]
         order = np.argsort(rows, kind="stable")
-        starts = np.searchsorted(rows[order], rows[order])  # for a row that occurs twice: its first position
+        starts = np.searchsorted(rows[order], rows[order])  # the first position of a row that occurs twice
         lacking = np.zeros(len(rows), bool)
         lacking[order] = np.arange(len(rows)) - starts >= counts[rows[order]]
         np.subtract.at(known, rows[~lacking], 1)

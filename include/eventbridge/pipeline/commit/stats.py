@@ -36,7 +36,7 @@ _Outcome = tuple[str, str, str]  # rule, target, outcome
 
 
 class _Sums:
-    """The values of one `Stat` without its key, as numbers that can be added to."""
+    """The mutable values of one `Stat`, without its key."""
 
     __slots__ = ("buckets", "count", "cpu", "latency", "matched", "size")
 
@@ -65,10 +65,9 @@ class _Sums:
 
 
 def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
-    """Return the stats of a settled batch that is committed at `now` and has these segments.
-
-    There is one for each rule, target and outcome, and sums for each bus, which also count its events and how long the
-    stages took. Raises StoreError if a file cannot be read.
+    """Return the stats of a settled batch with these segments that is committed at `now`. They are stats for each rule,
+    target and outcome, and sums for each bus, which also count its events and how long the stages took. Raises
+    StoreError if a file cannot be read.
     """
     chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)
@@ -78,7 +77,7 @@ def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[B
     buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
     found = []
     for named, sums in by_outcome.items():
-        # a normal batch is of one runner, whose rules all have the same bus
+        # a normal batch belongs to one runner, whose rules all have the same bus
         bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)
         found.append(sums.stat("target", bus, named))
         buses[bus, named[2]].add(sums)
@@ -128,7 +127,7 @@ def _count(table: pa.Table, totals: dict[_Outcome, _Sums]) -> None:
 
 
 def _groups(codes: Rows, max_code: int) -> tuple[Rows, Rows]:
-    """Return the distinct codes, and the index of each row's code; sorts only if many codes are possible."""
+    """Return the distinct codes, and the index of each row's code. It sorts only if many codes are possible."""
     if max_code > 4 * len(codes) + 1_000:
         groups, group_of = np.unique(codes, return_inverse=True)
         return groups, group_of
@@ -147,7 +146,8 @@ def _sizes(chunks: Iterable[Chunk]) -> dict[_RuleTarget, int]:
 
 
 def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_RuleTarget, int], int]:
-    """Return the routing CPU time of each target, in proportion to matches, and that of tasks without a match."""
+    """Return the routing CPU time of each target, in proportion to its matches, and the CPU time of tasks without a
+    match."""
     found: Counter[_RuleTarget] = Counter()
     unmatched = 0
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
@@ -165,7 +165,7 @@ def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_RuleTarget, int]
 def _cpu(
     chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_RuleTarget, int]
 ) -> dict[_RuleTarget, int]:
-    """Return the CPU time of each target: routing, pushes and the streaming task together."""
+    """Return the total CPU time of each target for routing, pushes and the streaming task."""
     found = Counter(routing)
     for file in segments:
         if isinstance(spent := file.detail, Spent):
@@ -198,7 +198,8 @@ def _share_out(
 def _unmatched_deliveries(
     runtime: Runtime, batch: Batch, stats: Iterable[Stat], rules: RuleSet
 ) -> Iterator[tuple[str, _Sums]]:
-    """Yield, by bus, the number of deliveries without a match in this batch: redriven ones and dead letter copies."""
+    """Yield, by bus, how many deliveries did not match in this batch: redriven ones and copies for dead letter
+    queues."""
     if batch.kind == "redrive" and not batch.routes:
         for stat in stats:
             yield stat.key.bus, _sums_of_count(stat.count)
@@ -214,7 +215,10 @@ def _sums_of_count(count: int) -> _Sums:
 
 
 def _parts(total: int, weights: Sequence[int]) -> list[int]:
-    """Split a number in proportion to weights, without losing anything; if all weights are 0, the first gets all."""
+    """Split a number in proportion to weights, so that the parts sum to it.
+
+    If all weights are 0, the first part gets all.
+    """
     whole = sum(weights)
     if len(weights) < 2 or not whole:
         return [total] * len(weights[:1]) + [0] * len(weights[1:])
@@ -223,7 +227,7 @@ def _parts(total: int, weights: Sequence[int]) -> list[int]:
 
 
 def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
-    """Yield the number of landed messages by outcome; `valid` also carries all bytes and `routing_cpu`."""
+    """Yield the number of landed messages by outcome; `valid` also includes all bytes and `routing_cpu`."""
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
@@ -245,7 +249,7 @@ def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[
 
 
 def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
-    """Yield how long each part of a batch took."""
+    """Yield how long each phase of a batch took."""
     for outcome, (begin, end) in stage_times(runtime, batch, chunks, now).items():
         sums = _Sums()
         sums.observe(end - begin)
@@ -255,7 +259,7 @@ def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: dateti
 def stage_times(
     runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
-    """Return when each part of a batch began and ended; they end when it is routed, pushed and committed."""
+    """Return when each phase of a batch began and ended; the phases end when it is routed, pushed and committed."""
     budget = timedelta(seconds=runtime.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)

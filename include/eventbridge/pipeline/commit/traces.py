@@ -1,4 +1,4 @@
-"""Reports the traced deliveries of a committed batch to the telemetry; they are read from its files."""
+"""Reports the traced deliveries of a committed batch, read from its files, to the telemetry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.telemetry.protocol import AttemptMade, DeliverySettled
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of deliveries to report per batch: commit holds their rows in memory.
+#: The maximum number of deliveries to report per batch, because commit holds their rows in memory.
 MAX_TRACED = 10_000
 
 _COLUMNS = ["delivery_id", "rule", "target", "bus", "source", "event_id", "published_at", "arrived_at", "headers"]
@@ -35,7 +35,10 @@ _STATUSES = ["delivery_id", "status", "reason", "settled_at"]
 
 
 def report_traces(runtime: Runtime, batch: Batch) -> None:
-    """Report each traced delivery of a committed batch; a file that cannot be read is logged and ends the report."""
+    """Report the traced deliveries of a committed batch.
+
+    A file that cannot be read ends the report, which is logged.
+    """
     try:
         _report_traces(runtime, batch)
     except EventBridgeError as error:

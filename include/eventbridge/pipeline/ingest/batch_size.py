@@ -1,4 +1,4 @@
-"""Decides how many events the next batch may take: its deliveries must fit its chunks and the target duration."""
+"""Decides how many events the next batch may take so that its deliveries fit its chunks and the target duration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, time_at, times_of
 from eventbridge.store.parquet import read_table
 
-#: The maximum number of past batches to examine for _ENOUGH_EVENTS events: of a few events, all or none may match.
+#: Past batches are examined until they have _ENOUGH_EVENTS events, because of a few events all or none may match. At
+#: most _MAX_BATCHES are examined.
 _MAX_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
 
@@ -44,7 +45,7 @@ def max_events(runtime: Runtime, runner: str, handed_out: int | None, backlog: i
 
 
 def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
-    """Return the mean size of a message in the runner's last landed batch, in bytes."""
+    """Return the mean size, in bytes, of a message in the runner's last landed batch."""
     for batch in runtime.ledger.batches.find(limit=10, runner=runner):
         files = runtime.ledger.files.list_for_batch(batch.batch_id, "buffer") if batch.kind == "normal" else []
         landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
@@ -79,7 +80,7 @@ def events_to_hand_out(
 
 
 def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
-    """Yield the deliveries that a batch handed out, and those that it withheld from targets that are not degraded."""
+    """Yield the deliveries that a batch handed out, and those that it withheld from targets that are ok."""
     for total in runtime.ledger.chunks.totals(batch.batch_id):
         yield part_of_chunks(total, runtime.chunk_sizes.small)
     withheld = runtime.ledger.chunks.withheld_pieces(batch.batch_id)
@@ -92,7 +93,7 @@ def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
             yield Part(pool, piece.count, max(piece.count / most.deliveries, piece.size / most.size))
 
 
-#: The share of responses that must be in for a batch to count as delivered: a slow target must not decide that.
+#: A batch counts as delivered once this share of its responses has arrived, so that a slow target does not decide that.
 _MOST = 0.8
 
 
@@ -107,7 +108,7 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
         if batch.kind != "normal" or batch.committed_at is None:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:
-            continue  # a small and quick batch: it does not predict the time of a large one
+            continue  # a small and quick batch does not predict the time of a large one
         if (responded := _mostly_responded_at(runtime, batch)) is None:
             continue
         landed = [file.detail for file in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")]
@@ -119,7 +120,7 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
 
 
 def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
-    """Return when most of a batch's responses had arrived; None if it had none, or if they are no longer kept."""
+    """Return when most of a batch's responses had arrived; None if it had none, or if its records were removed."""
     try:
         tables = [
             read_table(runtime.store, file.path, ["settled_at"])

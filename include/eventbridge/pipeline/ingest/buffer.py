@@ -1,4 +1,4 @@
-"""Stage buffer: reads the ranges of a batch, checks each message and lands it in the archive of the store."""
+"""Runs the stage buffer: reads the ranges of a batch, checks each message and lands it in the archive."""
 
 from __future__ import annotations
 
@@ -47,17 +47,16 @@ def buffer(
     check: checking.Check = checking.check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land the rest of a planned batch and move it to `buffered`; does nothing in any other state.
+    """Land the rest of a planned batch and move it to `buffered`; do nothing in any other state. Each finished
+    sub-range is recorded, so a run that dies loses at most one sub-range. A message that is not a CloudEvent is kept as
+    `malformed` with the reason, a message without a body as `tombstone`, and an event that the batch already has as
+    `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch, `open_lander` returns a
+    lander, which lands parts in parallel. The stage lands the remaining parts itself and checks them with `check`.
+    Messages that an open batch has `taken` are not read from the bus again, so they are landed even if the bus has
+    dropped them.
 
-    Each finished sub-range is recorded, so a run that dies loses at most one sub-range. A message that is not a
-    CloudEvent is kept as `malformed` with the reason, one without a body as `tombstone`, and an event that the batch
-    already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
-    `open_lander` returns a lander, which lands parts in parallel; the stage lands the remaining parts itself, and
-    checks them with `check`. Messages that an open batch has `taken` are not read from the bus again: they are landed
-    even if the bus has dropped them.
-
-    Raises InfrastructureError when the prepare budget is spent (run it again), and OffsetGapError if the batch was
-    planned on another bus.
+    Raises InfrastructureError when the prepare budget is spent (run the stage again), and OffsetGapError if the batch
+    was planned on another log.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
@@ -73,7 +72,10 @@ def buffer(
 
 @dataclass
 class Landing:
-    """One attempt to land a batch; it records sub-ranges in order: each is checked against the ids of earlier ones."""
+    """One attempt to land a batch.
+
+    It records sub-ranges in order, because each is checked against the ids of earlier ones.
+    """
 
     runtime: Runtime
     batch: Batch
@@ -98,7 +100,7 @@ class Landing:
         self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
-        """Land every range; return False if the batch is no longer `planned`, because another process was faster."""
+        """Land every range; return False if the batch is no longer `planned` because another process was faster."""
         budget = PrepareBudget(self.runtime, "buffer", self.batch.batch_id)
         self._learn()
         if open_lander is not None:
@@ -115,13 +117,15 @@ class Landing:
 
     @property
     def bus_today(self) -> Bus:
-        """The bus as the current rule files define it: `offset_reset` may have changed since, to resolve a deletion."""
+        """The bus as the current rule files define it, in which an operator may have changed `offset_reset` to resolve
+        a gap."""
         if self.bus.source.offset_reset == "earliest":
             return self.bus
         return self.runtime.rule_set().buses.get(self.bus.name, self.bus)
 
     def _land_shared(self, open_lander: Callable[[Bus], Lander | None], budget: PrepareBudget) -> None:
-        """Land a large batch in parallel parts and record them, up to the first part that must be landed here."""
+        """Land a large batch in parallel parts and record them, up to the first part that this process must land
+        itself."""
         spans = [
             Part(span.partition, self._landed_until(span, span.start), span.end)
             for span in self.runtime.ledger.batches.ranges(self.batch.batch_id)
@@ -148,14 +152,14 @@ class Landing:
                     return
 
     def _take_over(self, part: Part, response: LandingResult, budget: PrepareBudget) -> bool:
-        """Record the files that a worker landed for a part; return False if the rest must be landed here."""
+        """Record the files that a worker landed for a part; return False if this process must land the rest."""
         position = part.start
         for file, identities in response.files():
             budget.check()
             detail = file.detail
             if self.seen.isdisjoint(identities):
                 taken = self._record(file, identities)
-            else:  # this file marks ids as new that another part of the batch has too
+            else:  # this file marks ids as new that another part of the batch also has
                 taken = self._land(detail.partition, detail.start, detail.end)
             if not taken or (position := self._landed_until(part, position)) != detail.end:
                 return False
@@ -194,8 +198,8 @@ class Landing:
     def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
         """Return the next events of a partition without landing them.
 
-        Returns None if they must be passed over, because the bus deleted the first of them: listen then plans the gap
-        and the remaining ones. Raises OffsetGapError if `offset_reset` is `fail`.
+        Returns None if the bus has deleted the first of them, so that listen must plan the gap and the remaining
+        events. Raises OffsetGapError if `offset_reset` is `fail`.
         """
         if passes_over(self.bus_today, self.source, partition, start):
             return None
@@ -209,11 +213,12 @@ class Landing:
 
     @property
     def _has_response(self) -> bool:
-        """Whether a streaming task that has since died sent a part of the batch: then none of it may be passed over."""
+        """Whether a streaming task that has since died sent a part of the batch, so that none of it may be passed
+        over."""
         return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
 
     def _learn(self) -> None:
-        """Read the sub-ranges that are recorded so far, and the identities of their valid events."""
+        """Read the sub-ranges recorded so far, and the identities of their valid events."""
         for file in self.runtime.ledger.files.list_for_batch(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
@@ -224,13 +229,16 @@ class Landing:
     def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the contiguous recorded sub-ranges that begin at `position`."""
         while (file := self.recorded.get(_key(span.partition, position))) is not None:
-            assert isinstance(file.detail, LandedRange)  # only this stage records files under such a key
+            assert isinstance(file.detail, LandedRange)  # only this stage uses such keys
             position = file.detail.end
         return position
 
 
 def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
-    """Yield the results of a lander until its workers fail; landing the rest here shows the error in more detail."""
+    """Yield the results of a lander until its workers fail.
+
+    Landing the rest in this process shows the error in more detail.
+    """
     try:
         yield from lander.land(job, parts)
     except EventBridgeError as error:
@@ -242,7 +250,8 @@ def _key(partition: Partition, start: int) -> str:
 
 
 class FreshRange(NamedTuple):
-    """The messages read from a partition up to offset `end`: their number, their bytes, and the new valid events."""
+    """The messages read from a partition up to offset `end` (excluded): their number, their bytes, and the new valid
+    events."""
 
     end: int
     read: int
@@ -252,7 +261,7 @@ class FreshRange(NamedTuple):
 
 @dataclass(frozen=True)
 class FreshReading:
-    """Reads a few messages of a log at a time, in pages if the log has them: for few rows, columns cost more.
+    """Reads a few messages of a log at a time, in pages if the log has them, because columns cost more for few rows.
 
     Messages of a log with its own retention are added to `taken`. A log that EventBridge trims keeps them until they
     are landed.
@@ -272,7 +281,8 @@ class FreshReading:
         object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
 
     def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
-        """Return the new events of a partition up to `limit`, or up to about FILE_MAX_BYTES; adds them to `seen`."""
+        """Return the new events of a partition up to `limit`, or about FILE_MAX_BYTES, and add their identities to
+        `seen`."""
         rows, refused, end = self._read_next(partition, start, limit)
         events: list[FreshEvent] = []
         size = 0
@@ -291,7 +301,8 @@ class FreshReading:
         return FreshRange(end, len(rows), size, events)
 
     def _read_next(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
-        """Return messages, why some are not events (by row), and the offset up to which the log was read."""
+        """Return messages, the reasons why some are not events (by row), and the offset up to which the log was
+        read."""
         if self._pages is not None:
             return _rows_of(self._pages, partition, start, limit)
         return self._read_blocks(partition, start, limit)
@@ -330,7 +341,7 @@ def _rows_of(
     return rows, {}, limit
 
 
-#: The maximum number of types to learn for a bus: types that contain ids must not fill the ledger.
+#: The maximum number of types to learn for a bus, so that types that contain ids do not fill the ledger.
 MAX_TYPES: Final = 500
 
 

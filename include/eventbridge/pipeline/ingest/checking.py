@@ -1,6 +1,6 @@
 """Checks messages before they are archived, and builds the rows of one file from a partition.
 
-An event must be a valid CloudEvent, and new in its batch. Messages of other forms become events in structured JSON.
+An event must be a valid CloudEvent and new in its batch. Messages in other forms are converted to structured JSON.
 """
 
 from __future__ import annotations
@@ -53,9 +53,9 @@ IDENTITY_BYTES: Final = 16
 class CheckResult:
     """The result of checking the messages of a file, in their order.
 
-    `columns` are the columns of schema BUFFER that the checks decide; texts except `event_id` are dictionary-coded.
-    `types` has the type of each message, None if it is not an event. `counts` is the number of messages by status, and
-    `identities` are the identities of the valid events.
+    `columns` are the columns of the schema BUFFER that the checks determine; all except `event_id` are
+    dictionary-coded. `types` has the type of each message, or None if it is not an event. `counts` is the number of
+    messages by status, and `identities` are the identities of the valid events.
     """
 
     columns: Mapping[str, pa.Array]
@@ -64,14 +64,14 @@ class CheckResult:
     identities: set[bytes]
 
 
-#: Takes bodies, the reasons of refused rows, known identities and the maximum size of an event in bytes.
+#: Checks bodies, given the reasons of refused rows, known identities, and the maximum size of an event in bytes.
 Check: TypeAlias = Callable[[pa.ChunkedArray, Mapping[int, str], AbstractSet[bytes], int], CheckResult]
 
 
 def check_one_by_one(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
 ) -> CheckResult:
-    """Check each message separately; an event is a duplicate if its identity is in `seen` or occurred earlier."""
+    """Check each message separately. An event is a duplicate if its identity is in `seen` or occurred earlier."""
     rows = CheckedRows(seen)
     for row, body in enumerate(bodies.to_pylist()):
         if row in refused:
@@ -94,7 +94,7 @@ class CheckedRows:
     _identities: set[bytes] = field(default_factory=set)
 
     def add_message(self, body: bytes | None, max_bytes: int) -> None:
-        """Check a message and add its row; one without a body is a tombstone."""
+        """Check a message and add its row; a message without a body is a tombstone."""
         if body is None:
             self._add("tombstone", None, None, None, None)
             return
@@ -138,7 +138,7 @@ class CheckedRows:
 
 
 def names_of(body: bytes, max_bytes: int) -> tuple[str, str, str]:
-    """Return id, source and type of an event of at most `max_bytes`; raises EventError if it is not an event."""
+    """Return the id, source and type of an event; raises EventError if it is not an event or exceeds `max_bytes`."""
     found = recognise(body, max_bytes=max_bytes)
     if found is not None:
         return found
@@ -147,16 +147,16 @@ def names_of(body: bytes, max_bytes: int) -> tuple[str, str, str]:
 
 
 def identity_of(source: str, event_id: str) -> bytes:
-    """Return the identity that all events with one source and id share, and no others."""
-    # 16 bytes instead of the texts: a batch of half a million events must fit into the memory of one task.
+    """Return the identity of events with this source and id, which no other events have."""
+    # 16 bytes instead of both strings, because a batch of half a million events must fit into the memory of one task.
     text = f"{len(source)}:{source}{event_id}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=IDENTITY_BYTES).digest()
 
 
-#: How many bytes of messages complete a landed file: if events are large, this bounds the memory.
+#: A landed file is complete at this many bytes of messages, which bounds the memory if events are large.
 FILE_MAX_BYTES = 24 << 20
 
-#: Ids differ from row to row, so they are not dictionary-coded; a file has few distinct values of the other texts.
+#: Ids differ from row to row, so they are not dictionary-coded. The other strings have few distinct values in a file.
 _BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
 
 
@@ -174,9 +174,8 @@ class Limits(NamedTuple):
 
 
 class CheckedFile(NamedTuple):
-    """The content of one file: rows of schema BUFFER, their record, and the identities of the valid events.
-
-    `samples` has a sample of the events of each type.
+    """The content of one file: rows of the schema BUFFER, their record, and the identities of the valid events.
+    `samples` has a sample of each event type.
     """
 
     rows: pa.Table
@@ -187,7 +186,7 @@ class CheckedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checking:
-    """Reads messages of a log and checks them with `check`; `clock` gives their time of arrival."""
+    """Reads messages of a log and checks them with `check`; `clock` gives the time at which they arrived."""
 
     source: LogSource
     mapping: EventMapping | None
@@ -198,7 +197,8 @@ class Checking:
     def next_file(
         self, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
     ) -> CheckedFile:
-        """Return the next messages of a partition, as many as fit one file; if `is_gap`, skip all up to `limit`.
+        """Return the next messages of a partition, as many as fit one file. If `is_gap`, skip all messages up to
+        `limit`.
 
         An event with an identity in `seen` is a duplicate.
         """
@@ -248,7 +248,7 @@ class Checking:
 
 
 def valid_identities(store: Store, path: str) -> set[bytes]:
-    """Return the identities of the valid events of an archive file; raises StoreError."""
+    """Return the identities of the valid events of an archive file; raises StoreError if it cannot be read."""
     table = read_table(store, path, columns=["status", "source", "event_id"])
     valid = table.filter(pc.equal(table["status"], "valid"))
     return set(map(identity_of, valid["source"].to_pylist(), valid["event_id"].to_pylist()))
@@ -257,7 +257,7 @@ def valid_identities(store: Store, path: str) -> set[bytes]:
 def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows: pa.Table) -> str | None:
     """Write rows into the archive and return the path, or None if there are no rows.
 
-    The name is unique: a late or repeated write leaves an unused file and changes no recorded one.
+    Its name is unique, so a late or repeated write leaves an unused file and changes no recorded one.
     """
     if not rows.num_rows:
         return None
@@ -269,20 +269,20 @@ def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows
 
 
 def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
-    """Return how many messages of a block it takes to reach `events` messages or `size` bytes."""
+    """Return how many messages of a block it takes to reach `events` messages or `size` bytes, at most all."""
     sizes = np.cumsum(pc.fill_null(pc.binary_length(block["body"]), 0).to_numpy(zero_copy_only=False))
     enough = int(np.searchsorted(sizes, size)) + 1
     return min(events, enough, int(block.num_rows))
 
 
 def reading(source: LogSource, partition: Partition, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the blocks of a source, as a generator that can be closed early."""
-    # A generator of our own: a source may return any iterator, and only generators have close().
+    """Yield the blocks of a source from a generator that can be closed early."""
+    # It wraps the source because a source may return any iterator, and only generators have close().
     yield from source.read(partition, start, end)
 
 
 def _rows(partition: Partition, messages: pa.Table, checked: CheckResult, arrived_at: datetime) -> pa.Table:
-    """Return messages as rows of schema BUFFER, with repeated texts dictionary-coded."""
+    """Return messages as rows of the schema BUFFER, with repetitive strings dictionary-coded."""
     count = messages.num_rows
     prefix = "-".join(str(part) for part in partition if part != "")
     columns = {
@@ -326,11 +326,9 @@ def _last(messages: pa.Table) -> LastMessage | None:
 def as_events(
     messages: pa.Table, partition: Partition, mapping: EventMapping | None
 ) -> tuple[pa.Table, Mapping[int, str]]:
-    """Return messages with bodies in structured JSON, and, by row, why a message is not an event.
-
-    The body of a refused message is kept. Without a mapping, a message whose headers name no form is unchanged: its
-    body decides whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode
-    without data.
+    """Return messages with bodies in structured JSON, and the reasons, by row, why some are not events. The body of a
+    refused message is kept. Without a mapping, a message whose headers name no form is unchanged, and its body decides
+    whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode without data.
     """
     if mapping is None and not _has_binary(messages["headers"]):
         return messages, {}

@@ -1,7 +1,6 @@
-"""Checks messages with compiled code; messages that it cannot decide are checked one by one.
-
-Only processes that need the compiled code anyway, such as Spark's workers, use it: loading the code takes as long as
-checking some hundred thousand messages one by one.
+"""Checks messages with compiled code. Messages that the code cannot decide are checked one by one. Only processes that
+need the compiled code anyway, such as Spark's workers, use it, because loading the code takes as long as checking
+several hundred thousand messages one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from eventbridge.transform.kernel.ids import identities_of
 def check_compiled(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], seen: AbstractSet[bytes], max_bytes: int
 ) -> CheckResult:
-    """Check messages with compiled code; the result is the same as that of `check_one_by_one`."""
+    """Check messages with compiled code; the result is the same as from `check_one_by_one`."""
     if not len(bodies):
         return CheckedRows(seen).result()
     names = _Names.from_bodies(bodies, max_bytes)
@@ -42,13 +41,14 @@ def check_compiled(
         "source": names.sources.dictionary_encode(),
         "type": types,
     }
-    # not `to_pylist`, which makes a scalar of each row
+    # not `to_pylist`, which creates a scalar for each row
     named = np.array(types.dictionary.to_pylist(), object)[types.indices.to_numpy()].tolist()
     return CheckResult(columns, named, {"valid": count}, identities)
 
 
 class _Names(NamedTuple):
-    """Whether each message is certainly an event, and its identity, id, source and type, undefined if it is not."""
+    """Whether each message is certainly an event; if it is, its identity, id, source and type, which are undefined
+    otherwise."""
 
     sure: npt.NDArray[np.bool_]
     identities: list[bytes]
@@ -69,7 +69,8 @@ class _Names(NamedTuple):
 
 
 def _readable(texts: Texts) -> Iterator[Texts]:
-    """Yield the texts in place, then copies of the last ones: compiled code reads PADDING bytes beyond a text."""
+    """Yield the bodies in place, but copies of the last ones, because compiled code reads PADDING bytes beyond each
+    body."""
     copied = int(np.searchsorted(texts.end, len(texts.buffer) - PADDING, side="right"))
     if copied:
         yield Texts(texts.buffer, texts.start[:copied], texts.end[:copied])
@@ -88,7 +89,7 @@ def _names(
 def _mixed(
     bodies: pa.ChunkedArray, refused: Mapping[int, str], names: _Names, rows: CheckedRows, max_bytes: int
 ) -> CheckResult:
-    """Add each message in order; messages that are not certainly events are checked one by one."""
+    """Check and add the messages in order; those that are not certainly events are checked one by one."""
     unsure = iter(bodies.filter(pa.array(~names.sure)).to_pylist())
     columns = [column.to_pylist() for column in (names.event_ids, names.sources, names.types)]
     rows_of_names = zip(names.sure.tolist(), names.identities, *columns, strict=True)

@@ -1,4 +1,5 @@
-"""Stops and resumes ingestion, replays and redrives depending on free space, on the store's disk and in its quota."""
+"""Stops and resumes ingestion, replays and redrives depending on the free space on the store's disk and in its
+quota."""
 
 from __future__ import annotations
 
@@ -14,14 +15,13 @@ from eventbridge.runtime.runtime import Runtime
 log = logging.getLogger(__name__)
 
 
-#: How long, in seconds, a replay or redrive waits before it checks the free space again.
+#: How many seconds a replay or redrive waits before it checks the free space again.
 RECHECK_SECONDS = 5.0
 
 
 def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
-    """Return whether ingestion is stopped now; it records and publishes each change.
-
-    `again` is the log level if ingestion is still stopped for the same reason.
+    """Return whether ingestion is stopped now, and record and publish each change. `again` is the log level if
+    ingestion is still stopped for the same reason.
     """
     stop = runtime.ledger.ingestion.current_stop()
     short = short_of(_rooms(runtime), stop.cause if stop is not None else None)

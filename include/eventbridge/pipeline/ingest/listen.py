@@ -1,4 +1,4 @@
-"""Stage listen: returns the runner's unfinished batch, or plans the next one from the events on its bus."""
+"""Runs the stage listen: returns the runner's unfinished batch, or plans the next one from the events on its bus."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from eventbridge.store.rule_sets import freeze_rules
 log = logging.getLogger(__name__)
 
 #: The maximum number of planning rounds. A round is repeated only if another process changed the rules or planned a
-#: batch in the meantime, or if an old runner must be planned for first.
+#: batch in the meantime, or if an old runner needs a batch first.
 MAX_ROUNDS: Final = 20
 
 
@@ -41,14 +41,12 @@ MAX_ROUNDS: Final = 20
 def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
-    """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take, or no
-    capacity.
+    """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take or there is
+    no capacity. Also returns None while another process than `holder` has the runner's streaming lease. A batch that a
+    streaming task left open when it ended is finished first. The `holder` of the lease gets the unfinished batch, else
+    a new batch that is open and empty, unless rules are being transferred or messages must be passed over.
 
-    Also returns None while a streaming task has the runner's lease. A batch that a streaming task left open when it
-    ended is finished first. The `holder` of the lease gets the unfinished batch, else a new one that is open and empty,
-    unless rules are being transferred.
-
-    The current rule files are read for a new batch only; if they have errors, the last valid rules apply. The batch
+    The current rule files are read only for a new batch; if they have errors, the last valid rules apply. The batch
     takes as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None
     means that they are unknown and limit nothing.
 
@@ -59,7 +57,7 @@ def listen(
 
 
 class PlanRequest(NamedTuple):
-    """The runner to plan for, the caller's name if it holds the runner's streaming lease, and the Airflow pools."""
+    """The runner to plan for, the caller's name if it has the runner's streaming lease, and the Airflow pools."""
 
     runner: str
     holder: str | None = None
@@ -67,7 +65,7 @@ class PlanRequest(NamedTuple):
 
 
 class Done(NamedTuple):
-    """The end of planning: the batch to run, None if there are no events to take now."""
+    """The end of planning: the batch to run, or None if there is nothing to run now."""
 
     batch_id: str | None = None
 
@@ -79,7 +77,8 @@ class Again(NamedTuple):
 
 
 class RunnerRules(NamedTuple):
-    """The rules in force, a runner's own rules, the (rule, target) pairs that move to other runners, and its bus."""
+    """The rules in force, a runner's own rules, the (rule, target) pairs that move from it to other runners, and its
+    bus."""
 
     taken: TakenRules
     rules: RuleSet
@@ -109,7 +108,7 @@ class Consumer(NamedTuple):
 
 
 class BatchPlan(NamedTuple):
-    """The ranges that a new batch takes, whether its bus holds more events, and its first state."""
+    """The ranges of a new batch, whether its bus holds more events than it takes, and its first state."""
 
     ranges: list[Range]
     is_full: bool
@@ -118,16 +117,15 @@ class BatchPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchPlanner:
-    """Plans the next batch of a runner, in rounds of the same steps.
-
-    Each step ends the planning, requests another round, or returns the input of the next step. A process may pause or
-    die between any two steps. So a step's write succeeds only if the rules and batches that the step read still apply.
+    """Plans the next batch of a runner in rounds of the same steps. Each step ends the planning, requests another
+    round, or returns the input of the next step. A process may pause or die between any two steps, so a step's write
+    succeeds only if the rules and batches that the step read are still current.
     """
 
     runtime: Runtime
 
     def plan(self, request: PlanRequest) -> str | None:
-        """Return the batch to run; None if there are no events to take now."""
+        """Return the batch to run; None if there is nothing to run now."""
         for _ in range(MAX_ROUNDS):
             found = self._round(request)
             if isinstance(found, Done):
@@ -158,16 +156,15 @@ class BatchPlanner:
             return Done()
         if not plan.ranges:
             return Done(_adopt_orphaned_batch(runtime, request.runner, registered.arriving))
-        if not registered.is_new:  # for a new runner, `register` has checked this
+        if not registered.is_new:  # `register` has already checked this for a new runner
             refuse_lost_ledger(runtime)
         return publish(runtime, request, own, consumer.rules, plan)
 
 
 def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
-    """Return the unfinished batch of a runner, None if one must be planned.
-
-    First, commits that the bus rejected are repeated, and an open batch is moved to `planned`. The result names no
-    batch while a process other than `holder` has the streaming lease, or while the open batch must stay open.
+    """Return the unfinished batch of a runner; None if a new batch must be planned. Before that, commits that the bus
+    rejected are repeated, and an open batch is moved to `planned`. The result has no batch while a process other than
+    `holder` has the streaming lease, or while the open batch must stay open.
     """
     runner, holder = request.runner, request.holder
     lease = runtime.ledger.streaming.lease(runner)
@@ -184,7 +181,7 @@ def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
 
 
 def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
-    """Put the current rules in force, and return those of a runner; Done if its bus's owner has no quota left.
+    """Put the current rules in force and return a runner's rules; Done if the owner of its bus has no quota left.
 
     Raises NotFoundError for a runner that no rule names.
     """
@@ -204,8 +201,8 @@ def take_up(runtime: Runtime, runner: str) -> RunnerRules | Done:
 def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource) -> Registered | Done:
     """Return the runner's offset in each partition of its bus, after registering partitions that are new to it.
 
-    A new runner that takes over rules from an unfinished batch is registered after that batch ends. Done names that
-    batch if its own runner can no longer finish it.
+    A new runner whose rules move from a runner with an unfinished batch is registered once that batch is committed.
+    Until then, returns Done, with that batch if its own runner can no longer finish it.
     """
     rules, bus = own.rules, own.bus
     known = _standing(runtime, runner, bus)
@@ -232,10 +229,9 @@ def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource)
 def settle_consumers(
     runtime: Runtime, request: PlanRequest, own: RunnerRules, registered: Registered, source: LogSource
 ) -> Consumer | Done | Again:
-    """Record which rules the runner delivers for from now on, and which it no longer delivers for.
-
-    Done if its rules must wait for another runner's batch, or if it has none. Again if rule files changed or another
-    process planned a batch since the rules were taken up, or if an old runner without rules must catch up first.
+    """Record for which rules the runner delivers from now on, and for which it no longer delivers. Returns Done if its
+    rules must wait for another runner's batch, or if it has no rules. Returns Again if rule files changed or another
+    process planned a batch since the rules were read, or if an old runner that has no rules left must catch up first.
     """
     runner, (taken, rules, moved, bus) = request.runner, own
     kept = rule_transfer.find_kept_rules(
@@ -265,10 +261,10 @@ def settle_consumers(
 def plan_events(
     runtime: Runtime, request: PlanRequest, bus: Bus, consumer: Consumer, source: LogSource
 ) -> BatchPlan | None:
-    """Return the ranges of a new batch; None if ingestion is stopped, so that messages stay in the queues of the bus.
+    """Return the ranges of a new batch; None if ingestion is stopped, so that messages stay in their queues.
 
-    For the `holder` of the lease, the batch is open and empty, unless its end must be known in advance: while rules are
-    transferred, or if messages must be passed over.
+    For the `holder` of the lease, the batch is open and empty, unless its end must be known in advance because rules
+    are being transferred or messages must be passed over.
     """
     runner = request.runner
     most = events_to_hand_out(runtime, runner, consumer.rules, request.pools)
@@ -278,7 +274,7 @@ def plan_events(
         at = consumer.offsets
         available = sum(max(0, source.end(partition) - at.get(partition, 0)) for partition in source.partitions())
         if (room := max_events(runtime, runner, most) - available) > 0:
-            source.take_in(room)  # the inbox then holds as many as a batch may take
+            source.take_in(room)  # the inbox then holds as many messages as a batch may take
     if request.holder is not None and not consumer.transfers and not any_passed_over(bus, source, consumer.offsets):
         standing = sorted(_existing(bus, source, consumer.offsets).items())
         return BatchPlan([Range(partition, at, at) for partition, at in standing], is_full=False, state="open")
@@ -286,9 +282,8 @@ def plan_events(
 
 
 def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: RuleSet, plan: BatchPlan) -> Done | Again:
-    """Record a batch with its ranges, pinned to `rules`; Again if rules changed or another process planned one first.
-
-    The batch of the other process may even be committed by now, because this process may have paused.
+    """Record a batch with its ranges, pinned to `rules`; Again if the rules changed or another process planned a batch
+    first. That batch may even be committed by now, because this process may have paused.
     """
     frozen = freeze_rules(runtime.store, rules)
     now, bus = runtime.ledger.now(), own.bus.name
@@ -300,7 +295,8 @@ def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: Rul
 
 
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[rule_transfer.Arrival]) -> str | None:
-    """Return the unfinished batch that arriving rules wait for, if its own runner has no rules left to finish it."""
+    """Return the unfinished batch that arriving rules wait for, if its own runner, having no rules left, does not
+    finish it."""
     known = runtime.ledger.rules.get_in_force()
     batch_id = rule_transfer.orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batches.get(batch_id)):
@@ -320,7 +316,7 @@ def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int
 
 
 def _existing(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return the offsets in the bus's current partitions; the ledger also keeps those of topics that were removed."""
+    """Return the offsets in the bus's current partitions. The ledger also keeps those of topics that were removed."""
     existing = set(source.partitions())
     return {
         partition: offset

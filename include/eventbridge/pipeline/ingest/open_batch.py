@@ -26,9 +26,8 @@ log = logging.getLogger(__name__)
 def open_following(
     runtime: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
 ) -> Batch | None:
-    """Open a batch that follows an uncommitted one, which its streaming task has read up to `ends`.
-
-    Both batches have the same rules. Returns None if listen must plan the next batch once `former` is committed: if the
+    """Open a batch that follows the uncommitted batch `former`, which its streaming task has read up to `ends`. Both
+    batches have the same rules. Returns None if listen must plan the next batch once `former` is committed, because the
     rules or the partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no
     longer has the lease.
     """
@@ -62,8 +61,8 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """Move an open batch to `planned`; return False if it stays open.
 
     It stays open while a process other than `holder` has the runner's lease, or while it follows an uncommitted batch.
-    Once it is planned, the streaming task can record nothing more for it: its ranges end where the last segment ends,
-    and deliveries that the segments contain are not sent again. A batch that is not open stays as it is.
+    Once it is planned, the streaming task can record nothing more for it. Its ranges end where the last segment ends,
+    and deliveries in its segments are not sent again. A batch that is not open stays as it is.
     """
     if batch.state != "open":
         return True
@@ -77,7 +76,7 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
 
 
 def wait_until_closed(runtime: Runtime, batch: Batch) -> Batch:
-    """Return a batch that is not open; an open one is ended first. Raises UserError if it must stay open."""
+    """Return a batch, after ending it if it is open. Raises UserError if it must stay open."""
     if batch.state != "open":
         return batch
     if not end_open(runtime, batch):

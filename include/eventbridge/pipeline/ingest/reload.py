@@ -1,4 +1,4 @@
-"""Loads changed rule files for a new batch; while they have errors, the last valid rules stay in force."""
+"""Loads changed rule files for a new batch. While they have errors, the last valid rules stay in force."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of rule changes to read, newest first, if the file of the previous rules is lost.
+#: The maximum number of rule changes to read, newest first, if the file of the previous rule set is lost.
 _MAX_CHANGES = 1_000_000
 
 
@@ -26,10 +26,9 @@ class TakenRules(NamedTuple):
 
 
 def take_up_rules(runtime: Runtime) -> TakenRules:
-    """Return the rules for a new batch: those of the current files, put in force if new, or the last valid ones.
-
-    If the setting `rules_from` is `published`, the rules in force are taken without reading files. Errors are recorded
-    and published once, as an operational event. Raises RuleFileError if no rule files were ever valid.
+    """Return the rules for a new batch: those of the current files, which come into force if they changed, or the last
+    valid ones. If the setting `rules_from` is `published`, the rules in force are used without reading files. Errors
+    are recorded and published once as an operational event. Raises RuleFileError if no rule files were ever valid.
     """
     if runtime.settings.rules_from == "published":
         known = runtime.ledger.rules.get_in_force()
@@ -55,9 +54,9 @@ def _taken_rules(runtime: Runtime, known: RulesInForce) -> TakenRules:
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
-    """Freeze the current rules, then put them in force; if two processes do this at the same time, one succeeds.
-
-    Returns the version of each rule that changed ("" if it was removed), or None if another set is in force by now.
+    """Freeze the current rules, then put them in force. If two processes do this at the same time, only one succeeds.
+    Returns the new version of each changed rule ("" if it was removed), or None if another rule set has come into
+    force.
     """
     rule_set = freeze_rules(runtime.store, today)
     before = _versions(runtime, known) if known is not None else {}
@@ -71,7 +70,8 @@ def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -
 
 
 def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
-    """Return the versions of the rules in force; if their file cannot be read, those that the ledger's changes show."""
+    """Return the versions of the rules in force, from their file or, if it cannot be read, from the changes in the
+    ledger."""
     try:
         return {name: rule.version for name, rule in frozen_rules(runtime.store, known.rule_set).rules.items()}
     except (StoreFileMissing, StoreFileDamaged) as error:

@@ -22,10 +22,9 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """Rules that move from the runner `old`, which delivers for them up to the offsets `line`.
-
-    `batch` is the old runner's unfinished batch, which has these rules. `is_over` says that the old runner no longer
-    delivers for them, because it has continued without them, or because its offsets belong to another log.
+    """Rules that move from the runner `old`, which delivers for them up to the offsets `line`. `batch` is the old
+    runner's unfinished batch, which has these rules. `is_over` is True if the old runner no longer delivers for them,
+    because it has continued without them or because its offsets belong to another log.
     """
 
     old: str
@@ -36,9 +35,8 @@ class Arrival(NamedTuple):
 
 
 class CatchUp(NamedTuple):
-    """Rules whose old runner must deliver `events` more before the new runner, which is ahead, takes them.
-
-    `is_at_work`: the old runner has an unfinished batch.
+    """Rules whose old runner must deliver `events` more events before the new runner, which is ahead, takes them over.
+    `is_at_work` is True if the old runner has an unfinished batch.
     """
 
     old: str
@@ -57,7 +55,7 @@ class CatchUp(NamedTuple):
 
 @dataclass(frozen=True)
 class RuleTransfer:
-    """The limits of a runner's next batch: it omits the `waiting` rules, and ends at the offsets `until` at the latest.
+    """The limits of a runner's next batch: it omits the `waiting` rules and ends at the offsets `until` at the latest.
 
     `behind` are the waiting rules for which an old runner must catch up.
     """
@@ -68,9 +66,10 @@ class RuleTransfer:
 
 
 def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
-    """Return the rules that move to a runner from others on its bus, or return to it after a batch without them."""
-    # All of this is read in one transaction, after the current rules came into force: from then on, the old runner
-    # plans its batches without these rules.
+    """Return the rules that move to a runner from others on its bus, or that return to it after a batch without
+    them."""
+    # All of this is read in one transaction after the current rules came into force. From then on, the old runner plans
+    # its batches without these rules.
     known = runtime.ledger.assignments.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
@@ -105,8 +104,7 @@ def _line(
         rows = [row for row in known.offsets if row.group == old]
     line = {row.partition: standing_offset(row, bus, source) for row in rows if row.partition in partitions}
     is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
-    # An unreachable broker cannot be queried. When it is reachable again, it still has the messages that the rule has
-    # not received.
+    # An unreachable broker cannot be queried. It still has the messages that the rule has not received.
     line |= {
         row.partition: row.offset for row in rows if row.partition not in partitions and _is_away(row.partition, bus)
     }
@@ -122,7 +120,8 @@ def _is_away(partition: Partition, bus: Bus) -> bool:
 
 
 def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
-    """Return where a new group that takes over rules starts: in each partition, at the lowest offset of these rules."""
+    """Return where a new runner that takes over rules starts: in each partition, at the lowest offset of these
+    rules."""
     start: dict[Partition, int] = {}
     for each in arriving:
         for partition, offset in each.line.items():
@@ -131,10 +130,9 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 
 
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
-    """Return the limits of the next batch of a group at the offsets `known`, to which these rules move.
-
-    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it: the rule would miss the
-    events in between.
+    """Return the limits of the next batch of a runner at the offsets `known`, to which the `arriving` rules move.
+    Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it, because the rule would
+    miss the events in between.
     """
     behind: list[CatchUp] = []
     waiting: set[str] = set()
@@ -181,29 +179,27 @@ def _error_message(runner: str, arrival: Arrival, further: int) -> str:
 
 
 def rules_to_catch_up(behind: Iterable[CatchUp], runners: Collection[str]) -> str | None:
-    """Return an old runner that must catch up but has no rules left: no run of its own would plan its batch."""
+    """Return an old runner that must catch up but has no rules left, so that no run of its own plans its batch."""
     return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
 
 
 def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
-    """Return the unfinished batch of an old runner that has no rules left: no run of its own would finish it."""
+    """Return the unfinished batch of an old runner that has no rules left, so that no run of its own finishes it."""
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
 def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
     """Record the offsets at which a runner stops delivering for rules that the files now assign to another runner.
 
-    Returns False if rule files have changed since, or another process has planned a batch: the caller must then plan
+    Returns False if rule files have changed since or another process has planned a batch; the caller must then plan
     again.
     """
     return runtime.ledger.assignments.leave(runner, gone, taken.rule_set)
 
 
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
-    """Record that a runner delivers for its rules from now on; writes only changes.
-
-    Returns False if rule files have changed since: another runner may have the rules by now, so the caller must plan
-    again.
+    """Record that a runner delivers for its rules from now on; only changes are written. Returns False if rule files
+    have changed since. Another runner may have the rules by now, so the caller must plan again.
     """
     assigned = runtime.ledger.assignments.all()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
@@ -214,8 +210,7 @@ def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> 
 @dataclass(frozen=True)
 class KeptRules:
     """Rules that stay with a runner until it reaches the offsets of their new runners, and those offsets (`until`).
-
-    `must_wait`: a streaming task of a new runner has an open batch, whose end is not known yet.
+    `must_wait` is True if a streaming task of a new runner has an open batch, whose end is not known yet.
     """
 
     rules: frozenset[str] = frozenset()
@@ -247,7 +242,7 @@ def find_kept_rules(
 ) -> KeptRules:
     """Return which of the `moved` rules stay with a runner at `offsets`, and up to which offsets.
 
-    Call it after the current rules came into force: from then on no new runner plans a batch with older rules.
+    Call it after the current rules came into force, because from then on no new runner plans a batch with older rules.
     """
     of_runner: dict[str, set[str]] = {}
     for rule in moved:
@@ -269,7 +264,7 @@ def find_kept_rules(
 
 
 def lower_bounds(first: Mapping[Partition, int], second: Mapping[Partition, int]) -> dict[Partition, int]:
-    """Return the lower bound for each partition; each mapping has bounds for some partitions."""
+    """Return the lower of two bounds for each partition; each mapping has bounds for some partitions."""
     return {**first, **second} | {
         partition: min(first[partition], second[partition]) for partition in first.keys() & second.keys()
     }

@@ -1,6 +1,5 @@
-"""Lands one batch with several workers, each of which lands a part of a partition: their jobs and their results.
-
-The stage records the results part by part in the order of the batch, like the parts that it lands itself.
+"""Lands a batch with several workers, each of which lands parts of partitions, and defines their jobs and results. The
+stage records the results part by part in the order of the batch, like the parts that it lands itself.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.protocol import Store
 
-#: The minimum number of offsets of a batch that workers share: with fewer, the round trip to the workers takes as long
+#: The minimum number of offsets in a batch that workers share. With fewer, the round trip to the workers takes as long
 #: as it saves.
 LARGE_EVENTS: Final = 150_000
 
@@ -28,10 +27,9 @@ _FILES_PER_PART: Final = 2
 
 
 class LandJob(Struct, frozen=True, kw_only=True):
-    """The settings that all parts of one batch share; `at` is the arrival time of its messages, by the ledger's clock.
-
-    `log` is the identity of the log by topic, as the stage reads it: a worker whose connection leads to another log
-    lands nothing.
+    """The settings that all parts of a batch share; `at` is when its messages arrived, by the ledger's clock. `log` is
+    the identity of the log by topic, as the stage sees it. A worker whose connection leads to another log lands
+    nothing.
     """
 
     batch_id: str
@@ -69,7 +67,7 @@ class LandJobParts(Struct, frozen=True):
     parts: tuple[Part, ...]
 
     def to_json(self) -> bytes:
-        """Return the job and its parts as JSON."""
+        """Return the job and its parts as JSON bytes."""
         return json.encode(self)
 
     @classmethod
@@ -120,11 +118,11 @@ class Lander(Protocol):
     """Lands several parts of a batch at a time."""
 
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
-        """Yield a result for each part, in order; raises EventBridgeError if workers fail."""
+        """Yield a result for each part, in order; raise EventBridgeError if workers fail."""
 
 
 def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
-    """Divide ranges that are not landed yet into parts for workers; returns no parts if the ranges are small."""
+    """Divide ranges that are not landed yet into parts for workers; return no parts if the ranges are small."""
     if sum(span.end - span.start for span in spans) < LARGE_EVENTS:
         return []
     size = job.file_events * _FILES_PER_PART
@@ -136,16 +134,16 @@ def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
 
 
 def log_of(source: LogSource) -> dict[str, str]:
-    """Return the identity of a log: the identities of its topics, else its URI."""
+    """Return the identity of a log: the identities of its topics if they have any, else its URI."""
     return dict(source.identities()) or {"": source.uri}
 
 
 def land_part(
     store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_one_by_one
 ) -> LandingResult:
-    """Land a part file by file, up to the first deleted message, which only the stage may decide about.
-
-    Events that another part of the batch has too are valid here; the stage, which has all parts, finds the duplicates.
+    """Land a part file by file, up to the first deleted message (unless `offset_reset` is `earliest`), about which only
+    the stage may decide. Events that another part of the batch also has count as valid; the stage, which has all parts,
+    finds the duplicates.
     """
     checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()

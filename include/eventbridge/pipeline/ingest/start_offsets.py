@@ -21,8 +21,8 @@ log = logging.getLogger(__name__)
 def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
     """Return the messages that a partition has for a runner at `offset`.
 
-    If the message at `offset` was deleted, `offset_reset` decides: with `latest`, the runner passes over everything in
-    the partition, as one gap; with `fail`, this function raises OffsetGapError.
+    If the message at `offset` was deleted, `offset_reset` decides. With `latest`, the runner passes over everything in
+    the partition as one gap; with `fail`, this function raises OffsetGapError.
     """
     earliest, end = source.earliest(partition), source.end(partition)
     if offset < earliest:
@@ -33,9 +33,8 @@ def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: in
 
 
 def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) -> bool:
-    """Return whether a range that begins at `offset` is passed over entirely.
-
-    It is if its first message was deleted and `offset_reset` is `latest`. With `fail`, this raises OffsetGapError.
+    """Return whether a range that begins at `offset` is passed over entirely. This is so if its first message was
+    deleted and `offset_reset` is `latest`. With `fail`, this function raises OffsetGapError.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -48,7 +47,8 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
 def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
     """Return whether the messages of any partition must be passed over; raises OffsetGapError like `passes_over`.
 
-    An open batch must not begin there: messages that it sent later would be passed over together with the deleted ones.
+    An open batch must not begin there, because messages that it sent later would be passed over together with the
+    deleted ones.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -72,15 +72,15 @@ def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int)
     log.error("ALARM %s; the reconciliation counts them as a gap; offset_reset is %s", what, bus.source.offset_reset)
 
 
-#: How far a broker's clock may be ahead of the ledger's without an event being missed; some older events are taken too.
+#: How far a broker's clock may differ from the ledger's without an event being missed. Some older events are taken too.
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 
 def later_start(runtime: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return the offset of the first event that a registered runner takes of a partition that is new to it.
-
-    That is the beginning of the partition, or the time in `start_at`. A partition of a named broker may be old, because
-    the broker was unreachable: for it, `latest` means the time at which the group was registered.
+    """Return the offset of the first event that a registered runner takes from a partition that is new to it. It is the
+    beginning of the partition, or the first event from the time in `start_at` on. A partition of a named broker may be
+    old, because the broker was unreachable. For such a partition, `latest` means the time at which the runner was
+    registered.
     """
     if bus.source.start_at not in ("earliest", "latest"):
         return start_offset(bus, source, partition)

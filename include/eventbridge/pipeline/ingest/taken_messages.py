@@ -1,6 +1,5 @@
-"""The messages that an open batch took from its bus, in memory until they are landed.
-
-A broker's retention may delete them from the bus in the meantime.
+"""Keeps the messages that an open batch took from its bus in memory until they are landed. A broker's retention may
+delete them from the bus in the meantime.
 """
 
 from __future__ import annotations
@@ -15,31 +14,32 @@ import pyarrow as pa
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 
-#: Offset, time of publishing in microseconds since 1970, and body, in structured JSON unless the message is refused.
+#: A message: its offset, when it was published in microseconds since 1970, and its body, in structured JSON unless the
+#: message is refused.
 Row = tuple[int, int, bytes | None]
 
 
 @dataclass
 class _Taken:
-    """All messages that a partition held from offset `start` to before `end`."""
+    """All messages that a partition held from offset `start` (included) to `end` (excluded)."""
 
     start: int
     end: int
     rows: list[Row] = field(default_factory=list)
-    refused: dict[int, str] = field(default_factory=dict)  # by offsets
+    refused: dict[int, str] = field(default_factory=dict)  # by offset
 
 
 @dataclass
 class TakenMessages:
-    """Messages by partition, as Python objects: small blocks of columns take more memory than their content.
-
-    Not thread-safe: another thread may read only after the thread that adds has finished.
+    """Messages by partition, as Python objects, because small blocks of columns take more memory than their content.
+    The class is not thread-safe: another thread may read only after the thread that adds has finished.
     """
 
     _partitions: dict[Partition, _Taken] = field(default_factory=dict)
 
     def add(self, partition: Partition, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
-        """Add all messages from `start` to before `end`, contiguous with earlier ones; `refused` has reasons by row."""
+        """Add all messages from `start` (included) to `end` (excluded), contiguous with earlier ones; `refused` has
+        reasons by row."""
         taken = self._partitions.setdefault(partition, _Taken(start, start))
         assert start == taken.end, "an open batch continues at its position"
         taken.rows += rows
@@ -54,9 +54,8 @@ class TakenMessages:
     def messages(
         self, partition: Partition, start: int, end: int, limit: int, max_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
-        """Return the first messages of a range that was taken, why some are not events (by row), and their end offset.
-
-        At most `limit` messages, and none after those that reach `max_bytes`.
+        """Return the first messages of a taken range, the reasons why some are not events (by row), and their end
+        offset. There are at most `limit` messages, and none after those that reach `max_bytes`.
         """
         taken = self._partitions[partition]
         first = bisect_left(taken.rows, start, key=itemgetter(0))

@@ -1,4 +1,5 @@
-"""Chooses the pending rows of a retry batch: a chunk for each target with due rows, more for a target with capacity.
+"""Chooses the pending rows of a retry batch: one chunk for each target with due rows, and more for targets with
+capacity.
 
 An ordered target gets the first rows of each shard that is not in use.
 """
@@ -22,7 +23,7 @@ from eventbridge.rules import RuleSet, Target
 from eventbridge.rules.types import SMALL_CHUNK, ChunkSize
 from eventbridge.runtime.runtime import Runtime
 
-#: The maximum number of ledger rows to read for one target; each holds up to a chunk of deliveries.
+#: The maximum number of ledger rows to read for one target; each row holds up to a chunk of deliveries.
 _MAX_ROWS = 5_000
 
 PendingRows = list[PendingDeliveries]
@@ -30,21 +31,20 @@ PendingRows = list[PendingDeliveries]
 
 @dataclass(frozen=True)
 class _DueTarget:
-    """A target with due deliveries, their first chunk, and how many more chunks it might take (0 for none)."""
+    """A target with due deliveries, its first chunk, and how many more chunks it could take (`wants`)."""
 
     rule: str
     target: str
     first: PendingRows
     size: ChunkSize
-    most: int  # the maximum number of deliveries in the batch
+    most: int  # the maximum number of its deliveries in the batch
     wants: int = 0
 
 
 @dataclass(frozen=True)
 class RetryChunks:
-    """Chooses the chunks of one retry batch from the deliveries that are due at its planning.
-
-    `slots` are the slots of the pool for retries; None if they are unknown, and a batch may have its maximum of chunks.
+    """Chooses the chunks of one retry batch from the deliveries that are due when it is planned. `slots` are the slots
+    of the retry pool; if they are unknown (None), a batch may have the maximum number of chunks.
     """
 
     runtime: Runtime
@@ -53,10 +53,11 @@ class RetryChunks:
     slots: PoolSlots | None
 
     def take(self) -> list[PendingRows]:
-        """Return the rows of each chunk: first one chunk for each target, then the additional ones.
+        """Return the rows of each chunk: first one chunk for each target, then the additional chunks.
 
         If more targets have due rows than a batch has chunks, they are served round robin. The capacity that the first
-        chunks leave is shared fairly among targets that are ok, have more due than a chunk, and are in no other batch.
+        chunks leave is shared fairly among the targets that are ok, are not ordered, have more than one chunk due, and
+        are in no other batch.
         """
         settings = self.runtime.settings
         due = []
@@ -92,7 +93,8 @@ class RetryChunks:
         return self.runtime.ledger.overrides.get_effective()
 
     def _round_robin(self) -> list[tuple[str, str]]:
-        """Return the targets with due deliveries, longest waiting first; round robin if they exceed a batch."""
+        """Return the targets with due deliveries, longest waiting first, or in round-robin order if they exceed a
+        batch."""
         due = {
             (each.rule, each.target): each.first_due_at
             for each in self.runtime.ledger.due.targets(self._now, self.runner)
@@ -150,7 +152,7 @@ class RetryChunks:
         return self.runtime.ledger.due.rows(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
-        """Return the maximum number of deliveries of a target in one batch; those beyond its rate stay pending."""
+        """Return the maximum number of a target's deliveries in one batch; deliveries beyond its rate stay pending."""
         most = self.runtime.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
         rate = self._overrides.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
@@ -180,13 +182,13 @@ def _first_chunk(rows: Sequence[PendingDeliveries], max_deliveries: int, max_byt
 
 
 def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target is ordered by the current rules; False if they do not have it."""
+    """Return whether a target is ordered according to the rules; False if they do not have it."""
     found = rules.rules.get(rule)
     return found is not None and target in found.destinations and found.destinations[target].ordered
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, hold_reason: str) -> bool:
-    """Return whether rows on hold because of their order stay on hold, as the current rules still require it."""
+    """Return whether rows that are on hold because of their order must stay on hold under these rules."""
     if not waits_for_order(hold_reason) or not is_ordered(rules, rule, target):
         return False
     return hold_reason == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
@@ -197,8 +199,8 @@ def due_ordered_rows(
 ) -> list[PendingDeliveries]:
     """Return the due rows of an ordered target, from shards that no batch has taken and no push has leased.
 
-    Deliveries that were tried come first, because the rest of their key waits for them; then the oldest, by the batch
-    that routed them.
+    Deliveries that were tried come first, because the rest of their key waits for them. The others follow in the order
+    of the batches that routed them, oldest first.
     """
     leased = runtime.ledger.order.leases(rule, target)
     most = min(runtime.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
@@ -208,10 +210,8 @@ def due_ordered_rows(
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make the rows due that are on hold because of their order but no longer have anything to wait for.
-
-    These are deliveries that an operator released or skipped, and shards in which every row waits for deliveries that
-    no longer exist.
+    """Make rows due that are on hold because of their order but have nothing left to wait for. These are deliveries
+    that an operator released or skipped, and shards in which every row waits for deliveries that no longer exist.
     """
     waiting = {
         (each.rule, each.target, each.hold_reason)

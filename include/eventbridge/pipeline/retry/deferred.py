@@ -1,7 +1,6 @@
-"""Plans the batches that route deferred matches: those of one rule each, oldest first.
-
-The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call it; route and the later stages then run as for any
-other batch.
+"""Plans the batches that route deferred matches. Each batch takes those of one rule, oldest first. The DAG
+`eventbridge_retry_deliveries` and `eventbridge deliver` call this module. Route and the later stages then run as for
+any other batch.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
-#: The maximum number of events of one batch of deferred matches: for a budgeted rule, which takes a millisecond or more
-#: per event, and for other rules.
+#: The maximum number of events in a batch of deferred matches: the first for a budgeted rule, which takes a millisecond
+#: or more per event, the second for other rules.
 _MAX_EVENTS = 5_000
 _MAX_CHEAP_EVENTS = 20_000
 #: How long a rule at its limit of pending deliveries waits before it is checked again.
@@ -35,9 +34,9 @@ def plan_deferred_matches(
 ) -> str | None:
     """Take the deferred matches of the rule that has waited longest into a new batch that begins at route.
 
-    Returns its id, or None if none is due. Under the current rule files, deferred matches of a rule that is disabled or
-    on hold wait without ageing; those of a removed rule wait for 1 h and are then dead-lettered under the former rule.
-    A rule has at most one batch of deferred matches at a time.
+    Returns the batch's id, or None if no match is due. Deferred matches of a rule that the current rule files disable,
+    or that is on hold, wait without ageing. Those of a removed rule wait for 1 h and are then dead-lettered under the
+    former rule. A rule has at most one batch of deferred matches at a time.
     """
     rules = runtime.rule_set()
     waiting = runtime.ledger.deferred_matches.waiting(runner)
@@ -57,12 +56,12 @@ def plan_deferred_matches(
             runner=first.runner,
             bus=of.bus,
             state="buffered",
-            # a replay has its own rule set: it may be for one target only
+            # a replay has its own rule set, which may have only one target
             rule_set=of.rule_set
             if of.replay_id or first.rule not in rules.rules
             else freeze_rules(runtime.store, rules),
             planned_at=now,
-            # the deadline for routing: after it, the batch counts as orphaned
+            # the deadline for routing, some time after which the batch counts as stale
             deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
@@ -72,7 +71,7 @@ def plan_deferred_matches(
 
 
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of pending deliveries or deferred matches, whichever has waited longer; return its id."""
+    """Plan one batch of pending deliveries or deferred matches, whichever have waited longer; return its id."""
     pending = min(
         (each.first_due_at for each in runtime.ledger.due.targets(runtime.ledger.now(), runner)), default=None
     )
@@ -83,7 +82,7 @@ def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, Po
 
 
 def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetime | None:
-    """Return when the next deferred match that is not taken is due; None if none is scheduled."""
+    """Return when the next deferred match that no batch has taken is due; None if none is scheduled."""
     waiting = runtime.ledger.deferred_matches.waiting(runner)
     return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
@@ -102,14 +101,16 @@ def _hold_and_release(
 
 
 def _drop_full(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
-    """Omit the deferred matches of full rules, except those past their maximum age, which are dead-lettered."""
+    """Omit the deferred matches of full rules, except those that are still due because they are past their maximum
+    age."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 
 def _due(
     runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], now: datetime
 ) -> Iterator[list[DeferredMatch]]:
-    """Yield the deferred matches of each rule that may be taken up together, the longest waiting rule first."""
+    """Yield, for each rule, the deferred matches that one batch may take; the rule that has waited longest comes
+    first."""
     busy = {each.rule for each in waiting if each.taken_by is not None}
     gone_before = now - REMOVED_RULE_GRACE
     seen = set()
@@ -131,7 +132,7 @@ def _max_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
 
 
 def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, limit: int) -> list[DeferredMatch]:
-    """Return the oldest deferred matches with the same bus, runner and replay, within the size of a batch."""
+    """Return the oldest deferred matches with the same bus, runner and replay that fit one batch."""
     taken: list[DeferredMatch] = []
     count = 0
     for each in ready:

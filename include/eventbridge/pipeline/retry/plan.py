@@ -1,6 +1,5 @@
-"""Plans retry batches, which send the pending deliveries that are due, and finishes those whose run died.
-
-The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call it; the other stages then run as for any batch.
+"""Plans retry batches, which send the pending deliveries that are due, and finishes batches whose run died. The DAG
+`eventbridge_retry_deliveries` and `eventbridge deliver` call this module. The other stages then run as for any batch.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ log = logging.getLogger(__name__)
 
 #: How long deliveries of a removed rule wait for the rule to exist again before they are dead-lettered.
 REMOVED_RULE_GRACE = timedelta(hours=1)
-#: How long, in seconds, after the end of its push tasks an unsettled batch counts as stale.
+#: How many seconds after its push tasks must have ended an unsettled batch counts as stale.
 _STALE_AFTER_SECONDS = 10.0
-#: The kinds of batches that no later run continues, because every run plans a new batch.
+#: The kinds of batches that no later run continues, because each run plans a new batch.
 _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
 
 
@@ -58,12 +57,12 @@ def plan_retries(
 ) -> RetryPlan:
     """Take due pending deliveries into a new batch that is already routed.
 
-    It takes one chunk for each target, and more for a target that is ok, as many as the target and the slots of the
-    retry pool allow; see `RetryChunks`. If two processes take the same rows at the same time, one of them gets nothing.
-    It takes nothing for a target whose breaker is open, and a few deliveries for one that may be probed. If `runner` is
-    None, deliveries of all runners are taken. If `pools` is None, the pools are unknown, and none counts as closed.
-    Under the current rule files, deliveries of a disabled rule go on hold; deliveries of a removed rule go on hold for
-    1 h and are then dead-lettered, one chunk in each batch.
+    The batch has one chunk for each target, and more for a target that is ok, as many as the target and the slots of
+    the retry pool allow; see `RetryChunks`. It has nothing for a target whose breaker is open, and a few deliveries for
+    a target that may be probed. If two processes take the same rows at the same time, one of them gets nothing. If
+    `runner` is None, deliveries of all runners are taken. If `pools` is None, the pools are unknown, and none counts as
+    closed. Deliveries of a rule that the current rule files disable go on hold. Deliveries of a removed rule go on hold
+    for 1 h and are then dead-lettered, one chunk in each batch.
     """
     refuse_lost_ledger(runtime)
     rules = runtime.rule_set()
@@ -95,8 +94,8 @@ def plan_retries(
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
     """Settle, schedule retries and commit the retry, redrive and replay batches whose run died; return their ids.
 
-    This function sends nothing. Deferred matches that such a batch took up and did not route become deferred matches
-    again. A batch that cannot be settled does not stop the others: the first ReconciliationError is raised at the end.
+    This function sends nothing. Deferred matches that such a batch took but did not route become deferred matches
+    again. A batch that cannot be settled does not stop the others; the first ReconciliationError is raised at the end.
     """
     batches = stale_batches(runtime, runner)
     wrong: list[ReconciliationError] = []
@@ -126,13 +125,13 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 
 
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
-    """Put on hold the deliveries that the current rules hold, and release those whose reason no longer applies."""
+    """Put deliveries on hold that must not be sent now, and release those whose hold reason no longer applies."""
     now = runtime.clock()
     statuses, overrides = runtime.ledger.targets.statuses(), runtime.ledger.overrides.get_effective()
     for waiting in runtime.ledger.pending.waiting_targets(runner):
         rule, target, hold_reason = waiting.rule, waiting.target, waiting.hold_reason
         if hold_reason == QUEUE_EXHAUSTED:
-            continue  # it stays on hold until an operator fixes the queue and runs `targets enable`
+            continue  # on hold until an operator fixes the queue and runs `targets enable`
         reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
         if keeps_waiting(rules, rule, target, hold_reason):
             continue
@@ -140,7 +139,7 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
             if _grace_is_over(waiting, now):
                 runtime.ledger.pending.dead_letter(rule, target, RULE_REMOVED)
         elif hold_reason:
-            # deliveries of a disabled target age while they wait; for every other reason they do not
+            # deliveries age on hold only if their target is disabled
             runtime.ledger.pending.release(
                 rule, target, aged=hold_reason == TARGET_DISABLED, hold_reason=hold_reason, instead=reason
             )
@@ -151,7 +150,8 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
 
 
 def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
-    """Release the deliveries that missed their deadline, to be dead-lettered, and report those that soon will."""
+    """Release the deliveries that missed their deadline, so that they are dead-lettered, and report those that soon
+    will."""
     now = runtime.ledger.now()
     for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():

@@ -1,9 +1,8 @@
-"""Routes the budgeted rules of a batch: events beyond a rule's budget become a deferred match, routed later.
-
-Called by route once a batch's slices are routed; the candidate events of a budgeted rule are its share of the batch. A
-rule with waiting deferred matches is behind: its next shares are deferred without a try, so that it delays the others
-by one budget only once, and its deferred matches are routed oldest first. All rules together have a total budget; see
-`share_budget.TotalBudget`.
+"""Routes the budgeted rules of a batch. Events beyond a rule's budget become a deferred match, which is routed later.
+Route calls this module once a batch's slices are routed. The candidate events of a budgeted rule are its share of the
+batch. A rule with waiting deferred matches is behind. Its next shares are deferred without a try, so that it delays the
+others by its budget only once, and its deferred matches are routed oldest first. All rules together have a total
+budget; see `share_budget.TotalBudget`.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: The reasons for deferring a share, in this order: the rule has older deferred matches, its pending deliveries are at
-#: their maximum, it is on hold, a streaming task without Spark found the matches, or the run that was to route it died.
-#: `share_budget` has the other reasons: BUDGET, ROUTE_FAILED and CROWDED.
+#: The reasons for deferring a share, in this order: the rule has older deferred matches; its pending deliveries are at
+#: their maximum; it is on hold; a streaming task, which has no Spark, found the matches; the run that should have
+#: routed it died. `share_budget` has the other reasons: BUDGET, ROUTE_FAILED and CROWDED.
 BEHIND = "behind"
 PENDING_MAX = "pending_max"
 ON_HOLD = "on_hold"
@@ -40,7 +39,8 @@ STREAMING = "streaming"
 ABANDONED = "abandoned"
 _HOLDING = (ON_HOLD, ROUTE_FAILED)
 
-#: The maximum wait of a deferred match after tries without progress. The wait doubles with each: 2, 4, 8 ... seconds.
+#: The maximum number of seconds that a deferred match waits after tries without progress. The wait doubles with each
+#: try: 2, 4, 8 ...
 _LONGEST_WAIT_SECONDS = 512
 
 Files = tuple[tuple[str, str], ...]
@@ -73,10 +73,9 @@ def route_budgeted_rules(
 
 
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
-    """Return the events that budgeted rules of a batch must route: rows of buffer files by rule.
-
-    For a batch that took up deferred matches, they are the events of these matches; else the events that passed the
-    patterns, as route recorded them.
+    """Return the events to route for the budgeted rules of a batch, as rows of buffer files by rule. For a batch that
+    took deferred matches, they are the events of these matches, else the events that matched the patterns, as route
+    recorded them.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
@@ -103,7 +102,8 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
     taken = runtime.ledger.deferred_matches.list_taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
-    # Shares that were not tried come first, as they did not fail: of matches of one age, the first is routed first.
+    # Shares that were not tried come first, because they did not fail and matches of the same age are routed in this
+    # order.
     shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
     for share in sorted(shares, key=lambda each: each.reason != CROWDED):
         age = max(target.retry.maximum_event_age_seconds for target in rules[share.rule].targets.values())
@@ -130,12 +130,13 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
 
 
 def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
-    """Return the offset ranges of events for a rule with an ordered target: read here once, instead of by each push."""
+    """Return the spans of events for a rule with an ordered target, which are read here once instead of by each
+    push."""
     if not any(target.ordered for target in rule.targets.values()):
         return ()
     positions = []
     for file, rows in files:
-        if numbers := list(rowset.decode(rows)):  # a buffer file holds one partition, in its order
+        if numbers := list(rowset.decode(rows)):  # a buffer file holds one partition in its order
             ends = rowset.encode(sorted({numbers[0], numbers[-1]}))
             positions += [
                 position_of(row) for row in read_rows(runtime.store, file, ends, POSITION_COLUMNS).to_pylist()
@@ -144,7 +145,8 @@ def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
 
 
 def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules at the maximum of pending deliveries, their own or their owner's: new matches are deferred."""
+    """Return the rules whose pending deliveries are at the rule's or its owner's maximum, so that new matches are
+    deferred."""
     full = {
         name
         for name, waiting in runtime.ledger.pending.counts_by_rule().items()
@@ -155,9 +157,8 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
-    """Return the rules whose share of a new batch is deferred: those at their limit of pending deliveries, or behind.
-
-    For a replay or a redrive there are none.
+    """Return the rules whose share of a new batch is deferred, because they are behind or at their maximum of pending
+    deliveries. For any other batch, there are none.
     """
     if batch.kind != "normal":
         return ()
@@ -166,7 +167,10 @@ def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 
 
 def defer_again(runtime: Runtime, batch: Batch) -> None:
-    """Publish a batch whose run died before it was routed: unrouted shares are deferred again, nothing is pushed."""
+    """Publish a batch whose run died before it was routed.
+
+    Its unrouted shares are deferred again, and nothing is pushed.
+    """
     recorded = {file.key for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")}
     for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
@@ -181,7 +185,7 @@ def _later(now: datetime, seconds: float) -> datetime:
 
 
 def _tries(share: RoutedShare, taken: Iterable[DeferredMatch]) -> int:
-    """Return how often in a row a rule's deferred matches were taken up without progress, including this time."""
+    """Return how many consecutive batches, including this one, took a rule's deferred matches without progress."""
     before = [each.tries for each in taken]
     return max(before) + 1 if before and share.rendered == 0 else 0
 
@@ -200,7 +204,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
 
 
 def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
-    """Return, by rule, why its share is deferred without a try; the other shares are routed now."""
+    """Return, by rule, why its share is deferred without a try; shares of other rules are routed now."""
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)
@@ -214,10 +218,9 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
 
 
 def _rules_behind(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules whose new shares must wait until their deferred matches, from any runner, are routed.
-
-    These are budgeted rules, whose backlog then delays the others by one budget only once, and ordered ones. Other
-    rules route new events beside their backlog, because it may shrink more slowly than new events arrive.
+    """Return the rules whose new shares must wait until their deferred matches, from any runner, are routed. These are
+    budgeted rules, so that their backlog delays other rules by one budget only once, and ordered rules. The events of
+    any other rule are routed in addition to its backlog, which may shrink more slowly than new events arrive.
     """
     waiting = {each.rule for each in runtime.ledger.deferred_matches.waiting() if each.rule in rules.rules}
     return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
@@ -228,9 +231,8 @@ def _is_ordered(rule: Rule) -> bool:
 
 
 def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
-    """Route shares as one job; if the job fails, one at a time, and put a rule on hold whose share fails alone.
-
-    One at a time, the shares also have a total budget; the time of failed ones does not count.
+    """Route shares as one job or, if that fails, one at a time; put a rule on hold if its share fails alone. If shares
+    are routed one at a time, their total budget also applies; the time of failed shares does not count.
     """
     tries = runtime.ledger.route_tries.counts(job.batch_id)
     left = {share.slice_id: share for share in shares}
@@ -244,7 +246,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
         if try_together(runtime, job.another_try(), router, canary, ALL_SHARES, together, record) is False:
             return False
     elif len(shares) > 1:
-        canary.require()  # a single share needs no canary: its own tries show whether Spark works
+        canary.require()  # a single share needs no canary, because its own tries show whether Spark works
     total = TotalBudget()
     for share in left.values():
         if total.is_over(job):
@@ -261,7 +263,8 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
-    """Return the number of tries in earlier batches that died with this share, which may have caused it."""
+    """Return how often a try of this share, which may have crashed the process, was counted in an earlier batch that
+    died."""
     abandoned = [each for each in runtime.ledger.deferred_matches.list_taken_by(batch_id) if each.reason == ABANDONED]
     return max(
         (runtime.ledger.route_tries.counts(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0

@@ -1,4 +1,4 @@
-"""Stage route: matches every landed event with every rule once, and writes delivery files and chunks of the matches."""
+"""Runs the stage route: matches every landed event with every rule once, and writes delivery files and chunks."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from eventbridge.runtime.prepare_budget import PrepareBudget
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
-#: The number of row groups per slice if a batch has more than `_SMALL_BATCH_GROUPS`: apart from its work, a slice costs
-#: 30 ms in Spark and 3 ms in this process. A small batch is divided further, so that two workers share it. In a
-#: backlog, slices are larger, as long as there are enough for all workers.
+#: The number of row groups per slice if a batch has more than `_SMALL_BATCH_GROUPS`, because each slice has a fixed
+#: cost of 30 ms in Spark and 3 ms in this process. In a smaller batch, each row group is a slice, so that two workers
+#: share it. In a backlog, slices have up to `_MAX_GROUPS_PER_SLICE`, as long as there are `_ENOUGH_SLICES` for all
+#: workers.
 _GROUPS_PER_SLICE = 2
 _SMALL_BATCH_GROUPS = 4
 _MAX_GROUPS_PER_SLICE = 10
@@ -32,14 +33,14 @@ _ENOUGH_SLICES = 8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Pool and weight of all chunks of retry, redrive and replay batches, by kind.
+#: The pool and the weight of all chunks of retry, redrive and replay batches, by kind.
 _OWN_LANES: Mapping[str, tuple[str, int]] = {
     "retry": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
     "redrive": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
     "replay": (REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT),
 }
 
-#: The kinds of batches that route old events again; new batches take precedence if both wait for Spark.
+#: The kinds of batches that route old events again. New batches take precedence over them if both wait for Spark.
 _OLD_KINDS = ("replay", "redrive")
 
 #: The pool that exists in every Airflow installation.
@@ -55,16 +56,15 @@ def route(
     *,
     defers_budgeted: bool = False,
 ) -> list[int]:
-    """Route the rest of a buffered batch, and publish its chunks; return those to push, by map index.
+    """Route the rest of a buffered batch and publish its chunks; return the ids of those to push, by map index. Each
+    finished slice is recorded immediately, so a run that dies loses only slices in progress. A repeated call returns
+    the same ids. The result is empty before the batch is buffered, after its deadline, and once it is settled. `pools`
+    are the Airflow pools, None outside Airflow. A chunk whose pool is not among them goes to `default_pool`, because a
+    task in a pool that does not exist would wait forever.
 
-    Each finished slice is recorded immediately, so a run that dies loses only slices in progress. A repeated call
-    returns the stored list; before the batch is buffered, past its deadline and once settled, it is empty. `pools` are
-    the Airflow pools, None outside Airflow: a chunk whose pool is not among them goes to `default_pool`, because a task
-    in a pool that does not exist would wait forever.
-
-    An event that cannot be routed becomes a dead letter, and the rest continues. Events beyond the budget of a budgeted
-    rule become a deferred match. A batch that took up deferred matches routes nothing else. Raises SparkError if Spark
-    is at fault, and InfrastructureError when the prepare budget is spent.
+    An event that cannot be routed becomes a dead letter, and the others are routed. Events beyond the budget of a
+    budgeted rule become a deferred match. A batch that took deferred matches routes nothing else. Raises SparkError if
+    Spark is at fault, and InfrastructureError when the prepare budget is spent.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "buffered":
@@ -80,7 +80,7 @@ def route(
 
 
 def slices_of(files: Sequence[BatchFile]) -> list[Slice]:
-    """Return the slices of a batch's buffer files; they begin at row groups, and are the same in every try."""
+    """Return the slices of a batch's buffer files. They begin at row groups and are the same in every try."""
     step = ROW_GROUP_ROWS * _groups_per_slice(sum(file.rows for file in files))
     return [
         Slice(f"{file.key}/{start:06d}", file.path, start, min(start + step, file.rows))
@@ -99,7 +99,7 @@ def _groups_per_slice(rows: int) -> int:
 def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
     """Route and record the unrecorded slices; return False if the batch is no longer `buffered`.
 
-    They are routed as one job, except those that are suspected of a failure, which are routed one at a time.
+    They are routed as one job, except suspects, which may have caused a failure and are routed one at a time.
     """
     recording = _Recording(runtime, batch)
     missing = recording.missing()
@@ -122,7 +122,7 @@ def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router)
 
 
 class _Recording:
-    """The recorded and the missing slices of a batch; stops the stage once its prepare budget is spent."""
+    """Knows the recorded and the missing slices of a batch, and stops the stage once its prepare budget is spent."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -137,7 +137,7 @@ class _Recording:
         return [part for part in parts if part.slice_id not in self._recorded]
 
     def suspects(self, tries: Mapping[str, int]) -> list[Slice]:
-        """Return the missing slices that were tried alone before, or are parts of one that failed alone."""
+        """Return the missing slices that were already tried alone, or are parts of a slice that failed alone."""
         return [piece for piece in self.missing() if piece.slice_id in tries or piece not in self._wanted]
 
     def take(self, result: SliceResult) -> bool:
@@ -150,7 +150,8 @@ class _Recording:
         if ledger.files.record(file, while_state="buffered"):
             self._recorded[file.key] = file
         else:
-            # Another process recorded this slice first, and our file is unused; or the batch is no longer `buffered`.
+            # Either another process recorded this slice first, so that our file is unused, or the batch is no longer
+            # `buffered`.
             if ledger.batches.get(batch_id).state != "buffered":
                 return False
             self._recorded |= {other.key: other for other in ledger.files.list_for_batch(batch_id, "delivery")}
@@ -161,7 +162,7 @@ class _Recording:
 
 
 def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
-    """Return the job that routes a batch; tries differ only in the names of their files and in the rules `later`."""
+    """Return the job that routes a batch. Tries differ only in the names of their files and in the rules `later`."""
     settings = runtime.settings
     return RouteJob(
         batch_id=batch.batch_id,
@@ -234,7 +235,7 @@ def _pieces(
 
 
 def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, tuple[str, int]]:
-    """Return the pool and weight of each rule whose priority an operator overrides now, by name."""
+    """Return the pool and weight, by rule name, of each rule whose priority an operator overrides."""
     changed = {
         name: rules.rules[name].model_copy(update={"priority": priority})
         for name, priority in overrides.priorities().items()

@@ -1,7 +1,7 @@
-"""Finds the events and rules that cannot be routed, so that the rest of a batch is routed.
+"""Finds the events and rules that cannot be routed, so that the rest of a batch can be.
 
 Every try is counted before it starts, because it may crash the process. After a failure, a canary shows whether Spark
-is at fault. A slice that fails by itself is split, down to the event that fails.
+is at fault. A slice that fails when it is tried alone is split, down to the event that fails.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 ALL_SLICES = ""
 ALL_SHARES = "rule/"
 
-#: The maximum number of joint tries that may crash their process, or Spark, before each task is tried alone.
+#: The number of joint tries that may crash their process, or Spark, before each task is tried alone.
 _AT_ONCE = 3
 #: The maximum number of such tries for a single event, or for one rule's share. A slice of several events is split
-#: after the first try: that costs less than another try, and the parts will show the cause.
+#: after the first try, which costs less than another try and narrows down the cause.
 _ALONE = 3
 #: The number of proven failures after which one event, or one rule's share, counts as unroutable.
 _FAILURES = 2
@@ -55,8 +55,8 @@ def try_together(
 ) -> bool | None:
     """Route tasks as one job and record each result; return False if `record` does, because the batch changed state.
 
-    Returns None if the job failed, or failed too often before, although a canary routes now: the missing tasks must be
-    tried alone. Raises SparkError if the canary fails as well.
+    Returns None if the missing tasks must be tried alone, because the job failed, or crashed too often before, although
+    the canary can be routed. Raises SparkError if the canary fails as well.
     """
     tries = runtime.ledger.route_tries.begin(job.batch_id, key)
     lost = False
@@ -85,7 +85,7 @@ def try_together(
 def try_alone(
     runtime: Runtime, job: RouteJob, router: Router, canary: Canary, task: BatchTask, before: int = 0
 ) -> SliceResult | str:
-    """Return the result of a task, or the error once it has failed by itself often enough.
+    """Return the result of a task that is tried alone, or the error once it has failed often enough.
 
     `before` is the number of tries of this task that an earlier batch counted. Raises SparkError if the canary fails as
     well, and StoreError if a file of the task cannot be read.
@@ -139,7 +139,7 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
 
 
 def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
-    """Read a task's input; raises StoreError for a damaged file, which is then the cause of the failure."""
+    """Read a task's input to rule out a damaged file as the cause of its failure; raises StoreError for such a file."""
     runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
         read_rows(runtime.store, task.file, rowset.encode(range(task.row_from, task.row_to)))
@@ -149,7 +149,7 @@ def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
 
 
 def _results(router: Router, job: RouteJob, tasks: Sequence[BatchTask]) -> Generator[SliceResult, None, None]:
-    # A generator, because a router may return any iterator, and only generators have close().
+    # This is a generator because a router may return any iterator, and only generators have close().
     yield from router.route_slices(job, tasks)
 
 
@@ -194,12 +194,13 @@ def result_file(batch_id: str, result: SliceResult) -> BatchFile:
     return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)
 
 
-#: The number of parts that a slice is split into: with 8, one event of 4,000 is found in four steps, of 20,000 in five.
+#: The number of parts into which a slice is split. With 8, one event of 4,000 is found in four steps, of 20,000 in
+#: five.
 _PARTS = 8
 
 
 def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
-    """Yield the slice itself or, if it was split, its parts, recursively."""
+    """Yield a slice itself or, if it was split, its parts, recursively."""
     file = recorded.get(piece.slice_id)
     if file is None or not isinstance(file.detail, SplitSlice):
         yield piece
@@ -209,7 +210,7 @@ def leaves(piece: Slice, recorded: Mapping[str, BatchFile]) -> Iterator[Slice]:
 
 
 def split_file(batch_id: str, piece: Slice) -> BatchFile:
-    """Return the record stating that a slice of several rows is replaced by its parts."""
+    """Return the record that replaces a slice of several rows by its parts."""
     rows = piece.row_to - piece.row_from
     step = max(1, -(-rows // _PARTS))
     starts = range(piece.row_from, piece.row_to, step)
@@ -218,13 +219,13 @@ def split_file(batch_id: str, piece: Slice) -> BatchFile:
 
 
 def unroutable_file(batch_id: str, piece: Slice, error: str) -> BatchFile:
-    """Return the record of a slice whose only event cannot be routed: it becomes a dead letter (`route_failed`)."""
+    """Return the record of a slice whose only event cannot be routed and becomes a dead letter (`route_failed`)."""
     event = UnroutableEvent(piece.file, piece.row_from, error)
     return BatchFile(batch_id, "delivery", piece.slice_id, None, 0, event)
 
 
 def _part(piece: Slice, row_from: int, row_to: int) -> Slice:
-    # Named by its rows, so that the slices of a batch, sorted by id, still follow the order of partition and offset.
+    # The id contains the rows, so that the slices of a batch, sorted by id, are still in order of partition and offset.
     landed, _, _ = piece.slice_id.rpartition("/")
     return Slice(f"{landed}/{row_from:06d}-{row_to:06d}", piece.file, row_from, row_to)
 
@@ -234,7 +235,7 @@ _EVENT = b'{"specversion": "1.0", "id": "canary", "source": "/canary", "type": "
 
 
 class Canary:
-    """Routes one test event by one rule through a router, on the same path as all other events of a job."""
+    """Routes a test event with one rule through a router, in the same way as all other events of a job."""
 
     def __init__(self, store: Store, job: RouteJob, router: Router) -> None:
         self._store = store
@@ -254,8 +255,8 @@ class Canary:
     def require(self, failure: SparkError | None = None) -> None:
         """Return if the test event can be routed now.
 
-        Otherwise raises `failure`, because Spark is then its cause, or without one the canary's own error. Raises
-        StoreError if the event cannot be stored.
+        Otherwise, Spark is at fault, so it raises `failure` or, without one, the canary's own error. Raises StoreError
+        if the event cannot be stored.
         """
         try:
             results = list(self._router.route_slices(self._job.another_try(), [self._slice]))

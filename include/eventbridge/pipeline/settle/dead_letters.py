@@ -1,4 +1,4 @@
-"""Stage write_dead_letters: settles the batch, then writes the complete record of every dead letter."""
+"""Runs the stage write_dead_letters: settles the batch, then writes the complete record of every dead letter."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, column_of, numbers_of
 from eventbridge.store.parquet import read_rows, read_table, write_table
 
-#: The maximum number of records per file: it bounds the stage's memory, because records hold payloads and responses.
+#: The maximum number of records per file. It bounds the stage's memory, because records hold payloads and responses.
 _RECORDS_PER_FILE = 1_000
 
 _NUMBERS_PER_SETTLEMENT = 10_000
@@ -49,9 +49,8 @@ Record = dict[str, Any]
 
 @instrumented("write_dead_letters")
 def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
-    """Settle a routed batch, and write a record for each dead-lettered delivery and malformed or unroutable event.
-
-    Does nothing before the batch is routed or after it is committed; running it again writes the same files. Raises
+    """Settle a routed batch, and write a record for each dead-lettered delivery and each malformed or unroutable event.
+    It does nothing before the batch is routed or after it is committed; running it again writes the same files. Raises
     ReconciliationError for a file that cannot be read.
     """
     with naming_the_repair(batch_id, "settled"):
@@ -86,17 +85,18 @@ def _write(runtime: Runtime, batch: Batch) -> None:
         if key in known:
             continue
         path = layout.dead_letters(batch.planned_at, batch_id, int(key))
-        # the content depends only on the settlement, so another writer of the file wrote the same
+        # the content depends only on the settlement, so any other process writes the same file
         write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
         runtime.ledger.files.record(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
-    # Events are queued before the batch can be committed: a task that dies here is repeated and queues them again.
+    # Events are queued before the batch can be committed, so a task that dies here is repeated and queues them again.
     if events := news.events():
         runtime.ledger.operational_events.queue(events)
 
 
 def _numbered(runtime: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
-    """Yield the rows of each file with its key; both follow from the settlement, identically in every process."""
-    # A batch that was settled again has other dead letters: their files need new names.
+    """Yield the key and the rows of each file; both depend only on the settlement, so they are the same in every
+    process."""
+    # A batch that was settled again has other dead letters, so their files need new names.
     for number, rows in enumerate(_parts(runtime, batch), _NUMBERS_PER_SETTLEMENT * int(first)):
         yield f"{number:06d}", rows
 
@@ -150,9 +150,8 @@ def _records(
 
 
 def _delivery_rows(runtime: Runtime, dead: Sequence[SettledDelivery]) -> list[Record]:
-    """Return the delivery rows of settled deliveries, in order, with the event under `event`.
-
-    A redriven delivery has the attempts from its dead letter under `before`.
+    """Return the delivery rows of settled deliveries, in order, with the event under `event` and earlier attempts under
+    `before`. Only redriven deliveries have earlier attempts, which come from their dead letters.
     """
     rows = _rows_of(runtime, [(settled.file, settled.row) for settled in dead], None)
     landed = [row for row in rows if not _is_redriven(row)]
@@ -187,7 +186,7 @@ def _rows_of(runtime: Runtime, event_rows: list[tuple[str, int]], columns: list[
 
 
 class _Attempts:
-    """Finds the attempts at dead deliveries of a batch, in its own segments and in the segments of earlier batches."""
+    """Finds the attempts at a batch's dead-lettered deliveries, in its own segments and in those of earlier batches."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime

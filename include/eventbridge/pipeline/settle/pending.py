@@ -1,6 +1,5 @@
-"""Stage schedule_retries: records the deliveries that must be tried again as pending rows in the ledger.
-
-Pending rows of ordered targets are separate for each shard, and have positions. A span is always in one pending row.
+"""Runs the stage schedule_retries: records the deliveries that must be tried again as pending rows in the ledger.
+Pending rows of ordered targets are separate for each shard and have positions. A span is always in one pending row.
 """
 
 from __future__ import annotations
@@ -45,11 +44,10 @@ from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of, 
 
 @instrumented("schedule_retries")
 def schedule_retries(runtime: Runtime, batch_id: str) -> None:
-    """Record the retries of a settled batch, with due time, attempts and lane from the settlement.
-
-    Also records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending rows.
-    Does nothing before the batch is settled or after it is committed; running it again, or twice at the same
-    time, inserts nothing new.
+    """Record the retries of a settled batch, with their due time, attempts and lane from the settlement. It also
+    records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending rows. It
+    does nothing before the batch is settled or after it is committed; running it again, or twice at the same time,
+    inserts nothing new.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
@@ -57,7 +55,7 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
         rows = pending_rows(runtime, batch)
         runtime.ledger.pending.add([*rows, *pending_copies(runtime, batch)], first)
         release_after_progress(runtime, batch, rows)
-        # A task that dies here is repeated before the batch can be committed, and queues the events again.
+        # A task that dies here is repeated before the batch can be committed, and then queues the events again.
         if on_hold := _on_hold_events(runtime, batch, rows):
             runtime.ledger.operational_events.queue(on_hold)
 
@@ -81,7 +79,7 @@ def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDel
 
 
 def _position_of(row: PendingDeliveries) -> str:
-    (span,) = row.order_spans  # the row is of one delivery
+    (span,) = row.order_spans  # the row has one delivery
     return f"{span.partition.topic}/{span.partition.partition_id}/{span.first}"
 
 
@@ -115,13 +113,11 @@ class _PendingContext:
     def pending(self, settlement: int, waiting: WaitingRows, group: PendingGroup, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
         on_hold_seconds = max((piece.on_hold_seconds for piece in pieces), default=0.0)
-        if (
-            group.reason == BLOCKED and not group.hold_reason
-        ):  # it waits until its key may be tried again, and does not age
+        if group.reason == BLOCKED and not group.hold_reason:  # it does not age while it waits for its key
             on_hold_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
         if (
             group.hold_reason == QUEUE_EXHAUSTED
-        ):  # once released, it must be tried: time before the hold does not count as age
+        ):  # its time before the hold does not count as age, so that it is tried once released
             on_hold_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
         published_at, late_reported_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return PendingDeliveries(
@@ -152,13 +148,16 @@ class _PendingContext:
         )
 
     def _timed(self, group: PendingGroup, youngest: datetime) -> tuple[datetime | None, datetime | None]:
-        """Return when the youngest delivery was published, and when it was reported late; None without a deadline."""
+        """Return when the youngest delivery was published, and when it was reported late.
+
+        Both are None without a deadline.
+        """
         rule = self._rule_set.rules.get(group.rule)
         target = rule.targets.get(group.target) if rule is not None else None
         if target is None or target.deliver_within_seconds is None:
             return None, None
         planned_at = self._batch.planned_at
-        # planning the retry batch reported it
+        # if so, planning this retry batch has reported it
         was_reported = not self._batch.routes and youngest <= late_reported_before(
             target.deliver_within_seconds, planned_at
         )
@@ -172,10 +171,9 @@ class _PendingContext:
         return self._batch.runner
 
     def _lineage(self, group: PendingGroup, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
-        """Return the chunks that made attempts at a group; the current one only if it may have sent some of it.
-
-        Otherwise, a target that is probed every 30 s would have a day's batches in the lineage of all its pending
-        deliveries.
+        """Return the chunks that made attempts at a group, including the current one only if it may have sent some of
+        it. If untried chunks were included, all pending deliveries of a target that is probed every 30 s would have a
+        day's batches in their lineage.
         """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
         untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
@@ -185,7 +183,7 @@ class _PendingContext:
 
 
 def _share(pieces: list[Piece], count: int) -> int:
-    """Return about how many payload bytes `count` deliveries of these pieces have."""
+    """Return approximately how many payload bytes `count` deliveries of these pieces have."""
     total = sum(piece.count for piece in pieces)
     return sum(piece.size for piece in pieces) * count // total if total else 0
 
@@ -221,7 +219,7 @@ class OrderedPending:
                 self._notes[file].append((taken.hold_reason, row_vectors.decode(rows)))
 
     def enter(self, waiting: WaitingRows) -> None:
-        """Set shard, position, reason and hold reason in the rows of ordered targets."""
+        """Set the shard, position, reason and hold reason of the rows of ordered targets."""
         found = np.flatnonzero(waiting.target_flags(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.group_by_file(found):
             self._set_positions(waiting, file, at)
@@ -251,7 +249,7 @@ class OrderedPending:
         if self._batch.kind == "retry" and not self._batch.routes:
             waiting.hold_reason[free & blocked] = waiting.code(BEHIND_ITS_KEY)
         for file, at in waiting.group_by_file(np.flatnonzero(free & untried)) if self._notes else ():
-            for note, rows in self._notes[file]:  # an operator's decision stays if the push did not carry it out
+            for note, rows in self._notes[file]:  # keep an operator's decision that the push did not carry out
                 waiting.hold_reason[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
         ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
         if ended.any():
@@ -267,15 +265,15 @@ def dead_letters_nothing(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
-    """Return whether a target is ordered, or not in the rules, so that only its deliveries show whether it is."""
+    """Return whether a target is ordered, or is missing from the rules, so that only its deliveries show whether it
+    is."""
     found = rules.rules.get(rule)
     return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
-    """Make the deliveries due that wait for earlier ones of their keys, in shards where a retry batch finished some.
-
-    Call it before the batch commits, any number of times: until then no other batch takes rows of these shards.
+    """Make deliveries due that wait for earlier ones of their keys, in the shards in which a retry batch settled some.
+    It may be called repeatedly before the batch commits, because until then no other batch takes rows of these shards.
     """
     if batch.routes:
         return
@@ -292,7 +290,7 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
 
 
 class SpanPending:
-    """Finds the pieces of a batch's chunks whose target takes spans, that is, all deliveries of a piece together."""
+    """Finds the pieces of a batch's chunks whose targets take spans, that is, all deliveries of a piece together."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime
@@ -309,9 +307,9 @@ class SpanPending:
         ]
 
     def enter(self, waiting: WaitingRows) -> None:
-        """Set the span of rows; a span is due when the last of its deliveries is."""
+        """Set the spans of rows. A span is due when the last of its deliveries is due."""
         of_targets = waiting.target_flags(self._takes_spans)
-        if not of_targets.any():  # otherwise all chunks would be read for nothing
+        if not of_targets.any():  # saves reading all chunks for nothing
             return
         for chunk_id, number, piece in self._pieces:
             of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))

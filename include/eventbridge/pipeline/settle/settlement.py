@@ -1,4 +1,5 @@
-"""The deliveries that a batch must account for, and its settlement: the file of their statuses, and its supplements."""
+"""Reads the deliveries that a batch must account for, and reads and writes its settlement, which holds their
+statuses."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, flag_column
 from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table
 
-#: The maximum number of rows that are buffered while a settlement is written, in addition to its compressed bytes.
+#: The maximum number of rows to buffer while a settlement is written, in addition to its compressed bytes.
 _GROUP_ROWS = 50_000
 
 _TEXTS = [field.name for field in schemas.SETTLEMENT if pa.types.is_string(field.type)]
@@ -33,8 +34,8 @@ def settlement_key(number: int) -> str:
 def first_settlement(runtime: Runtime, batch: Batch) -> str:
     """Return the key of a batch's first settlement; "" if it has none.
 
-    Read it before anything that follows from a settlement, and pass it to the ledger with the result: a batch that is
-    settled again has another first settlement.
+    Read it before anything that depends on a settlement, and pass it to the ledger with the result, because a batch
+    that is settled again has another first settlement.
     """
     return next((file.key for file in runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")), "")
 
@@ -42,7 +43,7 @@ def first_settlement(runtime: Runtime, batch: Batch) -> str:
 def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
     """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record it.
 
-    The tables have the columns of schema SETTLEMENT, with dictionary-coded texts.
+    The tables have the columns of the schema SETTLEMENT, with dictionary-coded strings.
     """
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
     create_settlement(runtime, path, tables)
@@ -51,7 +52,7 @@ def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iter
 
 
 def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -> bool:
-    """Write tables as one settlement file; return False if the file exists already."""
+    """Write tables as one settlement file; return False if the file already exists."""
     writer = TableWriter(runtime.store, path, _GROUP_ROWS)
     for table in tables:
         writer.write(table)
@@ -61,7 +62,7 @@ def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -
 
 
 def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are dictionary-coded."""
+    """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); strings are dictionary-coded."""
     for file in runtime.ledger.files.list_for_batch(batch_id, "settlement"):
         if file.path is not None:
             yield int(file.key), read_table(runtime.store, file.path, columns, coded=_coded(columns))
@@ -70,7 +71,8 @@ def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iter
 def read_settled_as(
     runtime: Runtime, batch_id: str, statuses: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number, rows) as `settlements` does, only for these statuses; little is read of a file that has none."""
+    """Yield (number, rows) like `settlements`, but only rows with these statuses; little is read of a file that has
+    none."""
     for file in runtime.ledger.files.list_for_batch(batch_id, "settlement"):
         if file.path is None:
             continue
@@ -82,7 +84,7 @@ def read_settled_as(
 
 
 def read_settled(runtime: Runtime, batch_id: str) -> Iterator[SettledDelivery]:
-    """Yield every settled delivery of a batch, those of supplements last."""
+    """Yield every settled delivery of a batch; those in supplements come last."""
     for _, table in settlements(runtime, batch_id, schemas.SETTLEMENT.names):
         yield from records(table)
 
@@ -106,8 +108,8 @@ _CODED = ("rule", "target", "failure")
 def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> Iterator[tuple[str, Rows, pa.Table]]:
     """Yield (file, row numbers, rows) for all deliveries of a batch; rule, target and failure are dictionary-coded.
 
-    A batch that was routed accounts for all rows of its delivery files, one that took up pending deliveries for the
-    rows in its chunks.
+    A batch that was routed accounts for all rows of its delivery files. A batch that took pending deliveries accounts
+    for the rows in its chunks.
     """
     coded = [name for name in columns if name in _CODED]
     if batch.routes:
@@ -120,7 +122,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
         table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)
-        # a row that occurs twice is yielded twice: the reconciliation must reveal a duplicated delivery
+        # a row that occurs twice is yielded twice, so that the reconciliation reveals a duplicated delivery
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 
 
@@ -132,7 +134,8 @@ class ChunkRows:
         self._pieces = _group_by_file(chunks)
 
     def chunk_indexes(self, file: str, rows: Rows) -> tuple[Rows, Rows]:
-        """Return for each row the index of its chunk in `chunks`, NO_CODE if it has none, and its earlier attempts."""
+        """Return, for each row, the index of its chunk in `chunks` (NO_CODE if it has none) and its earlier
+        attempts."""
         chunk_of = np.full(int(rows.max(initial=-1)) + 1, NO_CODE)
         attempts = np.zeros(len(chunk_of), np.int64)
         for number, piece in self._pieces.get(file, ()):

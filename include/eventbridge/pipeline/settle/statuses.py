@@ -1,4 +1,5 @@
-"""Stage write_dead_letters, first half: settles a batch, that is, gives each of its deliveries one final status."""
+"""Runs the first half of the stage write_dead_letters: settles a batch, that is, gives each delivery one final
+status."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ from eventbridge.store import columns, schemas
 #: The lane of every delivery that becomes pending.
 _SLOW = "slow"
 
-#: How long deliveries wait after an error of their push: an undefined connection would fail again immediately.
+#: How long deliveries wait after their push failed with an error. An undefined connection, for example, would fail
+#: again immediately.
 _PAUSE = timedelta(seconds=30)
 
 _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
@@ -46,11 +48,10 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def settle(runtime: Runtime, batch: Batch) -> Batch:
-    """Freeze the statuses of a routed batch and return it in state `settling`; later calls change nothing.
-
-    It waits until no push of the batch is at work. It then invalidates every claim, so that no segment can be recorded
-    while the statuses are read. If two processes settle at the same time, the first to create the file wins, and the
-    statuses of the other are discarded.
+    """Freeze the statuses of a routed batch and return it in the state `settling`; later calls change nothing. It waits
+    until no push of the batch is at work, and then invalidates every claim, so that no segment can be recorded while
+    the statuses are read. If two processes settle at the same time, the first to create the file wins, and the statuses
+    of the other are discarded.
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)
@@ -63,7 +64,7 @@ def settle(runtime: Runtime, batch: Batch) -> Batch:
 def read_settled_tables(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
     """Yield the settled deliveries of a batch from its segments, except the segments with keys in `without`.
 
-    There is one table for each delivery file, with the columns of schema SETTLEMENT and dictionary-coded texts.
+    There is one table for each delivery file, with the columns of the schema SETTLEMENT and dictionary-coded strings.
     """
     files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
     judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))
@@ -72,7 +73,8 @@ def read_settled_tables(runtime: Runtime, batch: Batch, without: Collection[str]
 
 
 class Judge:
-    """Gives deliveries of a batch their statuses: from the responses, else from their chunks, targets and rules."""
+    """Gives the deliveries of a batch their statuses, from the responses or else from their chunks, targets and
+    rules."""
 
     def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
         """Without `responses`, every delivery that could be sent is unknown."""
@@ -81,13 +83,13 @@ class Judge:
         self._chunk_rows = ChunkRows(chunks)
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
-        # Pending or redriven deliveries were routed to a target that was not a shadow then.
+        # Pending or redriven deliveries were routed to a target that was not a shadow at that time.
         self._shadows = self._rules.shadows() if batch.routes else frozenset()
         statuses = runtime.ledger.targets.statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(runtime, batch)
         self._now = columns.time_code(runtime.clock())
-        # One more value than chunks: for a row without a chunk, whose index is NO_CODE.
+        # There is one more value than chunks, for rows without a chunk, whose index is NO_CODE.
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
         self._overrides = runtime.ledger.overrides.get_effective()
@@ -106,13 +108,14 @@ class Judge:
     def settle(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
         """Settle rows of a delivery file; `table` has their MATCHED_COLUMNS.
 
-        A delivery without an outcome is unknown and due now, or soon if its push failed with an error: sending it again
-        is safe, forgetting it is not. No delivery is due before it may be sent, or while its target's window is closed.
-        A delivery without a payload becomes a dead letter or, if its target allows no dead letters, waits.
+        A delivery without an outcome is unknown, because sending it again is safe and forgetting it is not. It is due
+        now, or after a pause if its push failed with an error. No delivery is due before it may be sent, or while its
+        target's window is closed. A delivery without a payload becomes a dead letter or, if its target allows no dead
+        letters, a retry that puts its rule on hold.
         """
         responses = self._responses.rows_of(columns.ids_of(table["delivery_id"]))
         chunk_of, attempts = self._chunk_rows.chunk_indexes(file, rows)
-        status, _ = columns.codes_of(responses["status"])  # a rank: the dictionary is STATUS_RANK
+        status, _ = columns.codes_of(responses["status"])  # the codes are ranks, because the dictionary is STATUS_RANK
         found = status != columns.NO_CODE
         status[~found] = _UNKNOWN
         attempts = np.where(found, columns.numbers_of(responses["attempts"]), attempts)
@@ -136,7 +139,7 @@ class Judge:
             over = (status != _DELIVERED) & _target_flags(table, self._shadows.__contains__)
             status, reason = self._settle_shadows(status, reason, over, failed)
             due_at[over], hold_reason[over] = columns.NO_TIME, columns.NO_CODE
-        if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over if it is released
+        if is_dead_letter(file):  # a dead-lettered copy goes on hold, and starts over once released
             dead = status == _DEAD
             status[dead], attempts[dead] = _RETRY, 0
             due_at[dead], hold_reason[dead] = self._now, _COPY_ON_HOLD
@@ -162,7 +165,7 @@ class Judge:
     def _settle_shadows(
         self, status: Rows, reason: pa.DictionaryArray, over: _Flags, failed: _Flags
     ) -> tuple[Rows, pa.DictionaryArray]:
-        """Return the statuses and reasons, with the rows `over`, which are of shadows, settled as delivered."""
+        """Return the statuses and reasons after settling the rows `over`, which belong to shadows, as delivered."""
         reasons = columns.texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
         return np.where(over, _DELIVERED, status), _replace(reason, over, reasons)
 
@@ -206,7 +209,7 @@ def _pause(chunk: Chunk) -> int:
 
 
 def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
-    """Return, by path and reason, the row sets that failed for a reason other than `transform_failed`."""
+    """Return, by path and reason, the row sets of deliveries that failed for a reason other than `transform_failed`."""
     return {
         file.path: file.detail.failure_reasons
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
@@ -221,7 +224,7 @@ def _rows_by_target(table: pa.Table) -> dict[tuple[str, str], Rows]:
     order = np.argsort(pairs, kind="stable")
     found, starts = np.unique(pairs[order], return_index=True)
     names = ((rules[pair // len(targets)], targets[pair % len(targets)]) for pair in found.tolist())
-    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # without rows, there is one part but no name
+    return dict(zip(names, np.split(order, starts[1:]), strict=False))  # no rows: one part, no name
 
 
 def _target_flags(table: pa.Table, chosen: Callable[[tuple[str, str]], bool]) -> _Flags:

@@ -1,4 +1,4 @@
-"""Holds the rows of a settlement that wait for a retry, as vectors, and groups them into pending rows."""
+"""Holds the rows of a settlement that wait for a retry as vectors, and groups them into pending rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.store.columns import NO_CODE, NO_TIME, codes_of, column_of, ids
 
 Flags = npt.NDArray[np.bool_]
 
-#: Columns of a settlement that `WaitingRows` needs.
+#: The columns of a settlement that `WaitingRows` needs.
 COLUMNS: Final = [
     "rule", "target", "chunk_id", "file", "row", "status", "attempts", "due_at", "lane", "hold_reason", "arrived_at",
     "not_before", "settled_at", "reason", "delivery_id", "published_at",
@@ -27,7 +27,7 @@ _SECOND: Final = 1_000_000
 
 
 class PendingGroup(NamedTuple):
-    """The common values of the deliveries of one pending row; `reason` is the one that users see."""
+    """The values that the deliveries of one pending row have in common; `reason` is the one that users see."""
 
     chunk_id: int
     rule: str
@@ -41,15 +41,14 @@ class PendingGroup(NamedTuple):
 
 
 class WaitingRows:
-    """Rows of one settlement, with a vector for each column; texts are codes into `texts`.
-
-    Rows with the same `span` become one pending row; NO_CODE means that a row may share any. `shard`, `partition` and
-    `offset` are NO_CODE except for deliveries of ordered targets. Pending rows get `kept_reason` and `hold_reason`.
-    Times are in microseconds since 1970.
+    """Rows of one settlement, with a vector for each column; strings are represented by indices into `texts`. Rows with
+    the same `span` become one pending row; rows that belong to no span have NO_CODE. `shard`, `partition` and `offset`
+    are NO_CODE except for deliveries of ordered targets. Pending rows get `kept_reason` and `hold_reason`. Times are in
+    microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
-        """`table` has COLUMNS, with dictionary-coded texts."""
+        """Take a table with COLUMNS and dictionary-coded strings."""
         self.texts: list[str] = []
         self.partitions: list[Partition] = []
         self._codes: dict[str, int] = {}
@@ -69,7 +68,7 @@ class WaitingRows:
         self.shard, self.partition, self.offset, self.span = np.full((4, count), NO_CODE)
 
     def code(self, text: str) -> int:
-        """Return the code of a text; a new text gets a new code."""
+        """Return the code of a string; a new string gets a new code."""
         found = self._codes.setdefault(text, len(self.texts))
         if found == len(self.texts):
             self.texts.append(text)
@@ -83,7 +82,7 @@ class WaitingRows:
         return found
 
     def has(self, column: Rows, *texts: str) -> Flags:
-        """Return which rows have one of the texts in a column."""
+        """Return which rows have one of these strings in a column."""
         return np.isin(column, [self.code(text) for text in texts])
 
     def target_flags(self, chosen: Callable[[str, str], bool]) -> Flags:
@@ -93,7 +92,7 @@ class WaitingRows:
         return np.array(flags, bool)[of_row]
 
     def group_by_file(self, at: Rows) -> Iterator[tuple[str, Rows]]:
-        """Yield (file, positions) for the rows at some positions, in ascending order."""
+        """Yield each file with those of the given positions whose rows are in it, in ascending order."""
         for code, part in _split(self.file[at], at):
             yield self.texts[code], part
 
@@ -135,13 +134,13 @@ class WaitingRows:
             )
 
     def _lane(self, lane: int, shard: int, span: int) -> str:
-        """Return a row's lane; for ordered targets and spans, a name that keeps their rows apart."""
+        """Return a row's lane; for ordered targets and spans, a name that makes their pending rows distinct."""
         if shard != NO_CODE:
             return f"order.{shard}"
         return self.texts[lane] if span == NO_CODE else f"span.{span}"
 
     def spans(self, at: Rows) -> tuple[Span, ...]:
-        """Return the ranges, by partition, of the deliveries at some positions; () if they are not ordered."""
+        """Return the spans of the deliveries at some positions, by partition; () if they are not ordered."""
         at = at[self.partition[at] != NO_CODE]
         return tuple(
             sorted(
@@ -155,12 +154,11 @@ class WaitingRows:
         return np.array([*map(self.code, texts), NO_CODE])[codes]
 
     def _due_second(self) -> Rows:
-        """Return the second since 1970 at which each row is due, never before its policy allows.
-
-        Rows of one second share a pending row; the watcher combines many rows into few retry runs.
+        """Return the second since 1970 at which each row is due, never before its policy allows. Rows that are due in
+        the same second share a pending row, so there are few of them.
         """
         after_response = self.has(self.status, "retry_scheduled") & self.responded
-        # any other may be sent immediately, or from a whole second on
+        # any other row may be sent earlier in its second
         return np.where(after_response, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 
 
