@@ -276,9 +276,9 @@ def test_the_exit_code_is_right_with_closed_or_full_streams(streams: str, unbuff
 
 
 def test_help_says_what_the_codes_are(eventbridge: Callable[..., Any]) -> None:
-    """The help of the command lists its exit codes, and docs/reference/command-line.md the same."""
+    """The help of the command lists its exit codes, and docs/reference/cli/index.md the same."""
     codes = re.findall(r"^  (\d+) ", HELP, re.MULTILINE)
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "cli" / "index.md").read_text()
 
     assert codes == ["0", "1", "2", "3", "4", "130"]
     assert eventbridge("--help").code == 0

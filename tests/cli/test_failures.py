@@ -19,7 +19,7 @@ from eventbridge.cli.failure import ABORTED, CODES, SYSTEM, USAGE, product_failu
 from eventbridge.cli.suggestion import suggestion
 from eventbridge.errors import EventBridgeError, NotFoundError, UserError
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "cli" / "index.md"
 
 WRONG = [
     (("no-such-command",), "usage", 2),
@@ -79,7 +79,7 @@ def test_json_behind_two_dashes_is_an_argument(eventbridge: Callable[..., Any]) 
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
-    """Each class of errors has a code of its own, and docs/reference/command-line.md lists them all."""
+    """Each class of errors has a code of its own, and docs/reference/cli/index.md lists them all."""
     classes = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, EventBridgeError)}
     codes = [*CODES.values(), USAGE, ABORTED, SYSTEM]
     section = PAGE.read_text().partition("## Common behaviour")[2].partition("\n## ")[0]
@@ -90,7 +90,7 @@ def test_every_error_has_a_code_of_its_own() -> None:
 
 
 def test_the_table_of_codes_has_the_exit_codes() -> None:
-    """In docs/reference/command-line.md each code stands with the exit code that its error has."""
+    """In docs/reference/cli/index.md each code stands with the exit code that its error has."""
     table = dict(re.findall(r"^\| `(\w+)` \| ([0-4]) \|", PAGE.read_text(), re.MULTILINE))
 
     assert {code: int(table[code]) for code in CODES.values()} == {

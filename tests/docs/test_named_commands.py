@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.command_help import block, helps, page_of
 from typer.core import TyperGroup
 from typer.main import get_command
 
 from eventbridge.cli import app
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reference" / "command-line.md"
+PAGE = ROOT / "docs" / "reference" / "cli" / "index.md"
 APP: Any = get_command(app)
 #: Inline code of Markdown and docstrings, or of HTML; it may go over the end of a line.
 _CODE = re.compile(r"(?<!`)`([^`]{3,300}?)`(?!`)|<code>([^<]+)</code>")
@@ -110,7 +111,7 @@ def test_a_command_that_does_not_exist_is_found(text: str, said: str) -> None:
 
 
 def test_the_list_of_commands_is_whole() -> None:
-    """The table at the head of docs/reference/command-line.md names every command, and no other."""
+    """The table at the head of docs/reference/cli/index.md names every command, and no other."""
     head = PAGE.read_text().partition("## Common behaviour")[0]
     listed = set()
     for row in re.findall(r"^\| (.*?) \|", head, re.MULTILINE):
@@ -121,3 +122,11 @@ def test_the_list_of_commands_is_whole() -> None:
             listed.add(name)
 
     assert listed - {"replay"} == set(leaves(APP)) - {each for each in leaves(APP) if each.startswith("replay ")}
+
+
+@pytest.mark.parametrize(("words", "text"), list(helps()), ids=[words for words, _ in helps()])
+def test_a_page_shows_the_help_of_each_command(words: str, text: str) -> None:
+    """The help on the page of a command's group is that of the command."""
+    shown = block(words, text) in page_of(words).read_text()
+
+    assert shown, "run: PYTHONPATH=tests python -m docs.command_help"
