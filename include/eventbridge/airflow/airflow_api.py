@@ -105,7 +105,7 @@ def noted(note: str, text: str) -> str:
 
 
 def note_run(context: Any, text: str) -> None:
-    """Write the text into the run's note. A refusal is logged, and the task still succeeds."""
+    """Write `text` into the run's note. A refusal is logged, and the task still succeeds."""
     dag_run = context["dag_run"]
     try:
         with AirflowNotes(airflow_connection(CONNECTION_ID)) as notes:

@@ -38,7 +38,7 @@ def airflow_connection(connection_id: str) -> Connection:
 
 
 class CachedConnections:
-    """Looks connections up and caches each for some seconds, or until `read_again`. It does not cache a failure."""
+    """Looks connections up and caches each for a few seconds, or until `read_again`. It does not cache a failure."""
 
     def __init__(self, seconds: float, look_up: Callable[[str], Connection] = airflow_connection) -> None:
         self._seconds = seconds

@@ -16,7 +16,8 @@ BESIDE = timedelta(seconds=5)
 #: A start that had no effect (the DAG was paused, the run failed) is repeated after this time.
 AGAIN = timedelta(seconds=15)
 
-#: A subject with unfinished work, for which nothing waits, gets a run after this time: its run may have died.
+#: A subject with unfinished work, for which nothing waits, gets a run after this time, because its previous run may
+#: have died.
 UNFINISHED = timedelta(seconds=60)
 
 #: The longest time between two starts of a subject whose runs change nothing, because only an operator can help and

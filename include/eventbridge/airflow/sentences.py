@@ -29,7 +29,7 @@ _MAX_FILES = 3
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One sentence about what a task did; `is_warning` if a person should check it."""
+    """One sentence about what a task did; `is_warning` if an operator should check it."""
 
     text: str
     is_warning: bool = False

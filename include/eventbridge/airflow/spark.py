@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 CONNECTION_ID = "eventbridge_spark"
 
-#: The application that spark-submit runs, unless the connection's extra `application` names another path, such as one
-#: that every node of a cluster can read.
+#: The application that spark-submit runs, unless the connection's extra `application` names another path, for example
+#: one that every node of a cluster can read.
 APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 
 

@@ -91,7 +91,7 @@ def is_anything_stale(runtime: Runtime) -> bool:
 #: How long a result is valid. A query costs the ledger a millisecond and, while something is on hold, Airflow a request
 #: and a line in its access log.
 _RESULT_VALIDITY = timedelta(seconds=2)
-#: How long Airflow is not called after it did not respond.
+#: How long Airflow is not called after it failed to respond.
 _SILENCE = timedelta(seconds=30)
 
 #: How long Airflow may take to respond; the watcher is blocked meanwhile.

@@ -34,10 +34,11 @@ def open_watch() -> Watch:
     return Watch(open_runtime(settings, airflow_connection))
 
 
-#: How long a bus is not polled after it did not respond.
+#: How long a bus is not polled after it failed to respond.
 _SILENCE = timedelta(seconds=30)
 
-#: How often the watcher records a poll in the ledger: several times before it counts as dead (`WATCHER_ALIVE`).
+#: How often the watcher records a poll in the ledger, which is several times before it counts as dead
+#: (`WATCHER_ALIVE`).
 _RECORD_INTERVAL = timedelta(seconds=20)
 
 #: How often the watcher checks for late batches.
@@ -51,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """Polls for the watcher, and keeps its state between polls. Only one thread may use it."""
+    """Polls the ledger and the buses, and keeps state between polls. Only one thread may use it."""
 
     runtime: Runtime
     run_starts: dict[str, RunStart] = field(default_factory=dict)
@@ -202,7 +203,8 @@ class Watch:
             for partition, end in self._ends_of(bus, source, now).items()
         )
         # A run that starts while the previous batch is being settled is ready when that batch is committed, a second
-        # earlier. If the batch is open and nobody holds the lease, or the holder is gone, the streaming task has died.
+        # earlier. If the batch is open and no process holds the lease, or its holder is gone, the streaming task has
+        # died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
@@ -211,7 +213,8 @@ class Watch:
         return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
     def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
-        """Return the state that a run with work changes; None if a run without work checks free space or new rules."""
+        """Return a value that changes with the work of runs; None if even a run without work checks space or new
+        rules."""
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
         return mark, batch_progress

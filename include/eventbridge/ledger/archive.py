@@ -41,7 +41,7 @@ ARCHIVE_OF = (
     .order_by(batch_file.c.batch_id, batch_file.c.key)
 )
 
-#: A batch of a period whose archive exists.
+#: A normal batch of a period whose archive exists.
 ONE_ARCHIVED = sa.select(batch.c.batch_id).where(_OF_TIME, batch.c.kind == word("normal"), _ARCHIVED).limit(1)
 
 #: A summary of the normal batches that were planned within a period.
@@ -64,7 +64,7 @@ _ARCHIVED_OF_BUS = (
     & batch.c.kept.in_(["all", "archive"])
 )
 
-#: The runners that landed events of a bus within a period, with the rule sets to which their batches are pinned.
+#: The runners that archived events of a bus within a period, with the rule sets to which their batches are pinned.
 ARCHIVE_RULE_SETS = (
     sa.select(batch.c.runner, batch.c.rule_set)
     .where(_ARCHIVED_OF_BUS)
@@ -95,7 +95,7 @@ def select_files(runner: str | None, limit: int | None) -> sa.Select[Any]:
     return found if runner is None else found.where(batch.c.runner == runner)
 
 
-#: The newest normal batch of a bus, planned within a period, whose archive was removed.
+#: The planning time of the newest normal batch of a bus and period whose `kept` is not among the values `enough`.
 PRUNED_ARCHIVE = (
     sa.select(batch.c.planned_at)
     .where(
@@ -154,7 +154,7 @@ class Archive(Aggregate):
     """The landed files of batches."""
 
     def rule_sets(self, bus: str, since: datetime, until: datetime, before: datetime) -> list[tuple[str, str]]:
-        """Return the runners that landed events of a bus, with the rule sets of their batches; see `files`."""
+        """Return the runners that archived events of a bus, with the rule sets of their batches; see `files`."""
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         return [(row.runner, row.rule_set) for row in self._rows(ARCHIVE_RULE_SETS, times)]
 
@@ -182,7 +182,7 @@ class Archive(Aggregate):
         return [(IndexedFile(row.batch_id, row.path), _has_malformed(row.detail)) for row in rows]
 
     def has_any(self, since: datetime, until: datetime) -> bool:
-        """Return whether any batch planned within a period has its archive."""
+        """Return whether any normal batch planned within a period still has its archive."""
         return self._first(ONE_ARCHIVED, {"since": since, "until": until}) is not None
 
     def summary(self, since: datetime, until: datetime, bus: str = "") -> ArchivedBatches:

@@ -39,7 +39,7 @@ _T = TypeVar("_T")
 #: deadlocked transactions has finished.
 _AGAIN_SECONDS = 30.0
 
-#: Guards the set below; acquired before the lock of any database, never after.
+#: Guards the set of open databases; acquired before the lock of any database, never after.
 _registering = threading.RLock()
 _databases: weakref.WeakSet[Database] = weakref.WeakSet()
 _forking: list[Database] = []

@@ -67,7 +67,7 @@ TAKEN = (
     .order_by(inbox_file.c.start)
 )
 
-#: Deletes the records of the files below an offset.
+#: Deletes the records of the files that end at or before an offset.
 DROP = sa.delete(inbox_file).where(*_OF_TOPIC, inbox_file.c.end <= sa.bindparam("last"))
 
 

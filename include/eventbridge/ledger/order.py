@@ -174,6 +174,6 @@ class Order(Aggregate):
         return [to_pending(row) for row in self._rows(ON_HOLD_OF_RULE, {"of_rule": rule})]
 
     def release_row(self, pending_id: int, hold_reason: str, instead: str) -> bool:
-        """Make a row on hold due and set its reason to `instead`; return False if its reason is not `hold_reason`."""
+        """Make a row on hold due, with the reason `instead`; return False if it is not on hold for `hold_reason`."""
         of = {"of_row": pending_id, "because": hold_reason, "instead": instead, "now": self._now()}
         return self._change(MARK_ON_HOLD, of) == 1

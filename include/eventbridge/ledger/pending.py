@@ -303,10 +303,10 @@ def select_waiting_targets(runner: str | None) -> sa.Select[Any]:
 
 
 def update_released(*, aged: bool, hold_reason: str | None, instead: str = "") -> sa.Update:
-    """Return the statement that makes a target's rows due now that are on hold, for any reason or for one.
+    """Return the statement that makes a target's rows on hold, for any reason or for one, due now.
 
     It also applies to rows that are scheduled to be dead-lettered and therefore have a hold reason. If `instead` is
-    set, the rows do not become due but are on hold for that reason.
+    set, the rows do not become due but are put on hold for that reason.
     """
     changes = (_PUT_ON_HOLD if instead else RELEASED) | ({} if aged else AGE_STOOD_STILL)
     statement = sa.update(pending).where(OF_TARGET, UNTAKEN, _HAS_REASON).values(changes)
@@ -336,7 +336,7 @@ class Pending(Aggregate):
     def add(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
         """Add pending deliveries and return how many rows are new; a row that exists stays as it is.
 
-        `settlement`: the key of the first settlement of the batch, from which the rows are derived. Raises
+        `settlement` is the key of the first settlement of the batch, from which the rows are derived. Raises
         SettledAgainError, and adds nothing, if the batch has another settlement now.
 
         A row with `hold_reason` is added on hold, or as scheduled if `hold_reason` marks an operator's decision about
@@ -367,8 +367,9 @@ class Pending(Aggregate):
         """Add a batch with its chunks, and assign it the pending rows that it takes; return whether it was added.
 
         Returns False, and changes nothing, if any of the rows is not scheduled or was taken by another batch, or
-        belongs to an order shard of which an uncommitted batch has taken rows: only one batch at a time sends a shard.
-        The batch and its chunks are stored as given: a batch that begins with push is `routed` and has a deadline.
+        belongs to an order shard of which an uncommitted batch has taken rows, because only one batch at a time sends a
+        shard. The batch and its chunks are stored as given; a batch that begins with push is `routed` and has a
+        deadline.
         """
         ids = sorted(set(pending_ids))
         with self._writing() as connection:
@@ -432,8 +433,8 @@ class Pending(Aggregate):
     def dead_letter(self, rule: str, target: str, reason: str) -> int:
         """Make the rows of a target that are on hold for one reason due now, to be dead-lettered; return how many.
 
-        The rows keep `hold_reason` and `on_hold_since`, which mark them: they are not put on hold again, and they are
-        due even if their target is disabled. `release` makes them due like any other row.
+        The rows keep `hold_reason` and `on_hold_since`, which mark them, so that they are not put on hold again and are
+        due even if their target is disabled. `release` turns them into ordinary rows that are due.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self._now()}
         return self._change(DEAD_LETTER_PENDING, change)

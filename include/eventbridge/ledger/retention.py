@@ -25,7 +25,7 @@ from eventbridge.ledger.store import take_size
 from eventbridge.model.batch import Batch
 from eventbridge.model.storage import STEPS, BatchGroup, BatchPosition, Kept, Need, SweepName, is_kept
 
-#: The progress of each sweep: the files of batches planned before `through` have been swept.
+#: The progress of each sweep, which has handled the files of batches planned before `through`.
 sweep = sa.Table(
     "sweep",
     metadata,
@@ -81,7 +81,7 @@ def _is_kept_whole(batch_id: Any) -> sa.ColumnElement[bool]:
     return sa.select(_taker.c.kept).where(_taker.c.batch_id == batch_id).scalar_subquery() == "all"
 
 
-#: The rows of a batch that were taken by a batch which is kept whole.
+#: The batch that took rows of a given batch and still has all its records.
 WHOLE_TAKER = sa.union_all(
     sa.select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _is_kept_whole(pending.c.taken_by)),
     sa.select(deferred_match.c.taken_by).where(
@@ -93,7 +93,7 @@ _dead_letters = sa.select(batch_file.c.path).where(
     batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind == "dead_letter"
 )
 
-#: The dead letters of a batch that were taken by a batch which is kept whole.
+#: The batch that took dead letters of a given batch and still has all its records.
 WHOLE_REDRIVE = (
     sa.select(redriven.c.batch_id)
     .where(redriven.c.file.in_(_dead_letters), _is_kept_whole(redriven.c.batch_id))
@@ -162,7 +162,7 @@ OLD_RULE_CHANGES = (
 #: Deletes changes of rules.
 DROP_RULE_CHANGES = sa.delete(rule_change).where(rule_change.c.change_id.in_(sa.bindparam("ids", expanding=True)))
 
-#: Replays that ended before a time and have no batch that is kept whole.
+#: Replays that ended before a time and have no batch that still has all its records.
 OLD_REPLAYS = (
     sa.select(replay.c.replay_id)
     .where(
@@ -213,7 +213,7 @@ def _delete_files(*kinds: str) -> sa.Delete:
     return _delete_some(batch_file, batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind.in_(kinds))
 
 
-#: The statements that delete the ledger's rows when a batch loses records: at most `most` rows each, in order.
+#: The statements, in order, that delete the ledger's rows when a batch loses records, at most `most` rows each.
 DROPS: dict[Kept, tuple[sa.Delete, ...]] = {
     "all": (
         _delete_some(pending, pending.c.batch_id == _OF_BATCH),
@@ -239,7 +239,7 @@ def select_groups(kept: Kept) -> sa.Select[Any]:
     """Return the query for each runner and bus with a batch at the step `kept`, in order; it reads one row of each."""
     one = one_of_each([batch.c.runner, batch.c.bus], batch.c.kept == word(kept))
     found = sa.select(batch.c.runner, batch.c.bus).where(batch.c.batch_id == one.c.batch_id)
-    return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows come first: their bus is empty
+    return found.order_by(batch.c.runner, batch.c.bus)  # batches that took rows come first, because their bus is empty
 
 
 def select_expired(*, newest_first: bool, behind: bool) -> sa.Select[Any]:
@@ -267,7 +267,7 @@ ROWS_AT_ONCE = 200
 
 
 class Retention(Aggregate):
-    """Removal of old records, in several small transactions, which hardly delay deliveries."""
+    """Removes old records, in several small transactions, which hardly delay deliveries."""
 
     def groups(self, kept: Kept) -> list[BatchGroup]:
         """Return the runners and buses with batches at the step `kept`; the cost does not grow with the batches."""
@@ -278,8 +278,9 @@ class Retention(Aggregate):
     ) -> list[Batch]:
         """Return at most `limit` committed batches of a group that were planned before a time.
 
-        An index finds exactly these. Batches with all records come newest first, because a batch is removed before the
-        batch whose rows it took; the others come oldest first. If `behind` is set, only batches after that position.
+        An index finds exactly these rows. Batches with all records come newest first, because a batch is removed before
+        the batch whose rows it took; the others come oldest first. If `behind` is set, only batches after that
+        position.
         """
         values = {"of_kept": kept, "of_runner": group.runner, "of_bus": group.bus, "most": limit, "before": before}
         if behind is not None:
@@ -371,9 +372,10 @@ class Retention(Aggregate):
             rule_sets |= {row.rule_set for row in rows}
 
     def drop_ended_requests(self, before: datetime) -> int:
-        """Delete replays and redrives that ended before a time and whose records are gone; return how many.
+        """Delete replays and redrives that ended before a time and are no longer needed; return how many.
 
-        A call deletes at most 200 replays.
+        A replay is needed while one of its batches has all its records, a redrive while dead letters that it took
+        exist. A call deletes at most 200 replays.
         """
         with self._reading() as connection:
             old = connection.execute(OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()

@@ -125,7 +125,7 @@ class Rules(Aggregate):
     """Rule sets, and rules that are on hold."""
 
     def get_in_force(self) -> RulesInForce | None:
-        """Return the rule set that is in force; None before the first batch."""
+        """Return the rule set that is in force; None if none was ever put in force."""
         row = self._first(RULES_IN_FORCE)
         return (
             None
@@ -143,8 +143,9 @@ class Rules(Aggregate):
     ) -> bool:
         """Put a rule set in force instead of `before` (None for the first one), and record the changed rules.
 
-        `changes` maps each changed rule to its new version, `streaming_task_seconds` each runner in streaming mode to
-        the length of its streaming tasks. Returns False, and changes nothing, if `before` is no longer in force.
+        `changes` maps each changed rule to its new version, and `streaming_task_seconds` maps each runner in streaming
+        mode to the duration of its streaming tasks. Returns False, and changes nothing, if `before` is no longer in
+        force.
         """
         now = self._now()
         first = {

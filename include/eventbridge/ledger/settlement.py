@@ -100,12 +100,11 @@ class Settlement(Aggregate):
         """Commit a settled batch: move the runner's offsets past its ranges, close the rows that it took, and release
         the batch that follows it.
 
-        `settlement`: the key of the first settlement with which it was reconciled. `failed`: the failed expectations
-        (`expect`) by rule; these rules are put on hold. `stats` are added to the stats of the minute.
-        All changes are one transaction. Returns False if the batch is already committed.
-        Changes nothing and raises ReconciliationError if the batch is not settling or a committed offset differs from
-        the start of its range, SettledAgainError if the batch has another settlement now, and NotFoundError if it does
-        not exist.
+        `settlement` is the key of the first settlement with which it was reconciled. `failed` maps rules, which are put
+        on hold, to their failed expectations (`expect`). `stats` are added to the stats of the minute. All changes are
+        one transaction. Returns False if the batch is already committed. Changes nothing and raises ReconciliationError
+        if the batch is not settling or a committed offset differs from the start of its range, SettledAgainError if the
+        batch has another settlement now, and NotFoundError if it does not exist.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}

@@ -171,7 +171,7 @@ class Streaming(Aggregate):
         return None if row is None else row.batch_id
 
     def request_standby(self, runner: str, holder: str) -> None:
-        """Record that the holder's lease ends soon; the watcher then starts a run for a standby."""
+        """Request a standby because the holder's lease ends soon; the watcher then starts a run for it."""
         self._change(REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 
     def register_standby(self, runner: str, name: str, until: datetime) -> bool:

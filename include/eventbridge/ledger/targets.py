@@ -61,7 +61,7 @@ target_tokens = sa.Table(
 _STATUS = (target_status.c.rule == sa.bindparam("of_rule")) & (target_status.c.target == sa.bindparam("of_target"))
 _WINDOW = (target_window.c.rule == sa.bindparam("of_rule")) & (target_window.c.target == sa.bindparam("of_target"))
 
-#: The statuses of all targets whose state has ever been other than `ok`.
+#: The statuses of all targets that have one; `record_attempts` describes when a target gets its first status.
 TARGET_STATUSES = sa.select(target_status).order_by(target_status.c.rule, target_status.c.target)
 
 #: The status of a target, locked until the transaction ends.
@@ -132,13 +132,14 @@ class Targets(Aggregate):
     """Statuses, recent attempts and rate limits of targets."""
 
     def statuses(self) -> dict[tuple[str, str], TargetStatus]:
-        """Return the statuses of targets by (rule, target); a target that has always been `ok` is absent."""
+        """Return the statuses of targets by (rule, target); a target that is absent has always been `ok`."""
         return {(row.rule, row.target): TargetStatus(**row._mapping) for row in self._rows(TARGET_STATUSES)}
 
     def set_status(self, rule: str, target: str, state: TargetState, reason: str) -> None:
         """Set the state of a target and its reason, and end its pause.
 
-        `since` changes only with the state. Pending deliveries stay as they are: the caller holds or releases them.
+        `since` changes only with the state. Pending deliveries stay as they are, because the caller holds or releases
+        them.
         """
         now = self._now()
         with self._writing() as connection:
@@ -205,7 +206,7 @@ def record_attempts(connection: sa.Connection, tallies: Sequence[Tally], now: da
 
 
 def _count(connection: sa.Connection, tallies: Sequence[Tally]) -> None:
-    """Add the counts of tallies, always in two statements: a chunk may have thousands of targets."""
+    """Add the counts of tallies, always in two statements, because a chunk may have thousands of targets."""
     rows, changes = [], []
     for tally in tallies:
         for second, count in sorted(tally.counts.items()):

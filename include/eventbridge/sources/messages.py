@@ -17,7 +17,7 @@ MESSAGES = pa.schema(
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("published_at", _TIME, nullable=False),  # when the bus stored it
         pa.field("key", pa.binary()),  # null: the message has no key, or the bus stores none
-        pa.field("headers", HEADERS),  # CloudEvents attributes and properties that the bus transports beside the body
+        pa.field("headers", HEADERS),  # CloudEvents attributes and properties that the bus transports outside the body
         pa.field("body", pa.binary()),  # null: a tombstone, which deletes its key
     ]
 )

@@ -14,7 +14,7 @@ __all__ = ["Store", "StoreError", "StoreFileDamaged", "StoreFileMissing", "check
 
 
 class Store(Protocol):
-    """Immutable files by path; safe to use from several threads and processes at once.
+    """Immutable files by path; several threads and processes may use them at the same time.
 
     Paths are relative, with `/` between their parts. A file becomes visible only when it is complete, even if its
     writer dies. A write survives power loss once `put` or `create` has returned. Every method raises StoreError if the

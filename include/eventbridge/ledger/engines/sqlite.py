@@ -35,7 +35,7 @@ class SqliteEngine:
 
     spans_hosts = False
     migrates_when_opened = True
-    # This statement takes the lock immediately: a transaction that began by reading might have to restart to get it.
+    # This statement takes the lock immediately; a transaction that began by reading might have to restart to get it.
     begin_writing = "BEGIN IMMEDIATE"
     begin_reading = "BEGIN"
     bounds_readers = True
@@ -163,9 +163,9 @@ def _switch_to_wal(cursor: Any, patience_seconds: float) -> None:
 def _hold_write_lock(file: Path, timeout_seconds: float) -> Iterator[None]:
     """Exclude all other writers, of this and other processes, by a lock on `<file>.lock`; raises DatabaseFailure.
 
-    SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
-    can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the end of a
-    commit, so this lock separates the two. It also waits in finer steps than SQLite does.
+    SQLite's own lock lets a commit run at the same time as another connection's checkpoint, which in all versions
+    before 3.51.3 can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Checkpoints run at the
+    end of a commit, so this lock separates the two. It also waits in finer steps than SQLite does.
     """
     try:
         descriptor = open_private(f"{file}.lock", os.O_RDWR)

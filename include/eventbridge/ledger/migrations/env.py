@@ -1,4 +1,4 @@
-"""Alembic runs this file: it applies the migrations in the transaction of the connection that it is given."""
+"""Applies the migrations in the transaction of the connection that it is given; Alembic runs this file."""
 
 from __future__ import annotations
 

@@ -307,8 +307,9 @@ def lock_file(path: Path) -> Path:
 
 @contextlib.contextmanager
 def _sole_writer(path: Path) -> Iterator[None]:
-    # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
-    # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). This lock serialises the two.
+    # SQLite's own lock lets a commit run at the same time as another connection's checkpoint, which in all versions
+    # before 3.51.3 can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). This lock serialises
+    # the two.
     with bus_errors(path):
         descriptor = open_private(lock_file(path), os.O_RDWR)
     try:

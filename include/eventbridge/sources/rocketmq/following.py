@@ -30,7 +30,7 @@ _FULL_SECONDS: Final = 0.01
 
 
 class PartitionFollower:
-    """A reader that pulls from partitions, beginning at given offsets; only one thread at a time may use it."""
+    """A reader that pulls from partitions from given offsets on; only one thread at a time may use it."""
 
     def __init__(self, client: Client, servers: str, positions: Mapping[Partition, int]) -> None:
         self._client, self._servers = client, servers

@@ -38,9 +38,9 @@ class HttpEngine:
         self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
     def wait(self, seconds: float) -> list[TransferSlot]:
-        """Run all transfers, wait at most `seconds` for news, and return the slots that have some.
+        """Run all transfers, wait at most `seconds` for a change, and return the slots that have one.
 
-        News is an ended transfer, or room for another one.
+        A change is an ended transfer, or room for another one.
         """
         news = self._with_room()
         for curl, error_number, message in self._multi.wait_for_ended(0.0 if news else seconds):
@@ -176,7 +176,7 @@ class TransferSlot:
         self._idle.append(exchange)
 
     def leave(self) -> None:
-        """Release everything that is not in flight, because the target has no more requests for now."""
+        """Release everything that is not in flight; called when the target has no more requests for now."""
         self.ended.clear()
         self._engine.forget(self)
         self._engine.keep(self._idle)

@@ -23,7 +23,7 @@ _MAX_PULLS_IN_FLIGHT: Final = 8
 #: How long a broker may be silent or busy before a read fails.
 SILENCE_SECONDS: Final = 30.0
 
-#: How long a broker holds a pull that finds nothing, and how long the waiting thread waits between checks of `is_over`.
+#: How long a broker delays the response to a pull that finds nothing, and the pause between two checks of `is_over`.
 _HOLD_MS: Final = 10_000
 _POLL_SECONDS: Final = 0.2
 _NO_END: Final = 1 << 62
@@ -35,7 +35,7 @@ _GAP_REPORTS: Final = 5
 
 
 class PullResult(NamedTuple):
-    """The body of a response; its messages with start <= offset < end were requested."""
+    """The body of a response; only its messages with start <= offset < end were requested."""
 
     body: bytes
     start: int
