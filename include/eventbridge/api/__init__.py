@@ -1,1 +1,1 @@
-"""The HTTP API, over which programs without Airflow and Spark publish, read and operate, and the page for operators."""
+"""Serves the HTTP API, for programs without Airflow and Spark that publish, read and operate, and the page."""

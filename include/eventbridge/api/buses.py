@@ -69,7 +69,7 @@ class Buses:
         self._rates = PublishRates(runtime)
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
-        """Return a bus and one of its topics (None: the first).
+        """Return a bus and one of its topics, the first if `topic` is None.
 
         Raises NotFoundError for an unknown name, CallRefused for the bus of operational events.
         """

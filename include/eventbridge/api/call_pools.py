@@ -1,13 +1,13 @@
 """Runs calls that may take long in separate thread pools, so that all other calls get a response meanwhile.
 
 These are calls whose cost the caller chooses (SQL, rule files, tests of rules, replays, redrives), and calls that read
-files of the store, wait for a target, or query the servers of buses. A call is cancelled when its caller disconnects
-and when the server stops; an expensive call and a read of the store also when it has taken CLOCK_SECONDS. Readers of
-the store check for this at each file and row group; work of unknown duration runs in a child process, which is killed.
-Bodies that are large or compressed are read in pools too, because a body of 3 KB may decompress to 8 MiB. A body that
-is being read is not cancelled: that takes a few seconds at most.
+files of the store, wait for a target, or query the servers of buses. A call is cancelled when its caller disconnects or
+the server stops; expensive calls and reads of the store are also cancelled after CLOCK_SECONDS. Readers of the store
+check for cancellation at each file and row group; work of unknown duration runs in a child process, which is killed.
+Bodies that are large or compressed are read in pools too, because a body of 3 KB may decompress to 8 MiB. Reading a
+body is not cancelled, because it takes a few seconds at most.
 
-The pools of asyncio and of the framework are for calls that wait for nothing but the ledger: checks of tokens and
+The pools of asyncio and of the framework are for calls that wait only for the ledger: checks of tokens and
 health, and publishing. A web server that mounts the application uses these pools too.
 """
 
@@ -41,7 +41,7 @@ WAIT_SECONDS: Final = 5.0
 #: of them to end.
 MAX_STORE_READS: Final = 4
 MAX_WAITING_STORE_READS: Final = 32
-#: The maximum number of calls that wait for a target at a time: each may wait for as long as the target's timeout.
+#: The maximum number of calls that wait for a target at a time. Each may wait for as long as the target's timeout.
 MAX_AT_TARGETS: Final = 8
 #: The maximum number of calls that query the servers of buses at a time, and of calls that wait for one of them to end.
 MAX_AT_BUSES: Final = 16
@@ -188,7 +188,7 @@ class CallPools:
 
 
 async def run_briefly(request: Request, call: Callable[[], _T]) -> _T:
-    """Return the result of a call that waits for nothing but the ledger."""
+    """Return the result of a call that waits only for the ledger."""
     return await asyncio.to_thread(call)
 
 

@@ -16,7 +16,7 @@ HEAD_SECONDS: Final = 10.0
 MAX_HEAD_BYTES: Final = 64 * 1024
 #: The maximum number of headers, trailers included; it is limited because the framework searches all of them for one.
 MAX_HEADERS: Final = 256
-#: The maximum number of calls of a connection that wait for the one in progress: each takes memory, and uvicorn sets no
+#: The maximum number of calls of a connection that wait for the one in progress. Each takes memory, and uvicorn sets no
 #: limit.
 MAX_PIPELINED: Final = 16
 #: The number of bytes of a connection that are parsed before other connections get their turn. If the bytes form tiny

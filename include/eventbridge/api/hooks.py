@@ -78,7 +78,7 @@ async def take(
     headers = dict(reversed(request.headers.items()))
     try:
         rules = await buses.rules()
-        # In a thread: the clock and the secret may come from a database, and megabytes take a while to hash and parse.
+        # In a thread, as clock and secret may come from a database, and megabytes take a while to hash and parse.
         bus, webhook, now = await run_on_webhook(
             request, content, lambda: _verified(runtime, (rules, name), headers, content)
         )
@@ -155,7 +155,7 @@ _FORM = "application/x-www-form-urlencoded"
 
 
 def event_of_call(name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes, now: datetime) -> bytes:
-    """Return the event of a call: its attributes from the mapping, else from the sender's usual places, and its data.
+    """Return the event of a call, with attributes from the mapping or else from where the sender usually puts them.
 
     `headers` have names in lower case, `now` is an aware time. Raises EventError if the body is not JSON, or if a path
     of the mapping leads to nothing, an object or an array. The values of attributes are not validated.

@@ -22,7 +22,7 @@ BODY_SECONDS = 40.0
 #: for other calls.
 MAX_HELD_BYTES = 256 * 1024 * 1024
 _WEBHOOKS = "/hooks/"
-#: The key in a request's state of the function that counts further bytes of its call.
+#: The key in a request's state under which its function that counts further bytes is stored.
 _HOLD = "hold"
 
 

@@ -155,7 +155,7 @@ def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | 
 
 
 def visible_selection(request: Request, document: dict[str, Any]) -> dict[str, Any]:
-    """Return a replay or redrive as the caller may see it: a condition may quote a payload."""
+    """Return a replay or redrive; its conditions, which may quote payloads, are hidden unless payloads may be seen."""
     if can_see_payloads(request):
         return document
     selection: dict[str, Any] = dict(document["selection"])

@@ -61,7 +61,7 @@ def problem_response(request: Request, error: Exception) -> Response:
     """Return the problem response for an error; raises the error if no status but 500 fits."""
     refusal = refusal_of(request, error)
     problem = {"title": refusal.status.phrase, "status": int(refusal.status), "detail": refusal.detail}
-    # write_document: a name from the caller may hold half of a surrogate pair
+    # `write_document`, because a name from the caller may hold half of a surrogate pair
     return Response(write_document(problem), refusal.status, refusal.headers, MEDIA_TYPE)
 
 

@@ -35,7 +35,7 @@ class Hour(Struct, frozen=True):
 
 
 class TargetReport(Struct, frozen=True):
-    """The number of events that one target of a rule would receive, and of those for which the transform fails."""
+    """The number of events that one target of a rule would receive, and of events for which its transform fails."""
 
     target: str
     rendered: int

@@ -58,7 +58,7 @@ _CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 #: The maximum number of rows of one part. Each part costs 30 ms of overhead in Spark.
 _MAX_ROWS = 100_000
 
-#: The minimum number of parts, so that all of Spark's slots have work to the end.
+#: The minimum number of parts, so that all of Spark's slots have work until the end.
 _MIN_PARTS = 16
 Found = tuple[ArchiveFile, tuple[Span, ...]]
 

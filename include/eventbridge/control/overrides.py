@@ -33,7 +33,7 @@ Action = Literal[
 _CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
-#: By action that clears an override: the hold reason of the deliveries that become due immediately.
+#: The hold reason of the deliveries that become due immediately, by the action that clears an override.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
 #: For each action: the kind of override, the sentence for a change, and the sentence if there was nothing to change.

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Released:
-    """The result of releasing a rule: the hold (None without one), the deferred matches and events that are due now.
+    """The result of releasing a rule: the hold or None, the deferred matches and events that are due now.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
     `waits_for` is why the other deferred matches still wait. `retried`, `skipped` and `unsendable` are deliveries that
@@ -71,7 +71,7 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
 
 
 def _release_routing(runtime: Runtime, rule: str) -> Released:
-    """Lift a rule's hold and make its deferred matches due; they age from then on.
+    """Lift a rule's hold and make its deferred matches due; their age excludes the time on hold.
 
     If something else holds them, such as a disabled rule, only the hold is lifted.
     """

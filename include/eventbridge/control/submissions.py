@@ -1,8 +1,8 @@
 """Applies the contract of publishing, which is the same for the command line, Airflow, Python and HTTP.
 
-An event must be a strict CloudEvent in JSON; an event without `id` gets one. Events with the same `partitionkey`, else
-the same `subject`, go to one partition, in order. Published events are durable, and each submission has a result: its
-position on the bus, or its error.
+An event must be a strict CloudEvent in JSON; an event without `id` gets one. Events with the same `partitionkey` (or,
+without one, the same `subject`) go to one partition, in order. Published events are durable, and each submission has a
+result: its position on the bus, or its error.
 """
 
 from __future__ import annotations

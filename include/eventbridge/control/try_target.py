@@ -1,6 +1,6 @@
 """Tries one target: whether it can be reached, and how it responds to one event.
 
-A try is not a delivery: neither the reconciliation nor a breaker counts it.
+A try is not a delivery, so neither the reconciliation nor a breaker counts it.
 """
 
 from __future__ import annotations

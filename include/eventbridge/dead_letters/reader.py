@@ -51,7 +51,7 @@ _LONGEST = 100
 class DeadLetterName:
     """The file and row of a dead letter, its unique name, and what it shares with other dead letters.
 
-    `subject` is the delivery id or, without one, the position of the event: several dead letters have the same subject
+    `subject` is the delivery id or, without one, the position of the event. Several dead letters have the same subject
     if a delivery was dead-lettered several times.
     """
 
@@ -141,7 +141,7 @@ def _read_file(
 class ChosenRows:
     """The rows of dead letter files that a selection chooses; SQL is evaluated once, over all files.
 
-    An unreadable file has no rows, and is added to `damaged`; without `damaged` it raises ReconciliationError.
+    An unreadable file is added to `damaged`; without `damaged` it raises ReconciliationError.
     """
 
     def __init__(

@@ -73,7 +73,7 @@ class Mark:
 
     `outcome` is `delivered`, `dead_lettered` (a newer dead letter exists), `pending` (it will be retried), `unmatched`
     (with --retransform: the current rule does not match the event), `pruned` (retention removed its record) or
-    `in_progress`, also while a deferred match of its batch is not routed.
+    `in_progress`, which includes the time until all deferred matches of its batch are routed.
     """
 
     redrive_id: str

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 def run_suite(measures: Sequence[Measure], name: str) -> tuple[list[Measure], bytes]:
     """Return the measures outside their bounds according to Great Expectations, and its Data Docs page in HTML.
 
-    Importing it takes many CPU-seconds, so only the functions of this module do.
+    Importing Great Expectations takes many CPU-seconds, so only the functions of this module do it.
     """
     import great_expectations as gx
     from great_expectations.data_context.types.base import (

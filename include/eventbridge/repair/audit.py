@@ -69,7 +69,7 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
 
     If `whole`, files are read to the last byte, including parts that no sum needs, such as events and requests.
     Uncommitted batches are counted and skipped, because they are not reconciled yet. A batch that is committed
-    during the audit causes no difference: the audit reads each fact before the fact that it follows from.
+    during the audit causes no difference, because the audit reads each fact before the fact from which it follows.
     """
     batches = [runtime.ledger.batches.get(batch_id)] if batch_id else runtime.ledger.batches.find(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]

@@ -72,12 +72,12 @@ class Repair:
 def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or with `dry_run` only report what that would do; a sound batch is not changed.
 
-    A delivery file is rerouted from the archive, an archive file is reread from the bus, the inputs of a
-    redrive or replay are rebuilt from the dead letters or events that it took, dead letters are rebuilt from the
-    settlement, and the manifest of a committed batch from all of these. If a segment or the settlement cannot be read,
-    or there are surplus deliveries, an uncommitted batch is settled again from its readable segments: a delivery
-    without a response is unknown and retried under the same id. Raises UserError for a batch past its retention, and
-    ReconciliationError for a file that cannot be rebuilt: restore it from a copy of the store.
+    A delivery file is rerouted from the archive, an archive file is reread from the bus, the inputs of a redrive or
+    replay are rebuilt from the dead letters or events that it took, dead letters are rebuilt from the settlement, and
+    the manifest of a committed batch from all of these. If a segment or the settlement cannot be read, or there are
+    surplus deliveries, an uncommitted batch is settled again from its readable segments. A delivery without a response
+    is then unknown and is retried under the same id. Raises UserError for a batch past its retention, and
+    ReconciliationError for a file that cannot be rebuilt and must be restored from a copy of the store.
     """
     if (batch := runtime.ledger.batches.get(batch_id)).kept != "all":
         raise UserError(
@@ -351,8 +351,8 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
 def _land_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
     """Read the range of a file from the bus again; it must have the recorded rows in the same order.
 
-    Only the time of landing may differ: it is taken from the file's deliveries or, without any, from the time when the
-    batch was planned. The result is None if the rows differ, given the files `made` so far (paths by key).
+    Only the time of landing may differ, which is taken from the file's deliveries or, without any, from the time when
+    the batch was planned. The result is None if the rows differ, given the files `made` so far (paths by key).
     """
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"

@@ -1,4 +1,4 @@
-"""Lists the archive files of a replay in the order in which it reads them.
+"""Lists the archive files of a replay in the order in which the replay reads them.
 
 Audits import this module because, unlike the selection of events, it does not import the compiled matcher.
 """
@@ -63,7 +63,7 @@ def _files_of_only_runner(
             yield file, None
         if len(files) < _AT_A_TIME + len(seen):
             return
-        # the next page begins with the time of the last file; other files of that time may have been listed already
+        # the next page begins with the time of the last file; other files of that time may already have been listed
         since = files[-1].planned_at
         seen = {file.path for file in files if file.planned_at == since}
 

@@ -52,7 +52,7 @@ FLUSH_MS = 3_000
 
 
 class OpenTelemetry:
-    """Exports spans to a collector; of the deliveries whose event has no trace, the share `ratio` is traced."""
+    """Exports spans to a collector; traces the share `ratio` of the deliveries whose event has no trace."""
 
     def __init__(self, ratio: float, exporter: SpanExporter | None = None) -> None:
         """Use `exporter`, by default the exporter that the OTEL_* variables describe."""

@@ -12,7 +12,7 @@ _RATIOS = ("traceidratio", "parentbased_traceidratio")
 
 
 def is_exported(signal: str, environ: Mapping[str, str]) -> bool:
-    """Return whether a signal, `traces` or `metrics`, is sent: an endpoint is set, and no variable disables it."""
+    """Return whether a signal, `traces` or `metrics`, is sent, which needs an endpoint and can be disabled."""
     if environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         return False
     if environ.get(f"OTEL_{signal.upper()}_EXPORTER", "otlp").strip() != "otlp":

@@ -1,1 +1,1 @@
-"""Fakes and servers for tests; each passes the contract suite of the component it replaces."""
+"""Provides fakes and servers for tests; each passes the contract suite of the component it replaces."""

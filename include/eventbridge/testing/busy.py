@@ -1,4 +1,4 @@
-"""A route that records when it ran, for tests of the distribution of Spark's task slots."""
+"""Provides a route that records when it ran, for tests of the distribution of Spark's task slots."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SliceRun(NamedTuple):
 
 
 def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route as `route_task` does, but slower, and write times and priority to the store."""
+    """Route like `route_task`, but more slowly, and write times and priority to the store."""
     began, busy = time.time(), time.process_time()
     result = route_task(store, rule_set, job, task)
     while time.process_time() - busy < _BUSY_SECONDS:

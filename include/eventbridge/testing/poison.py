@@ -1,4 +1,4 @@
-"""Events and user programs that kill or block a worker, for tests of the effect on their batch."""
+"""Provides events and user programs that kill or block a worker, for tests of the effect on their batch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ POISONED = "poison"
 
 
 def route_with_poison(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route as `route_task` does, unless a slice contains poison; the form JSONATA is a Program."""
+    """Route like `route_task`, unless a slice contains poison; the form JSONATA is a Program."""
     if isinstance(task, RuleShare):
         return route_share(store, rule_set, job, task, compile_program)
     if not isinstance(task, Slice):
@@ -62,7 +62,7 @@ class Program:
         self._text = text
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the event's id, or act as the text says."""
+        """Return the event's id, or act as the program's text says."""
         poisoned = event.document.get("subject") == POISONED
         while poisoned and self._text == "loop":
             pass

@@ -59,7 +59,7 @@ BLOCK_MESSAGES = 3
 
 
 class Switches:
-    """Calls that are to fail, by method name."""
+    """Records which calls must fail, by method name."""
 
     def __init__(self) -> None:
         self._failing: Counter[str] = Counter()
@@ -225,7 +225,7 @@ class InMemoryLog:
         reach("bus.commit.done")
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because there is nothing to close."""
 
     def _append(
         self, partition: Partition, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
@@ -331,7 +331,7 @@ class InMemoryQueue:
         return len(self._waiting)
 
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        """Do nothing, because there is nothing to close."""
 
     def _extended(self, receipt: str) -> str:
         number = self._receipts.get(receipt)

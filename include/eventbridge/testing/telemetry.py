@@ -6,7 +6,7 @@ from eventbridge.telemetry.protocol import CheckEnded, DeliverySettled, PushEnde
 
 
 class RecordingTelemetry:
-    """Records all calls in order; while `error` is set, it raises that instead."""
+    """Records all calls in order; while `error` is set, raises `error` instead."""
 
     def __init__(self) -> None:
         self.reported: list[StageEnded | PushEnded | CheckEnded] = []
@@ -15,15 +15,15 @@ class RecordingTelemetry:
         self.settled: list[DeliverySettled] = []
 
     def stage_ended(self, ended: StageEnded) -> None:
-        """Record it."""
+        """Record the end of a stage."""
         self._keep(ended)
 
     def push_ended(self, ended: PushEnded) -> None:
-        """Record it."""
+        """Record the end of a push."""
         self._keep(ended)
 
     def check_ended(self, ended: CheckEnded) -> None:
-        """Record it."""
+        """Record a poll of the watcher."""
         self._keep(ended)
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
@@ -31,7 +31,7 @@ class RecordingTelemetry:
         return True
 
     def delivery_settled(self, settled: DeliverySettled) -> None:
-        """Record it in `settled`."""
+        """Record the delivery in `settled`."""
         self.settled.append(settled)
 
     def close(self) -> None:

@@ -1,9 +1,9 @@
 """Applies retention to the store, the ledger and the embedded buses, and removes orphaned files.
 
 The DAG `eventbridge_maintain_store` and `eventbridge maintain` call it. A run uses the ledger's indexes and lists days
-of the store, never all files, and ends after a bounded time; the next run continues. If it is killed at any point,
-or runs twice at the same time, it removes nothing that is needed: a batch is first marked in the ledger, then its files
-are removed, then its rows.
+of the store, never all files, and ends after a bounded time; the next run continues. If it is killed at any point, or
+runs twice at the same time, it removes nothing that is needed, because a batch is first marked in the ledger, then its
+files are removed, then its rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
 MAX_ROWS: Final = 1_000_000
 _NEXT_GRAIN: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
 
-#: How many times stats are folded at most, each time at half the age: the last time at 1/128 of KEPT.
+#: The maximum number of times that stats are folded. Each time halves the age, so that the last one is 1/128 of KEPT.
 _HALVINGS: Final = 8
 log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ def _fold(run: RetentionRun, scope: Scope, grain: Grain, age: timedelta) -> bool
 def _trim_buses(run: RetentionRun) -> None:
     """Trim the buses of the current rules; a bus that does not respond is logged and keeps all messages.
 
-    The bus `eventbridge` is not among them: it is trimmed when events are published to it.
+    The bus `eventbridge` is not among them, because it is trimmed when events are published to it.
     """
     known = run.runtime.ledger.assignments.deliverers()
     rules = run.runtime.rule_set()

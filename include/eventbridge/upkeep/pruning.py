@@ -60,7 +60,7 @@ class _Pruning:
         self._read_requests()
 
     def finish_marked(self) -> None:
-        """Clear marked batches that are not cleared: their run died, or is still clearing them."""
+        """Clear marked batches that are not cleared, because their run died or is still clearing them."""
         while not self._run.is_over() and (marked := self._ledger.retention.uncleared(_PAGE)):
             for batch in marked:
                 self._clear(batch)

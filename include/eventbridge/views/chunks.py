@@ -233,7 +233,7 @@ def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
         numbers = np.concatenate([row_vectors.decode(piece.rows) for piece in those])
         try:
             tables.append(read_rows(runtime.store, file, row_vectors.encode(numbers), columns))
-        except StoreError:  # past its retention
+        except StoreError:  # perhaps past its retention
             lost |= {(piece.rule, piece.target) for piece in those}
     return _Deliveries(pa.concat_tables(tables), frozenset(lost))
 
@@ -242,10 +242,10 @@ def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
 class ChunkStatus:
     """The status of one chunk.
 
-    `source` is the bus that its batch took its events from, or `pending`; `targets` are `rule/target`. `seconds` is how
-    long its last push worked on it, None until that push has ended; `succeeded` and `failed` count the deliveries of
-    this push; `error` is the exception that ended the push. `last_failure` is the last failed response of a target; it
-    is read only for failures.
+    `source` is the bus that its batch took its events from, or `pending`; `targets` have the form `rule/target`.
+    `seconds` is how long its last push worked on it, None until that push has ended; `succeeded` and `failed` count the
+    deliveries of this push; `error` is the exception that ended the push. `last_failure` is the last failed response of
+    a target; it is read only for failures.
     """
 
     batch_id: str

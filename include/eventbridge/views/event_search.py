@@ -147,7 +147,7 @@ def _fitting(
 def _read_with_subject(runtime: Runtime, path: str, rows: npt.NDArray[np.int64], subject: str) -> Iterator[int]:
     """Yield those of the given rows whose event has the given subject."""
     for numbers, table in parts_of(runtime.store, path, ["body"], rows):
-        # only bodies that contain the subject as it is, or an escape, are parsed: no others can match
+        # only bodies that contain the subject as it is, or an escape, are parsed; no others can match
         text = pc.match_substring(table["body"], f'"{subject}"')
         parsed = np.flatnonzero(flags_of(pc.or_(text, pc.match_substring(table["body"], "\\"))))
         for number in parsed.tolist():

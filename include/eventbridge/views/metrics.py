@@ -48,8 +48,9 @@ _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     """Return the metrics of an installation; if `of_targets`, with counters for each target of each rule.
 
-    All values from the ledger come from one snapshot; the ends of buses are read after it, so that no lag is too small.
-    A bus that does not respond has no lag, and `eventbridge_bus_up` is 0.
+    The values from the ledger come from one snapshot, except those of owners and of the store's quota. The ends of
+    buses are read after the snapshot, so that no lag is too small. A bus that does not respond has no lag, and
+    `eventbridge_bus_up` is 0.
     """
     snapshot = runtime.ledger.snapshots.read(of_targets=of_targets)
     rules = runtime.rule_set()
@@ -89,7 +90,7 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
 
 
 def _bus_stats_with_zeros(snapshot: LedgerSnapshot, rules: RuleSet) -> list[Stat]:
-    """Return the stats of buses, with zeros for missing outcomes: a rate would miss the start of a new series."""
+    """Return the stats of buses, with zeros for missing outcomes; else a rate would miss the start of a new series."""
     found = {each.key: each for each in snapshot.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):

@@ -1,4 +1,4 @@
-"""Stats of rules and buses by day, with the cost of each rule, from the ledger."""
+"""Returns the stats of rules and buses by day, with the cost of each rule, from the ledger."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The page for operators in a browser: rendered on the server, readable without JavaScript."""
+"""Renders the page for operators on the server, so that it is readable without JavaScript."""

@@ -10,7 +10,7 @@ from eventbridge.views.timeline import Timeline
 #: The size of the drawing in its own units: as wide as a phone's screen, so that labels are readable there too.
 WIDTH, HEIGHT = 360, 100
 _ROUND = (1, 2, 5, 10)
-#: The number of each line's colour in the style sheet: on every chart, failed is red and delivered is green.
+#: The number of each line's colour in the style sheet, so that on every chart failed is red and delivered green.
 _COLOURS = {"events in": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
 
 

@@ -28,7 +28,7 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 _MAX_FORM_BYTES = 4_096
 
 _Span = Annotated[Span, Query(description="The time that the charts cover.")]
-#: The login of the page, for a server without one of its own.
+#: The login of the page, which a mounting server replaces with its own.
 own_login = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]

@@ -1,6 +1,6 @@
 """Follows one event through every batch that took it up: attempts, outcomes, pending deliveries, dead letters.
 
-The ledger has the batches. Of their files, only those that may mention the event are read: the ids of its deliveries
+The ledger has the batches, and only files that may mention the event are read: the ids of its deliveries
 follow from the rules, their chunks from the settlement, and the attempts are in the segments of those chunks.
 """
 
@@ -282,7 +282,7 @@ class EventTrace:
         return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), columns)) if rows else []
 
     def _rows_of_event(self, table: pa.Table) -> list[int]:
-        # not `pa.array`: its first call imports pandas, which takes half a CPU-second
+        # not `pa.array`, whose first call imports pandas, which takes half a CPU-second
         names = pa.py_buffer(b"".join(self._replay_of))
         ids = pa.Array.from_buffers(SETTLEMENT.field("delivery_id").type, len(self._replay_of), [None, names])
         found: list[int] = np.flatnonzero(flags_of(pc.is_in(table["delivery_id"], value_set=ids))).tolist()
