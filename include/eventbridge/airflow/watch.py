@@ -213,8 +213,7 @@ class Watch:
         return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
     def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
-        """Return a value that changes with the work of runs; None if even a run without work checks space or new
-        rules."""
+        """Return a value that changes with the work of runs, or None if a run without work is useful too."""
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
         return mark, batch_progress

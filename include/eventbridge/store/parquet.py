@@ -173,7 +173,7 @@ def read_span(store: Store, path: str, first: int, last: int, columns: Sequence[
 def tables_of_span(
     store: Store, path: str, first: int, last: int, columns: Sequence[str], rows_at_once: int
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield rows `first` (included) to `last` (excluded) as tables of about `rows_at_once`, each with its first row.
+    """Yield rows `first` (included) to `last` (excluded) as tables of about `rows_at_once` rows, each with its start.
 
     The file is opened once. Raises StoreFileDamaged if it has fewer rows.
     """

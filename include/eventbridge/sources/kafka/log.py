@@ -155,9 +155,9 @@ class KafkaLog:
     ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic, by default the first, and return the position of each.
 
-        All in-sync replicas have the records when this returns. librdkafka's default partitioner chooses the partition
-        of a record with a key; records without a key are distributed round-robin. Raises BusError if some may not have
-        been stored.
+        All in-sync replicas have the records when this returns. A record's key decides its partition in the same way as
+        in librdkafka's default partitioner; records without a key are distributed round-robin. Raises BusError if some
+        may not have been stored.
         """
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:

@@ -53,7 +53,7 @@ class HttpEngine:
         return list(news)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Make the next `wait` return when another descriptor becomes readable; `fd_ready` is then true."""
+        """Watch another descriptor until it becomes readable; `wait` then returns, and `fd_ready` is true."""
         self._multi.watch_fd(other)
 
     @property

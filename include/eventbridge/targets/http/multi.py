@@ -158,7 +158,7 @@ class Multi:
                 os.eventfd_write(self._wakeup, 1)
 
     def watch_fd(self, other: HasFileno) -> None:
-        """Make the next `wait_for_ended` return when another descriptor becomes readable; `fd_ready` is then set."""
+        """Watch another descriptor until it becomes readable; `wait_for_ended` then returns, and `fd_ready` is true."""
         self.fd_ready = False
         if other is self._other_fd:
             self._epoll.modify(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)

@@ -22,8 +22,8 @@ WITHHELD: Final = b"withheld: it repeats a secret of fewer than six characters"
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "-_.")
 #: The `&` of an entity, as JSON inside or outside of HTML writes it.
 _AMPERSAND: Final = r"(?:&(?:amp;)?|\\{1,4}[uU]0026)"
-#: The maximum number of bytes that `_escaped_forms` matches for one byte, such as backslashes, an ampersand, `#x`,
-#: zeros, digits and `;`.
+#: The maximum number of bytes that `_escaped_forms` matches for one byte. The longest form consists of backslashes, an
+#: ampersand, `#x`, zeros, digits and `;`.
 _LONGEST_FORM: Final = 22
 #: The maximum number of characters of a secret in one expression; 1,000 that are all escaped take 1 MB.
 LONGEST_PIECE: Final = 1_000

@@ -185,7 +185,7 @@ class KafkaTarget:
         )
 
     def _interrupted(self) -> Iterator[tuple[int, Response]]:
-        """Abandon the messages in flight, and yield their responses."""
+        """Abandon the messages in flight and those to be sent again, and yield their responses."""
         given_up = {index: sent.started_at for index, sent in self._in_flight.items()}
         now = self._clock()
         given_up |= {request.index: now for request in self._to_resend}
