@@ -132,7 +132,7 @@ class Connection(HttpToolsProtocol):
             raise _TooMuch(self._refusal)
 
     def on_headers_complete(self) -> None:
-        """Start the call, and wait for its body."""
+        """Start the call, and begin to wait for its body."""
         if len(self.pipeline) >= MAX_PIPELINED:
             raise _TooMuch(f"More than {MAX_PIPELINED} calls wait for the one in progress")
         self._stop_head_timer()
@@ -146,12 +146,12 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_response_complete(self) -> None:
-        """Wait for the next head."""
+        """Begin to wait for the next head."""
         self._waits_since = self.loop.time()
         super().on_response_complete()
 
     def pause_writing(self) -> None:
-        """Wait until the caller reads the response."""
+        """Begin to wait until the caller reads the response."""
         self._waits_since = self.loop.time()
         super().pause_writing()
 

@@ -73,7 +73,7 @@ def visible_response_head(request: Request, head: str) -> str:
 
 
 def visible_dead_letter(request: Request, dead_letter: dict[str, Any]) -> dict[str, Any]:
-    """Return a dead letter, with or without its long columns, as the caller may see it.
+    """Return a dead letter, with or without its long columns, and hide what the caller may not see.
 
     Without the right to see payloads, the event, request, responses, and details that may quote the event are hidden.
     """
@@ -98,13 +98,13 @@ def visible_groups(dead_letters: Iterable[Mapping[str, Any]]) -> list[DeadLetter
 
 
 def visible_error(request: Request, reason: str | None, error: str | None) -> str:
-    """Return the error of an attempt as the caller may see it: hidden if it may quote the event; "" for none."""
+    """Return the error of an attempt, hidden if it may quote the event and the caller may not see that; "" for none."""
     error = error or ""
     return HIDDEN if error and reason in QUOTING_REASONS and not can_see_payloads(request) else error
 
 
 def visible_trace(request: Request, trace: Why) -> Why:
-    """Return the trace of an event as the caller may see it: complete, or without field values and responses."""
+    """Return the trace of an event, without field values and responses if the caller may not see payloads."""
     return trace if can_see_payloads(request) else replace(trace, events=tuple(map(_event_hidden, trace.events)))
 
 
@@ -130,7 +130,7 @@ def _event_hidden(event: EventResult) -> EventResult:
 
 
 def visible_rule_on_hold(request: Request, rule_on_hold: RuleOnHold) -> RuleOnHold:
-    """Return a rule that is on hold as the caller may see it.
+    """Return a rule that is on hold, without a reason that the caller may not see.
 
     Spark's error may quote an event, and a failed expectation on a field's value names a value.
     """
@@ -143,7 +143,7 @@ def visible_rule_on_hold(request: Request, rule_on_hold: RuleOnHold) -> RuleOnHo
 
 
 def visible_quality(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:
-    """Return the quality check of an hour as the caller may see it: complete, or without values of events."""
+    """Return the quality check of an hour, without values of events if the caller may not see payloads."""
     if can_see_payloads(request):
         return record
 
@@ -164,7 +164,7 @@ def visible_selection(request: Request, document: dict[str, Any]) -> dict[str, A
 
 
 def visible_actions(request: Request, page: ActionPage) -> ActionPage:
-    """Return recorded actions as the caller may see them: complete, or without conditions on payloads."""
+    """Return recorded actions; arguments with conditions on payloads are hidden unless payloads may be seen."""
     if can_see_payloads(request):
         return page
     hidden = (replace(each, asked=HIDDEN) if _PAYLOAD_CONDITION.search(each.asked) else each for each in page.actions)

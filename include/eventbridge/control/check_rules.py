@@ -41,7 +41,7 @@ class RulesChecked:
         return {"errors": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
-        """Return a warning for each condition of a pattern that never matches, or not in every content mode."""
+        """Return a warning for each condition that never matches, or that does not match in every content mode."""
         if self.rules is None:
             return []
         return [

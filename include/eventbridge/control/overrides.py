@@ -170,8 +170,8 @@ def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     now = runtime.ledger.now()
     if status is not None and (until := pause_of(status, now)) is not None:
         # This precedes the end of the pause, so that another call repeats it if the process dies in between. It
-        # includes rows that are due sooner: concurrent pushes may get different times, and the ledger keeps the last
-        # one. Rows have whole seconds.
+        # includes rows that are due sooner, because concurrent pushes may get different times, of which the ledger
+        # keeps the last. The times of rows have whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
         hastened = runtime.ledger.pending.hasten(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):

@@ -65,8 +65,8 @@ def publish_events(
     """Publish events if every one of them is a CloudEvent, and return the result of the call and of each event.
 
     An event without `id` gets one; the same `name` and position give the same id, so that a retry of a task publishes
-    no second event. Raises UserError with every error of every event and its position, at most 200 of them, before
-    anything is published.
+    the same event, not a new one. Raises UserError with every error of every event and its position, at most 200 of
+    them, before anything is published.
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")

@@ -25,7 +25,7 @@ def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> P
     """Put a rule set in force; if it already is, only write its file again if that is lost or damaged.
 
     A rule that is in the previous set and not in this set is removed; nothing else removes a rule. Raises UserError if
-    hosts use their own files, if all rules would be removed without `empty`, and if another set was published
+    hosts use their own files, if all rules would be removed and `empty` is False, and if another set was published
     meanwhile.
     """
     if runtime.settings.rules_from != "published":

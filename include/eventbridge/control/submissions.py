@@ -92,7 +92,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     """Return the events of one call in their order, each with an id.
 
     An event without `id` gets one; the same `name` and position give the same id, so that a retry of a call publishes
-    no second event. An event that occurs twice in a call is an error at its second position.
+    the same event, not a new one. An event that occurs twice in a call is an error at its second position.
     """
     submissions: list[Submission] = []
     first_numbers: dict[tuple[str, str], int] = {}

@@ -74,7 +74,7 @@ class DeadLetter:
 def select_dead_letters(
     runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:
-    """Yield the selected dead letters, those of the newest batch first; if `whole`, with event, request and attempts.
+    """Yield the selected dead letters, from the newest batch on; if `whole`, with event, request and attempts.
 
     An unreadable file is skipped and added to `damaged`; without `damaged` it raises ReconciliationError.
     Raises UserError if the selection's SQL is not a condition.
@@ -109,7 +109,7 @@ def dead_letter_page(
     damaged: Damaged | None = None,
     max_files: int = PAGE_FILES,
 ) -> DeadLetterPage:
-    """Return at most `limit` selected dead letters after a cursor, those of the newest batch first.
+    """Return at most `limit` selected dead letters after a cursor, starting with the newest batch.
 
     At most `max_files` files are read, so a page with a cursor may be short or empty. The selection must have no SQL.
     Raises UserError for an invalid cursor.

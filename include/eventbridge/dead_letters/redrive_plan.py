@@ -211,7 +211,7 @@ def _key(dead_letter: DeadLetter) -> str:
 
 
 class _RedriveSearch:
-    """Searches the dead letters for a redrive, those of the oldest batch first.
+    """Searches the dead letters for a redrive, starting with the oldest batch.
 
     An unreadable file is skipped and added to `damaged`; the dead letters of all others are taken.
     """

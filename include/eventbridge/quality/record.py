@@ -39,7 +39,7 @@ def read_record(runtime: Runtime, check: QualityCheck) -> QualityRecord:
 
 
 def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
-    """Return the volumes of the same hour on the days before; lost records are skipped."""
+    """Return the volumes of the same hour on the preceding days; lost records are skipped."""
     hours = [hour - timedelta(days=day) for day in range(1, days + 1)]
     found: dict[tuple[Subject, str], list[float]] = defaultdict(list)
     for _, check in sorted(runtime.ledger.quality.checks_of_hours(hours).items()):

@@ -156,7 +156,7 @@ def find_replay(runtime: Runtime, name: str) -> Replay:
 
 
 def replay_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a replay as `eventbridge replay show --json` prints it; raises NotFoundError."""
+    """Return a replay as `eventbridge replay show --json` prints it; raises the same errors as `find_replay`."""
     found = find_replay(runtime, name)
     return replay_fields(found, account_of(runtime, found))
 

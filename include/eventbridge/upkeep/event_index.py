@@ -66,7 +66,7 @@ def _creation_time(path: str) -> datetime:
 
 
 def _remove_old(run: RetentionRun) -> None:
-    """Remove the files of days without archived events."""
+    """Remove the index files of days that have no archived events left."""
     for day, files in groupby(
         run.runtime.ledger.event_index.files(until=run.now - LEAST_AGE), key=lambda each: each.day
     ):
@@ -76,7 +76,7 @@ def _remove_old(run: RetentionRun) -> None:
 
 
 def _add(run: RetentionRun) -> None:
-    """Index committed batches, several of one day at a time; unreadable ones are skipped."""
+    """Index committed batches in groups of one day each; unreadable batches are skipped."""
     damaged: set[str] = set()
     while batches := _unindexed(run, damaged):
         day = day_of(batches[0].planned_at)
@@ -107,7 +107,7 @@ def _index(run: RetentionRun, batches: Sequence[Batch]) -> Index | None:
 
 
 def _join(run: RetentionRun) -> None:
-    """Join the files of each complete day, and of an incomplete one with too many files."""
+    """Join the files of each complete day, and of each incomplete day that has too many files."""
     for day, group in groupby(run.runtime.ledger.event_index.files(), key=lambda each: each.day):
         files = list(group)
         if len(files) < 2 or (len(files) <= _MAX_FILES and day + _DAY > run.now):

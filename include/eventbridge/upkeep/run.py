@@ -70,7 +70,7 @@ class RetentionRun:
 
 
 class Retentions:
-    """The retention of each group of batches, as rule files and settings set it."""
+    """The retention of each group of batches, which rule files and settings determine."""
 
     def __init__(self, runtime: Runtime, now: datetime) -> None:
         self._runtime = runtime

@@ -63,7 +63,7 @@ def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchP
 
 
 def batch_account(runtime: Runtime, name: str) -> BatchAccount:
-    """Return the batch whose id begins with `name`; raises NotFoundError."""
+    """Return the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
     batch = runtime.ledger.batches.get(find_batch(runtime, name))
     chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     times = {} if batch.committed_at is None else stage_times(runtime, batch, chunks, batch.committed_at)

@@ -78,7 +78,7 @@ class EventPage:
 
 
 def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
-    """Return at most `limit` events after a cursor, those of the newest batch first.
+    """Return at most `limit` events after a cursor, starting with the newest batch.
 
     At most PAGE_FILES files are read, and no more after PAGE_EVENTS events, so a page with a cursor may be short or
     empty. Raises NotFoundError for an unknown bus, UserError for an invalid cursor, and if a caller who is limited to

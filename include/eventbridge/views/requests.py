@@ -97,7 +97,7 @@ def _responses(runtime: Runtime, path: str, rule: str, target: str) -> list[Rece
         table = read_rows(
             runtime.store, path, rowset.encode(rows), [*_COLUMNS, "error_class", "error", "response_head"]
         )
-    except StoreError:  # past its retention, or unreachable: the page of its batch shows which
+    except StoreError:  # past its retention, or unreachable; the page of its batch shows which
         return []
     newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MAX_RESPONSES)
     return [_response(row) for row in table.take(pa.array(newest)).to_pylist()]

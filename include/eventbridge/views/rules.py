@@ -103,7 +103,10 @@ def _no_history_error(runtime: Runtime, rule: str) -> NotFoundError:
 
 
 def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
-    """Return a rule set with a version of a rule, given the version's beginning; raises NotFoundError."""
+    """Return a rule set with a version of a rule, given the beginning of the version.
+
+    Raises NotFoundError, which lists the versions, if no version or several have this beginning.
+    """
     changes = [each for each in rule_history(runtime, rule, 1_000) if each.version]
     fitting = {each.version: each.rule_set for each in changes if version and each.version.startswith(version)}
     if len(fitting) != 1:

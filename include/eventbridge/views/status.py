@@ -117,7 +117,7 @@ class Status:
     chunks: Mapping[str, int]  # of batches that are not committed
     pending: tuple[PendingStatus, ...]
     deferred_matches: tuple[DeferredMatchStatus, ...]
-    rules_on_hold: tuple[RuleOnHold, ...]  # on hold in their current version, or by a delivery
+    rules_on_hold: tuple[RuleOnHold, ...]  # on hold in their current version, or blocked by a delivery
     targets: tuple[TargetStanding, ...]  # only targets that are not ok
     overrides: tuple[OperatorOverride, ...]  # overrides that are set
     pools: tuple[AppliedSlots, ...]  # only pools to which rule files give slots

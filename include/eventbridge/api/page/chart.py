@@ -44,7 +44,7 @@ class Chart:
 
 
 def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = True) -> Chart:
-    """Return the chart of events in (or deferred deliveries), delivered and failed deliveries, per minute."""
+    """Return the chart of incoming events or deferred deliveries, and delivered and failed deliveries, per minute."""
     lines: list[tuple[str, Sequence[float | None]]] = [
         ("delivered", [each.delivered for each in timeline.steps]),
         ("failed", [each.failed for each in timeline.steps]),

@@ -72,7 +72,7 @@ async def submitted_form(request: Request) -> SubmittedForm:
 
 
 async def operator_form(request: Request) -> AsyncIterator[SubmittedForm]:
-    """Yield the form of a user who may make changes, and record its result as an action; raises CallRefused."""
+    """Yield the form of a user who may make changes, and record its result as an action; else raises CallRefused."""
     submitted = await submitted_form(request)
     if not submitted.viewer.can_operate:
         raise CallRefused(
