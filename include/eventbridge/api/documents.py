@@ -249,7 +249,7 @@ def audit(
 
 
 def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
-    """Return a rule in force as JSON, with numbers as written; raises NotFoundError."""
+    """Return a rule in force as JSON, with numbers as written; raises NotFoundError for an unknown rule."""
     document: Any = parse_document(write_document(content_of(find_rule(runtime.rule_set(), name))))
     return dict(document)
 

@@ -114,14 +114,14 @@ def refuse_rate(rate: float | None) -> None:
 
 
 def survey(runtime: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
-    """Return the dead letters that a redrive would take now, and the others with the reason; changes nothing."""
+    """Return what dead letters a redrive would take now, and why it would not take others; changes nothing."""
     check_seen(runtime, (selection.rule,))
     now = runtime.ledger.now()
     return survey_of(runtime, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
 
 
 def survey_of(runtime: Runtime, request: Redrive) -> Survey:
-    """Return the dead letters that a recorded redrive would still take, and the others with the reason."""
+    """Return what dead letters a recorded redrive would still take, and why it would not take others."""
     search = _RedriveSearch(runtime, request, {})
     found = Survey(damaged=search.damaged)
     for dead_letter, why_not in search.candidates():
@@ -213,7 +213,7 @@ def _key(dead_letter: DeadLetter) -> str:
 class _RedriveSearch:
     """Searches the dead letters for a redrive, starting with the oldest batch.
 
-    An unreadable file is skipped and added to `damaged`; the dead letters of all others are taken.
+    An unreadable file is skipped and added to `damaged`; the dead letters of all other files are taken.
     """
 
     def __init__(self, runtime: Runtime, redrive: Redrive, pools: Mapping[str, PoolSlots]) -> None:

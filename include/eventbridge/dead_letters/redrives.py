@@ -60,7 +60,7 @@ def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object
 
 
 def survey_document(survey: Survey) -> dict[str, list[dict[str, object]]]:
-    """Return a survey as JSON: the dead letters that a redrive would take, and the others with the reason."""
+    """Return a survey as JSON: what dead letters a redrive would take, and why it would not take others."""
     return {
         "taken": [{"of": of, "count": count} for of, count in sorted(survey.taken.items())],
         "left": [{"of": of, "count": count, "why": why} for (of, why), count in sorted(survey.left.items())],

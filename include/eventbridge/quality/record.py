@@ -76,7 +76,7 @@ def list_checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> t
 
 
 def find_record(runtime: Runtime, text: str | None = None) -> QualityRecord:
-    """Return the check of the hour that contains a time, or of the latest checked hour; raises NotFoundError."""
+    """Return the check of the hour that contains a time, or the latest one; raises NotFoundError if there is none."""
     if text is None:
         latest = next(iter(runtime.ledger.quality.checks(1)), None)
         if latest is None:

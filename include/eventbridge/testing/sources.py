@@ -203,7 +203,7 @@ class InMemoryLog:
             return self._append(partition, body, key, headers)[1]
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield every message still held with start <= offset < end, in order, a few as one block."""
+        """Yield every message still held with start <= offset < end, in order, in blocks of a few messages."""
         self.switches.check("read")
         messages = self._messages_of(partition)
         if end > self._ends[partition]:
