@@ -1,4 +1,4 @@
-"""Decides what may be sent to a target now, from its status, the run's breaker, its rate limit and its pause."""
+"""Decides what may be sent to a target now, from its status, its rate limit, its pause, and the breaker of the run."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from eventbridge.runtime.runtime import Runtime
 def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
     """Return which deliveries a push may send to a target until its budget ends at `until`.
 
-    Deliveries of a normal batch are never probes: they are left to the slow lane. If several pushes could probe, only
-    one does.
+    Deliveries of a normal batch are never probes; those of a degraded target are left to the slow lane. If several
+    pushes could probe, only one does.
     """
     found = admits(status, runtime.ledger.now())
     if found in ("all", "none") or status is None:
@@ -49,8 +49,8 @@ def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until
 def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> bool:
     """Return whether a running push must stop sending to a target with this status.
 
-    Without `follows_others`, it stops only if the target is disabled: a push that probes sees the target's state
-    itself, and an ordered target has no breaker.
+    Without `follows_others`, it stops only if the target is disabled, because a push that probes determines the
+    target's state itself, and an ordered target has no breaker.
     """
     if not follows_others:
         return status.state == "disabled"
@@ -62,24 +62,22 @@ def must_wind_down(status: TargetStatus, batch: Batch, now: datetime) -> bool:
     return batch.kind == "normal" and admits(status, now) == "apart"
 
 
-#: The maximum number of failed deliveries that one run has open for a retry while the target's recent attempts are
-#: good. With only a few, a target that rejects every first attempt is slowed down: the demo took 64 s instead of 47 s.
+#: The maximum number of failed deliveries of a run that may wait for a retry while the target's recent attempts are
+#: good. A low maximum slows down a target that rejects every first attempt: the demo took 64 s instead of 47 s.
 _OPEN_AT_ONCE = 200
 
 
 class RunBreaker:
-    """Counts the attempts of one run, and opens when they fail, before any failure is in the ledger.
-
-    The attempts of a delivery that this push retries are counted once its retries are over: a target that accepts
-    everything at the second attempt is not down. While the retries still open would trip the breaker if they failed, no
-    new delivery is sent. If the attempts counted so far are good, up to `_OPEN_AT_ONCE` retries may be open.
+    """Counts the attempts of one run, and opens when they fail, before any failure is in the ledger. The attempts of a
+    delivery that this push retries are counted only once its retries are over, because a target that accepts everything
+    at the second attempt is not down. No new delivery is sent while the open retries would trip the breaker if they
+    failed. If the attempts counted so far are good, up to `_OPEN_AT_ONCE` retries may be open.
 
     If `opens` is False, failures end the run but do not open the target's breaker in the ledger, which then only
-    records how long the target has been failing. While `probing`, deliveries go one at a time, until enough succeed or
-    one fails. If `judges_speed`, other targets wait for this run, so one request without a response, or many slow
-    responses, make it `too_slow`, which ends it.
-
-    The run's thread writes to it; one other thread at a time may call `take`.
+    records how long the target has been failing. While `probing`, deliveries are sent one at a time, until enough
+    succeed or one fails. If `judges_speed`, other targets wait for this run, so one request without a response or many
+    slow responses make it `too_slow`, which ends it. Only the run's thread writes to it; one other thread at a time may
+    call `take`.
     """
 
     def __init__(
@@ -116,7 +114,7 @@ class RunBreaker:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether `capacity` is unlimited until a failure is recorded."""
+        """Whether `capacity` returns None until a failure is recorded."""
         return not (self._asked or self.probing or self.tripped)
 
     def capacity(self, now: datetime) -> int | None:
@@ -134,7 +132,7 @@ class RunBreaker:
         return 0 if trips(seen.plus(Count(asked, asked))) else None
 
     def record_response(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
-        """Record one response; `again` if it failed and this push will retry the delivery."""
+        """Record one response; `again` is True if it failed and this push will retry the delivery."""
         second = int(at.timestamp())
         if again:
             self._asked[delivery_id].append(second)
@@ -168,7 +166,7 @@ class RunBreaker:
         self._paused_until = until
 
     def end_run(self, now: datetime) -> None:
-        """Count the failed attempts of all deliveries that were to be retried, because the run is over."""
+        """Count the failed attempts of all deliveries that were waiting for a retry, because the run is over."""
         for delivery_id in list(self._asked):
             self.record_abandoned(delivery_id, now)
 
@@ -180,7 +178,7 @@ class RunBreaker:
                 self._record_probe(int(now.timestamp()), good=False)
 
     def take(self, ended: Ended | None = None) -> Tally | None:
-        """Return the attempts that have not been taken for the ledger yet; None if there are none."""
+        """Return what was not yet taken for the ledger, and how the run `ended`; None if there is nothing to report."""
         attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
         counts = {
             second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
@@ -227,7 +225,7 @@ class RunBreaker:
             self.tripped = True
         elif self._good >= GOOD_PROBES:
             self.probing = False
-            self._counts_from = second + 1  # attempts from before it recovered do not open it again
+            self._counts_from = second + 1  # attempts from before the recovery do not count
 
     def _window_count(self, now: datetime) -> Count:
         first = max(first_second(now), self._counts_from)
@@ -238,40 +236,39 @@ class RunBreaker:
         )
 
 
-#: How long leased tokens are valid. Without a limit, the unused tokens of a slow target would cause a burst later.
+#: How long leased tokens are valid. Without a limit, the unused tokens of a slow target would later cause a burst.
 _LEASE = timedelta(seconds=1)
 
 
 class Pause:
-    """The end of the pause that a target asked for; shared by all its runs in a push, and thread-safe."""
+    """The end of the pause that a target asked for. All runs of the target in a push share it; it is thread-safe."""
 
     def __init__(self) -> None:
         self._until: datetime | None = None
 
     def ask(self, until: datetime) -> None:
-        """Set the pause to last until `until`, unless it lasts longer already."""
+        """Make the pause last until `until`, unless it already lasts longer."""
         self._until = max(until, self._until or until)
 
     def end_at(self, now: datetime) -> datetime | None:
-        """Return when the pause ends; None without a pause, or after its end."""
+        """Return when the pause ends; None if there is no pause or it is over."""
         until = self._until
         if until is None or now < until:
             return until
-        self._until = None  # if another thread sets a pause just now, it is read from the ledger within a second
+        self._until = None  # a pause that another thread sets at this moment is read from the ledger within a second
         return None
 
     @property
     def last(self) -> datetime | None:
-        """When the pause ends, or ended, if `at` has not been called since."""
+        """When the pause ends, or ended if `end_at` has not been called since."""
         return self._until
 
 
 class Pace:
-    """Decides whether one more delivery may be sent now; only the run's thread uses it, except `pause` and `set_rate`.
-
-    Without a rate and a pause, it always may, except in the period after a target's recovery in which its rate rises,
-    until `ramp_until`. `lease`, called with (deliveries per second, wanted tokens), leases tokens from the ledger.
-    `redrive_pace` is a second pace whose tokens are needed as well: that of a redrive or replay.
+    """Decides whether one more delivery may be sent now. Only the run's thread uses it, except for `pause` and
+    `set_rate`. Without a rate and a pause, a delivery may always be sent, except until `ramp_until`, while the target's
+    rate rises after its recovery. `lease`, called with (deliveries per second, wanted tokens), leases tokens from the
+    ledger. `redrive_pace` is a second pace, of a redrive or replay, whose tokens are needed as well.
     """
 
     def __init__(
@@ -282,9 +279,9 @@ class Pace:
         self._ramp_until = ramp_until
         self._held = 0
         self._held_until: datetime | None = None
-        self._token_at: datetime | None = None  # when tokens may be available again; None if now
+        self._token_at: datetime | None = None  # when tokens may be available again; None means now
         self._refused_at: datetime | None = None
-        self._short = 0  # the number of tokens to lease, because none is left
+        self._short = 0  # how many tokens to lease, because none is left
         self.pause = Pause()
         #: Whether `fetch` leases the tokens instead of `take`, because the caller cannot wait for the ledger.
         self.defers = False
@@ -292,7 +289,7 @@ class Pace:
 
     @property
     def is_unlimited(self) -> bool:
-        """Whether `take` always returns True and counts nothing."""
+        """Whether `take` always returns True without counting anything."""
         unbound = self._rate is None and self._ramp_until is None and self.redrive_pace is None
         return unbound and self.pause.last is None
 
@@ -337,7 +334,7 @@ class Pace:
         )
 
     def take(self, now: datetime, wanted: int) -> bool:
-        """Take one token, leasing up to `wanted` if none is left; return False if there is none before `next_at`."""
+        """Take one token, leasing up to `wanted` if none is left; return False if none is available now."""
         limits = self._limits
         if self.pause.end_at(now) is not None or not all(
             limit._has_token(now, wanted, self.defers) for limit in limits
@@ -349,11 +346,11 @@ class Pace:
         return True
 
     def has_limited(self, now: datetime) -> bool:
-        """Return whether it refused a token within the last second, or still has none."""
+        """Return whether `take` refused a token within the last second, or would still refuse one."""
         return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
 
     def _has_token(self, now: datetime, wanted: int, defers: bool) -> bool:
-        """Return whether it has a token or needs none; leases some if it has none, unless it defers."""
+        """Return whether it has a token or needs none. Without a token, it leases some unless `defers` is True."""
         if allowed_per_second(self._rate, self._ramp_until, now) is None:
             return True
         if self._held_until is not None and now >= self._held_until:
@@ -383,9 +380,8 @@ class Pace:
 def defer_paused(
     items: Iterable[Item], until: datetime, now: datetime, policy: RetryPolicy, rows: OutcomeRows
 ) -> list[Item]:
-    """Defer the `items` that this push has not tried until `until`, and return the others; dead-letter expired ones.
-
-    For each deferred or dead-lettered item, a row of schema OUTCOME that is not an attempt goes to `rows`.
+    """Defer the untried `items` until `until`, or dead-letter those that are too old; return the items already tried.
+    For each deferred or dead-lettered item, a row of the schema OUTCOME that is not an attempt is added to `rows`.
     """
     tried: list[Item] = []
     untried: list[Item] = []

@@ -1,6 +1,5 @@
-"""Sends deliveries to a target in blocks, if the target takes blocks and no delivery needs separate handling.
-
-A block holds adjacent deliveries of a piece; a target takes thousands of deliveries in one block.
+"""Sends deliveries in blocks to a target that takes blocks, if no delivery needs separate handling. A block holds
+adjacent deliveries of a piece, perhaps thousands.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from eventbridge.model.outcome import Response
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
-#: The minimum number of rows to put as a table: creating one costs as much as about fifty single rows.
+#: The minimum number of outcome rows to add as a table. Creating a table costs as much as about fifty single rows.
 _MIN_TABLE_ROWS = 50
 
 
 class BlockDeliveries:
     """The blocks for one target, which is ok and has neither a rate limit nor a delivery window.
 
-    Deliveries that the target rejects or that are too old, and all deliveries if the target takes no blocks, are sent
-    one by one.
+    If the target rejects a block, if deliveries are too old, or if the target takes no blocks, the deliveries are
+    handled one by one.
     """
 
     def __init__(self, blocks: Sequence[Block]) -> None:
@@ -93,7 +92,7 @@ class BlockDeliveries:
 
 
 def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], count: int) -> None:
-    """Put the rows of accepted blocks, which have `count` deliveries in total."""
+    """Add the outcome rows of accepted blocks, which have `count` deliveries in total."""
     taken = [(block, _row_like(block.piece, response)) for block, response in good]
     if count < _MIN_TABLE_ROWS:
         for block, like in taken:
@@ -107,10 +106,9 @@ def _row_like(piece: Piece, response: Response) -> OutcomeRow:
 
 
 class LiveBlocks:
-    """Sends deliveries from a queue as blocks; those that arrive while one block is synced form the next block.
-
-    It ends once a delivery has not been delivered, or at a piece that blocks cannot hold: an ordinary run takes the
-    rest of the queue.
+    """Sends deliveries from a queue as blocks. Those that arrive while one block is synced form the next block. It ends
+    when a delivery could not be delivered, or at a piece that blocks cannot hold; another run then takes the rest of
+    the queue.
     """
 
     total = 0
@@ -136,7 +134,7 @@ class LiveBlocks:
                 self._queue.notified.clear()
 
     def _take(self) -> list[Block]:
-        """Take the waiting pieces, up to the first that blocks cannot hold."""
+        """Take the waiting pieces up to the first that blocks cannot hold."""
         found: list[Block] = []
         while (piece := self._queue.take()) is not None:
             blocks = blocks_of(piece)
@@ -150,8 +148,8 @@ class LiveBlocks:
         return self._queue.ends or now - busy_at >= IDLE
 
 
-#: The minimum number of rows to read as Arrow columns: below it, Python values, which the pieces of one file share, are
-#: faster, because one Arrow call takes as long as a few rows.
+#: The minimum number of rows to handle as Arrow columns. For fewer rows, Python values, which the pieces of one file
+#: share, are faster, because one Arrow call takes as long as a few rows.
 _MIN_ARROW_ROWS = 16
 _COLUMN_NUMBER = {name: number for number, name in enumerate(ITEM_COLUMNS)}
 _ID, _ARRIVED_AT, _PAYLOAD, _FAILURE, _NOT_BEFORE = (
@@ -269,7 +267,7 @@ class FewRows:
 
 
 def blocks_of(read: ReadPiece) -> Sequence[Block] | None:
-    """Return a piece as blocks; None if a row must be handled individually, because it failed or may have to wait."""
+    """Return a piece as blocks; None if rows must be handled individually because they failed or may have to wait."""
     if read.count < _MIN_ARROW_ROWS:
         rows = list(read.each())
         if any(row[_FAILURE] is not None or row[_NOT_BEFORE] is not None for row in rows):

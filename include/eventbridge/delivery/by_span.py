@@ -1,8 +1,7 @@
-"""Sends deliveries to a target in spans; a span is sent, gets one response and becomes pending as a whole.
-
-A span is a piece of a chunk as the stage route wrote it; `settle.pending.SpanPending` keeps it whole while it is
-pending. Its name is derived from its delivery file and rows, so that a push that sends it again writes the same bytes
-to the same place.
+"""Sends deliveries to a target in spans. The deliveries of a span are sent together, get one response, and become
+pending together. A span is a piece of a chunk as the stage route wrote it; `settle.pending.SpanPending` keeps it in one
+piece while it is pending. Its name is derived from its delivery file and rows, so that a push that sends it again
+writes the same bytes to the same place.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from eventbridge.targets.protocol import DeliverySpan, SpanTarget
 
 @dataclass(frozen=True)
 class Span:
-    """The deliveries of a piece; it is always sent whole, even if only those in `left` have no outcome yet."""
+    """The deliveries of a piece. All of them are always sent, even if only those in `left` have no outcome yet."""
 
     piece: Piece
     rows: pa.Table
@@ -45,7 +44,7 @@ class Span:
 
     @property
     def youngest(self) -> datetime:
-        """The time at which the youngest delivery's age begins: none is dead-lettered before all of them are."""
+        """The time from which the age of the youngest delivery, and so of the span, is measured."""
         found: datetime = pc.max(self.rows["arrived_at"]).as_py()
         return found
 
@@ -74,7 +73,7 @@ def _name_of(piece: Piece) -> tuple[str, datetime]:
 
 
 class SpanDeliveries:
-    """Sends the spans of one target one by one; retries are left to a retry batch, and a rate limit counts spans."""
+    """Sends the spans of one target one by one. Retries are left to a retry batch; a rate limit counts spans."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.total = sum(len(span.left) for span in spans)
@@ -126,7 +125,7 @@ def _may_send(run: TargetRun) -> bool:
 
 
 def _decide_outcome(run: TargetRun, span: Span, response: Response) -> Outcome:
-    """Return the outcome of a whole span: its deliveries share one attempt, one response and one jitter sample."""
+    """Return the outcome of a span, whose deliveries share one attempt, one response and one jitter sample."""
     sample = run.retry_jitter.sample(response)
     now, draw = sample
     if run.settings.shadow:
@@ -147,7 +146,8 @@ def _decide_outcome(run: TargetRun, span: Span, response: Response) -> Outcome:
 
 
 def _put_outcome(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
-    """Put the rows for a span's deliveries without an outcome as one table: a segment has all of them or none."""
+    """Add the rows for a span's deliveries without an outcome as one table, so that a segment has all of them or
+    none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
         outcome = DELIVERED  # a shadow's failure has no effect
     count = len(span.left)

@@ -1,8 +1,6 @@
-"""The delivery engine: starts the runs of targets, supervises them and collects their outcomes.
-
-It has two callers. A push starts all runs of its chunk together; a streaming task starts the runs of an open batch as
-deliveries arrive. The caller decides when the work is over and where outcomes are recorded; all other behaviour is the
-same.
+"""Starts the runs of targets, supervises them, and collects their outcomes. There are two callers. A push starts all
+runs of its chunk together; a streaming task starts the runs of an open batch as deliveries arrive. The caller decides
+when the work is over and where outcomes are recorded; everything else is the same.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.multi import HasFileno
 
-#: The maximum time between two polls of the runs by the caller.
+#: The maximum number of seconds between two polls of the runs by the caller.
 TICK_SECONDS: Final = 0.05
-#: How long a run may take to stop before its requests in flight are recorded as sent.
+#: How many seconds a run may take to stop before its requests in flight are recorded as sent.
 NOTICE_SECONDS: Final = 1.0
-#: How often attempts are reported to the ledger, and reports of other processes are read.
+#: How many seconds apart attempts are reported to the ledger, and the reports of other processes are read.
 _EXCHANGE_SECONDS = 1.0
-#: How often `close` checks whether the runs have ended.
+#: How many seconds apart `close` checks whether the runs have ended.
 _MOMENT_SECONDS = 0.01
 
 
@@ -47,8 +45,8 @@ class TargetRuns:
     """Runs the targets of a chunk or of an open batch, and collects their outcomes.
 
     HTTP targets run in `loop` while the caller rests; without a `loop`, they get a thread with a loop of their own.
-    Other targets block a thread: they run as jobs of `threads`, each created by `job_of`. Only one thread at a time may
-    use a `TargetRuns`.
+    Other targets block a thread, so they run as jobs of `threads`, each created by `job_of`. Only one thread at a time
+    may use a `TargetRuns`.
     """
 
     def __init__(
@@ -112,7 +110,7 @@ class TargetRuns:
         with self._open_lock:
             self._open -= 1
             was_last = self._open == 0
-        if was_last:  # otherwise the caller would check thousands of runs each time one of them ends
+        if was_last:  # not for each run, because the caller would check thousands of runs each time
             self._rows.wake()
         if run.queue and self._loop is not None:
             self._loop.wake()  # deliveries are left for the target's next run
@@ -130,7 +128,7 @@ class TargetRuns:
 
     @property
     def timeout_seconds(self) -> float:
-        """The maximum time that a response to a request in flight may take."""
+        """The maximum number of seconds that a response to a request in flight may take."""
         return max((run.settings.timeout_seconds for run in self._not_ended()), default=0.0)
 
     def take_ended(self) -> Iterator[TargetRun]:
@@ -141,10 +139,9 @@ class TargetRuns:
             yield run
 
     def rest(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Let the runs work for `seconds`, or until the caller has something to do.
-
-        Without a `loop`, that is once a segment is full or the last run has ended; it then returns False. With one, it
-        is once `watched` is readable, or once a live run has ended with work left, for which alone it returns True.
+        """Let the runs work for `seconds`, or until the caller has something to do. Without a `loop`, the wait ends
+        when a segment is full or the last run has ended, and the result is False. With a `loop`, it ends when `watched`
+        is readable or a live run has ended with work left; the result is True only in the latter case.
         """
         if self._loop is None:
             self._rows.wait(seconds)
@@ -193,10 +190,9 @@ class TargetRuns:
             run.pause.ask(pause)
 
     def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
-        """Record the oldest outcomes by calling `write` with a segment number and a table; return its result.
-
-        A segment has about as many outcomes as the setting `segment_responses` says, or all with `everything`. If
-        `write` fails, the next call records the same outcomes under the next number: the failed call may have taken
+        """Record the oldest outcomes by calling `write` with a segment number and a table; return its result. A segment
+        has about as many outcomes as the setting `segment_responses` says, or all of them if `everything`. If `write`
+        fails, the next call records the same outcomes under the next number, because the failed call may have taken
         effect.
         """
         while self._rows:
@@ -221,7 +217,8 @@ class TargetRuns:
             self._gone.discard(key)
 
     def wind_down(self) -> None:
-        """Let the runs send nothing more and wait for the responses to requests in flight; the rest gets no outcome."""
+        """Make the runs send nothing more and wait for the responses to requests in flight; other deliveries get no
+        outcome."""
         runs = self._not_ended()
         for run in runs:
             run.wind_down()
@@ -234,7 +231,7 @@ class TargetRuns:
         """
         if self.is_busy and not self.is_closed:
             self._stop_runs()
-        self.is_closed = True  # set last: until then, no other run may send to these targets
+        self.is_closed = True  # set last, because until then no other run may send to these targets
 
     def _stop_runs(self) -> None:
         self._stop.set_at_once()
@@ -252,7 +249,8 @@ class TargetRuns:
             self._loop.drop(abandoned)
 
     def join(self, seconds: float) -> None:
-        """Wait up to `seconds` for the threads of the runs; one that still works afterwards affects no other push."""
+        """Wait up to `seconds` for the threads of the runs to end; a thread that still works afterwards affects no
+        other push."""
         until = time.monotonic() + seconds
         for thread in [*self._loop_threads, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))

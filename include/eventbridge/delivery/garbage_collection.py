@@ -1,4 +1,4 @@
-"""Makes Python search for reference cycles less often while many long-lived objects are created."""
+"""Makes Python search for reference cycles less often while many objects are created."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: The number of objects created between two collections of the youngest generation. The default, 700, costs a push to
-#: thousands of targets a third of its CPU time.
+#: The number of objects that may be created between two collections of the youngest generation. With the default, 700,
+#: a push to thousands of targets spends a third of its CPU time on collections.
 _THRESHOLD = 20_000
 
 
 @contextmanager
 def rare_garbage_collection() -> Iterator[None]:
-    """Raise the threshold of the youngest generation in the block, unless collection is off or it is higher already."""
+    """Raise the threshold of the youngest generation in the block, unless collection is off or the threshold is
+    higher."""
     before = gc.get_threshold()
     if not 0 < before[0] < _THRESHOLD:
         yield
@@ -27,7 +28,8 @@ def rare_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """In the block, collect reference cycles only on `gc.collect()`, and never among objects created before it."""
+    """In the block, collect reference cycles only on `gc.collect()`, and never among objects that existed before the
+    block."""
     was_on = gc.isenabled()
     gc.collect()
     gc.freeze()

@@ -1,8 +1,7 @@
-"""Runs all HTTP targets of a push in one thread, in which no target waits for another or blocks it.
-
-A push runs the loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between
-two polls of its bus: two threads that release the interpreter several times for each delivery would spend more time
-waiting for each other than working.
+"""Runs all HTTP targets of a push in one thread, in which no target waits for another or blocks it. A push runs the
+loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between two polls of
+its bus, because two threads that release the interpreter several times for each delivery would spend more time waiting
+for each other than working.
 """
 
 from __future__ import annotations
@@ -23,19 +22,20 @@ from eventbridge.targets.http.engine import HttpEngine, TransferSlot, engine_of_
 from eventbridge.targets.http.multi import HasFileno
 from eventbridge.targets.steps import BlockingCall
 
-#: The maximum number of runs begun between two polls for responses: beginning one takes as long as sending a few
+#: The maximum number of runs to begin between two polls for responses. Beginning one takes as long as sending a few
 #: requests.
 _BEGUN_AT_ONCE = 8
-#: The maximum wait for a response before the loop checks which sleeps have ended.
+#: The maximum number of seconds to wait for a response before the loop checks which sleeps have ended.
 _TICK_SECONDS = 0.05
-#: How often runs that wait for a response check whether the push must stop or their time is over.
+#: How many seconds apart runs that wait for a response check whether the push must stop or their time is over.
 _POLL_SECONDS = 0.2
-#: How much longer than requested the loop runs while responses keep arriving.
+#: How many seconds longer than requested the loop runs while responses keep arriving.
 _BUSY_SECONDS = 0.05
-#: How long a thread waits while another runs the loop: about as long as the loop runs between two polls of a bus.
+#: How many seconds a thread waits while another runs the loop: about as long as the loop runs between two polls of a
+#: bus.
 _MOMENT_SECONDS = 0.003
-#: The maximum number of blocking calls at a time, such as those for a token or a lease; each can hang without affecting
-#: the others.
+#: The maximum number of simultaneous blocking calls, such as those for a token or a lease. Each can hang without
+#: affecting the others.
 _BLOCKING_CALLS_AT_ONCE = 64
 
 
@@ -49,10 +49,8 @@ class _Task:
 
 
 class HttpLoop:
-    """Executes the runs of HTTP targets; a run whose target turns out to block its thread is moved to `threads`.
-
-    Either `start` runs the loop until its runs have ended, or threads call `run_for`, one at a time, until it is
-    closed.
+    """Executes the runs of HTTP targets. A run whose target turns out to block its thread is moved to `threads`. Either
+    `start` runs the loop until its runs have ended, or threads call `run_for`, one at a time, until the loop is closed.
     """
 
     def __init__(self, runs: Iterable[TargetRun], threads: Threads) -> None:
@@ -76,7 +74,7 @@ class HttpLoop:
         return self._error is not None
 
     def start(self) -> list[threading.Thread]:
-        """Run the loop in a separate thread, and return the threads to wait for."""
+        """Run the loop in a separate thread; return the threads to wait for."""
         if not self._fresh:
             return []
         thread = threading.Thread(target=self._run_all, name="push http", daemon=True)
@@ -94,11 +92,10 @@ class HttpLoop:
         self._notified.extend(runs)
 
     def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Run for `seconds` in this thread, and slightly longer while responses arrive.
-
-        It returns early once a live run has ended with work left, for its next run, or once `watched` is readable.
-        Returns whether a live run has ended with work left. If another thread is running the loop, it only waits
-        briefly and returns False: two batches of a streaming task share one loop.
+        """Run for `seconds` in this thread, and slightly longer while responses arrive. It returns early when a live
+        run has ended with work left, so that its next run can start, or when `watched` is readable. Returns whether a
+        live run has ended with work left. If another thread is running the loop, which two batches of a streaming task
+        may share, it only waits briefly and returns False.
         """
         if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
@@ -115,7 +112,7 @@ class HttpLoop:
                     break
             while had_news and time.monotonic() < until + _BUSY_SECONDS:
                 had_news = self._step(engine, 0.0)
-        except Exception as error:  # an error of the loop; a run keeps its own errors
+        except Exception as error:  # an error of the loop itself, because each run keeps its own errors
             self._fail(error)
         finally:
             has_left, self._has_left = self._has_left, False
@@ -152,7 +149,7 @@ class HttpLoop:
         try:
             while self._fresh or self._tasks:
                 self._step(engine, _TICK_SECONDS)
-        except BaseException as error:  # an error of the loop fails the push; an error of a run stays with the run
+        except BaseException as error:  # an error of the loop itself, which fails the push
             self._fail(error)
         engine.close()
 
@@ -226,7 +223,7 @@ class HttpLoop:
             self._blocking_calls.add(partial(self._call, engine, task, step))
 
     def _drop(self, task: _Task) -> None:
-        self._tasks.pop(task, None)  # a task that is dropped during its call is resumed, and ends, when the call does
+        self._tasks.pop(task, None)  # a task that is dropped during a call is resumed, and ends, after the call
         self._task_of.pop(task.run, None)
         self._sleeping.pop(task, None)
 

@@ -1,4 +1,4 @@
-"""A live run: sends the deliveries of one target as they arrive, until it has been idle for a while."""
+"""Sends the deliveries of a target as they arrive, in a live run that lasts until it has been idle for a while."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: How long a live run may be idle before it ends: starting one costs as much as keeping one for a few seconds.
+#: How long a live run may be idle before it ends. Starting one costs as much as keeping one for a few seconds.
 IDLE: Final = timedelta(seconds=2)
 
 
 def can_be_live(spec: TargetRule | None) -> bool:
-    """Return whether the deliveries of a target may be sent at any time and in any order, singly or in blocks."""
+    """Return whether the deliveries of a target may be sent at any time and in any order, one by one or in blocks."""
     if spec is None or spec.ordered or spec.deliver_between is not None or spec.not_before is not None:
         return False
     if isinstance(spec, HttpFields):
@@ -35,10 +35,9 @@ def can_be_live(spec: TargetRule | None) -> bool:
 
 
 class LiveQueue:
-    """The pieces that wait for a target's live run; one thread puts them, and the run's thread takes them.
-
-    Once `ends` is set, no more pieces are added, and the run ends after the existing pieces. `notified` is set on every
-    put, and at the end.
+    """The pieces that wait for a target's live run; one thread adds them, and the run's thread takes them. Once `ends`
+    is set, no more pieces are added, and the run ends after the remaining pieces. `notified` is set whenever a piece is
+    added, and at the end.
     """
 
     def __init__(self) -> None:
@@ -51,7 +50,7 @@ class LiveQueue:
         return bool(self._pieces)
 
     def put(self, piece: ReadPiece) -> None:
-        """Add a piece and renumber its deliveries, so that each number is unique within the run."""
+        """Add a piece, and renumber its deliveries so that each number is unique within the run."""
         self._pieces.append(replace(piece, first=self._next))
         self._next += piece.count
         self.notified.set()
@@ -71,7 +70,7 @@ class LiveQueue:
 
 
 class LiveDeliveries:
-    """Sends deliveries from a queue; makes retries that are due soon, and leaves later ones to a retry batch."""
+    """Sends deliveries from a queue. Retries that are due soon are made here; later ones are left to a retry batch."""
 
     total = 0
 
@@ -85,9 +84,9 @@ class LiveDeliveries:
 
 
 class _LiveRound(Rounds):
-    """One round that lasts as long as its run: the request to send next may not have arrived yet.
-
-    `_of_index` holds the items taken from the queue that have no final outcome, `_waiting` those of them to be retried.
+    """A single round that lasts as long as its run, because the next request to send may not have arrived yet.
+    `_of_index` holds the items taken from the queue that have no final outcome; `_waiting` holds those that wait for a
+    retry.
     """
 
     def __init__(self, run: TargetRun, send: Send, queue: LiveQueue, within_seconds: float | None) -> None:
@@ -148,7 +147,7 @@ class _LiveRound(Rounds):
         return self._taken.popleft() if self._taken else None
 
     def _put_back(self, item: Item) -> None:
-        """Keep an item that may not be sent now; a due retry is first in line, because the breaker may wait for it."""
+        """Keep an item that may not be sent now. A due retry comes first, because the breaker may wait for it."""
         if item.due_at is None:
             self._taken.appendleft(item)
         else:
@@ -186,7 +185,7 @@ class _LiveRound(Rounds):
 
 
 class _LiveFeed:
-    """The requests of a live round as a target takes them; always truthy, as more may come."""
+    """The requests of a live round, as its target takes them. It is always truthy, because more may come."""
 
     def __init__(self, live: _LiveRound) -> None:
         self._live = live

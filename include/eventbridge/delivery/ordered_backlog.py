@@ -1,4 +1,4 @@
-"""Reads an ordered target's open deliveries outside a push, for which the deliveries of the push may have to wait."""
+"""Reads an ordered target's open deliveries that are not in a push but for which its deliveries may have to wait."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from eventbridge.policy.ordering import (
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
-#: The maximum number of deliveries whose keys are read. If more deliveries of a shard precede those of the push,
-#: nothing is sent: the backlog comes first.
+#: The maximum number of deliveries whose keys are read. If more deliveries of a shard may precede those of the push,
+#: the push sends none of the shard, because its backlog comes first.
 _MAX_KEYS_READ = 100_000
 
 
@@ -53,7 +53,7 @@ def open_deliveries(
 
 
 def _is_head(row: PendingDeliveries) -> bool:
-    """Return whether a row's deliveries are the first of their keys: only the first of a key is ever tried."""
+    """Return whether a row's deliveries are the first of their keys: only such deliveries are tried or decided upon."""
     return row.attempts > 0 or delivery_on_hold_at(row.hold_reason) is not None or is_marked(row.hold_reason)
 
 
@@ -70,17 +70,16 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
 
 
 def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Position]:
-    """Yield the position of the first event of a rule's deferred matches in each partition, except those that this
-    batch took.
-
-    A deferred match from before its rule was ordered has no such position in the ledger: each of its files is read.
+    """Yield the positions of the first events, by partition, of a rule's deferred matches, except those that this batch
+    took. The ledger has no positions of a deferred match that was made before its rule was ordered, so each of its
+    files is read.
     """
     spans, unsaid = runtime.ledger.deferred_matches.waiting_spans(rule, but=batch.batch_id)
     yield from (Position(span.partition, span.first) for span in spans)
     for deferred_match in unsaid:
         for file, rows in deferred_match.files:
             first = next(iter(rowset.decode(rows)), None)
-            if first is not None:  # a buffer file holds one partition, in its order
+            if first is not None:  # a buffer file holds one partition in its order
                 table = read_rows(runtime.store, file, rowset.encode([first]), POSITION_COLUMNS)
                 yield position_of(table.to_pylist()[0])
 

@@ -1,4 +1,4 @@
-"""Sends the deliveries of an ordered target in a chunk by shard, and the deliveries of one key one after the other."""
+"""Sends the deliveries of an ordered target in a chunk, by shard, and those of one key one after the other."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _COLUMNS = [
 
 
 class OrderedDeliveries:
-    """The deliveries of one shard in a chunk; `failed` ones are not sent, but block later ones of their keys."""
+    """The deliveries of one shard in a chunk. `failed` deliveries are not sent, but block later ones of their keys."""
 
     def __init__(
         self, shard: Shard, items: Sequence[OrderedItem], failed: Sequence[OrderedItem], in_flight: int
@@ -77,7 +77,7 @@ def ordered_deliveries(
     done: Mapping[bytes, BestOutcome],
     spec: TargetRule,
 ) -> list[OrderedDeliveries]:
-    """Return the deliveries of an ordered target in a chunk, by shard; the shards share its in-flight limit.
+    """Return the deliveries of an ordered target in a chunk, by shard. The shards share the target's in-flight limit.
 
     Deliveries without an order key, routed before the target was ordered, are not included.
     """
@@ -134,18 +134,18 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
     )
 
 
-#: How often a shard checks for a free slot in its target's in-flight limit, which other shards share.
+#: How many seconds apart a shard checks for a free slot in its target's in-flight limit, which other shards share.
 _ROUND_SLOT_SECONDS = 0.02
-#: How long a delivery that waits for events not routed yet is deferred.
+#: For how many seconds a delivery is deferred that waits for events that are not routed yet.
 _DEFERRED_MATCH_SECONDS = 10.0
 
 
 class OrderedRounds:
     """Sends the deliveries of one shard in a chunk.
 
-    A delivery is sent once every earlier one of its key has a status. One that fails, or may not be sent yet, blocks
-    its key; other keys continue. A delivery that must wait is reported as `retry_scheduled` without an attempt. No
-    request starts that might outlast the shard's lease.
+    A delivery is sent once every earlier one of its key has a final status. A delivery that fails, or may not be sent
+    yet, blocks its key; other keys continue. A delivery that must wait is reported as `retry_scheduled` without an
+    attempt. No request that might outlast the shard's lease is started.
     """
 
     def __init__(self, run: TargetRun, send: Send, shard: Shard, in_flight: int) -> None:
@@ -188,7 +188,8 @@ class OrderedRounds:
         yield from self._end(turns)
 
     def _sendable(self, turns: DeliveriesByKey[OrderedItem]) -> list[OrderedItem]:
-        """Return the deliveries that may be sent now, at most one per key; report those decided without sending."""
+        """Return the deliveries that may be sent now, at most one per key; report those that are decided without
+        sending."""
         now = self._clock()
         ready: list[OrderedItem] = []
         for key, first in turns.heads():
@@ -204,13 +205,13 @@ class OrderedRounds:
         return ready[: self._in_flight]
 
     def _outcome_without_sending(self, item: OrderedItem, now: datetime) -> Outcome | None:
-        """Return the outcome of a delivery that must not be sent now, or at all; None if it may be sent."""
+        """Return the outcome of a delivery that must not be sent now or at all; None if it may be sent."""
         if item.note == SKIPPED:
             return DeadLettered(item.reason or "non_retryable", "skipped by `eventbridge rules release --skip`")
         if item.failure is not None:
             return self._end_or_hold(DeadLettered("transform_failed", item.failure), now)
         if (late := missed(item.deadline_at, now)) is not None:
-            return late  # even if earlier deliveries of its key are open: it will not be sent in any case
+            return late  # even if earlier deliveries of its key are open, because it is never sent
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.position)):
             due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
@@ -270,7 +271,7 @@ class OrderedRounds:
         lost = flush(target)
         for item, response in responses:
             self._take(turns, item, response if lost is None else not_flushed(response, lost))
-        if unsure:  # requests in flight may arrive: they are recorded as sent
+        if unsure:  # requests in flight may arrive, so they are recorded as sent
             responded = {item.delivery_id for item, _ in responses}
             for item in ready[: len(ready) - feed.left]:
                 if item.delivery_id not in responded:
@@ -304,7 +305,7 @@ class OrderedRounds:
             turns.next(item.key)
 
     def _block(self, turns: DeliveriesByKey[OrderedItem], key: str, due_at: datetime) -> None:
-        """Report the rest of a key as waiting for its first delivery, until that is due again."""
+        """Report the remaining deliveries of a key as waiting until its first delivery is due again."""
         blocked = turns.close(key)
         now = self._clock()
         if blocked:
@@ -368,7 +369,7 @@ class OrderedRounds:
         return False
 
     def _renew(self) -> Steps[bool]:
-        """Renew the lease if that is due; return whether this push still has it."""
+        """Renew the lease if it is due for renewal; return whether this push still has it."""
         if not is_due_for_renewal(self._lease, self._clock(), self._timeout):
             return True
         return (yield from self._take_lease())
@@ -389,7 +390,7 @@ class OrderedRounds:
 
 
 def _blocking(call: Callable[[], Any]) -> Steps[Any]:
-    """Run a call to the ledger or the store outside the loop, and return its result."""
+    """Make a call to the ledger or the store outside the loop, and return its result."""
     blocking_call = BlockingCall(call)
     yield blocking_call
     return blocking_call.result()
@@ -400,10 +401,8 @@ _NOWHERE = Position(Partition("", "", 0), 0)
 
 @dataclass(slots=True, eq=False)
 class OrderedItem(Item):
-    """A delivery with its key and position.
-
-    `failure` says why it has no payload, `note` is an operator's decision about it, and `reason` says why it was on
-    hold.
+    """A delivery with its order key and position. `failure` says why it has no payload, `note` is an operator's
+    decision about it, and `reason` says why it was pending.
     """
 
     key: str = ""
@@ -424,11 +423,11 @@ class Shard:
     rule: str
     number: int
     gone: threading.Event
-    round_slots: threading.Semaphore  # limits the rounds at a time, over all shards of the target
+    round_slots: threading.Semaphore  # limits the simultaneous rounds of all shards of the target
 
     @property
     def holder(self) -> str:
-        """The unique name of the lease's holder: this claim of this chunk."""
+        """The unique name of the lease's holder, which is this claim on this chunk."""
         return f"{self.batch.batch_id}/{self.chunk.chunk_id}/{self.chunk.claim}"
 
     @property

@@ -1,4 +1,4 @@
-"""Reads the deliveries of a chunk that have no final outcome from its files, and holds the report of a target's run.
+"""Reads the deliveries of a chunk that have no final outcome from its files, and defines the report of a target's run.
 
 Each delivery file is read once, however many pieces refer to it.
 """
@@ -33,10 +33,9 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One delivery of the chunk and its number of earlier attempts; its age begins at `arrived_at`.
-
-    The thread of its run changes `attempts` and `due_at` in place, and no other thread reads them meanwhile: a changed
-    copy for each attempt took a third of the time of sending it.
+    """One delivery of the chunk and its number of earlier attempts; its age is measured from `arrived_at`. The thread
+    of its run changes `attempts` and `due_at` in place, and no other thread reads them meanwhile. Making a changed copy
+    for each attempt took a third of the time of sending it.
     """
 
     delivery_id: bytes
@@ -61,7 +60,7 @@ ITEM_COLUMNS = [
 class ItemValues:
     """The columns `ITEM_COLUMNS` of adjacent rows as Python values, converted when first needed.
 
-    The pieces of one file share them: converting the columns of two rows takes as long as those of a hundred rows.
+    The pieces of one file share them, because converting two rows takes as long as converting a hundred rows.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -69,7 +68,7 @@ class ItemValues:
 
     @cached_property
     def columns(self) -> list[list[Any]]:
-        """A list for each column; `published_at`, which few targets need, in whole microseconds since 1970."""
+        """A list for each column. `published_at`, which few targets need, is in whole microseconds since 1970."""
         return [
             _microseconds(self._table.column(name)) if name == "published_at" else _objects(self._table.column(name))
             for name in ITEM_COLUMNS
@@ -89,7 +88,7 @@ def items_of(
 ) -> Iterator[Item]:
     """Yield the deliveries of a piece that are still to be sent, from the columns `ITEM_COLUMNS` of its rows.
 
-    Rows without a payload, and those with an outcome other than `unknown` in `done`, are omitted. Requests are numbered
+    Rows with a failure, and rows with an outcome other than `unknown` in `done`, are omitted. Requests are numbered
     by row, from `first` on. `within_seconds` is the target's `deliver_within`.
     """
     for number, row in enumerate(rows, first):
@@ -128,14 +127,14 @@ class TargetReport:
     delivered: int = 0
     dead_lettered: int = 0
     retried: int = 0
-    sent: int = 0  # of `total`, those that this push sent
-    held_up: bool = False  # something other than the target prevented the other deliveries from being sent
+    sent: int = 0  # how many of `total` this push sent
+    held_up: bool = False  # something other than the target prevented deliveries from being sent
     spent: bool = False
     late: bool = False  # the run began when more than half of the budget was spent
     gone: bool = False
     responses: int = 0  # attempts that were recorded, with or without a response
-    slow: int = 0  # of `responses`, those that took long
-    no_response: int = 0  # of `slow`, those without a response
+    slow: int = 0  # how many of `responses` were slow
+    no_response: int = 0  # how many of `slow` had no response
     crashed: BaseException | None = None
 
     @property
@@ -168,7 +167,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
     if not pa.types.is_timestamp(column.type):
         found: list[Any] = column.to_numpy().tolist()
         return found
-    # There are few distinct times: events that arrived together have the same time.
+    # There are few distinct times, because events that arrived together have the same time.
     times: dict[int | None, datetime | None] = {None: None}
     micros = column.cast(pa.int64()).to_pylist()
     for each in set(micros) - {None}:
@@ -176,7 +175,7 @@ def _objects(column: pa.ChunkedArray) -> list[Any]:
     return [times[each] for each in micros]
 
 
-#: The final statuses. `retry_scheduled` is not one: such a delivery may block others of its order key.
+#: The final statuses. `retry_scheduled` is not final, because such a delivery may block others of its order key.
 _FINAL_STATUSES = ("delivered", "dead_lettered")
 
 
@@ -223,13 +222,13 @@ def select_outstanding(
 ) -> tuple[list[ReadPiece], dict[bytes, BestOutcome]]:
     """Return the pieces that have a delivery without a final outcome, and the best outcomes of their deliveries.
 
-    In streaming mode, nearly every delivery of a batch has a response when the batch is closed: the rows of such
-    deliveries never become Python values.
+    The rows of other pieces never become Python values. This matters in streaming mode, in which nearly every delivery
+    has a response when its batch is closed.
     """
     kept: list[ReadPiece] = []
     done: dict[bytes, BestOutcome] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
-    found = responses.rows_of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed: a chunk may have none
+    found = responses.rows_of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, because a chunk may have none
     codes, names = codes_of(found["status"])
     is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _FINAL_STATUSES])
     start = 0
@@ -250,7 +249,7 @@ def _read_piece(store: Store, file: str, pieces: Sequence[Piece], first: int) ->
     in_given_order = np.concatenate(numbers)
     wanted = np.unique(in_given_order)
     table = read_deliveries(store, file, rowset.encode(wanted.tolist()), ITEM_COLUMNS)
-    if not np.array_equal(wanted, in_given_order):  # pieces are interleaved: each gets adjacent rows
+    if not np.array_equal(wanted, in_given_order):  # pieces are interleaved, but each needs adjacent rows
         table = table.take(np.searchsorted(wanted, in_given_order))
     values, start = ItemValues(table), 0
     for piece, count in zip(pieces, map(len, numbers), strict=True):
@@ -259,9 +258,7 @@ def _read_piece(store: Store, file: str, pieces: Sequence[Piece], first: int) ->
 
 
 def _piece(piece: Piece, table: pa.Table, count: int, first: int, values: ItemValues, start: int) -> ReadPiece:
-    """Return a piece; `table` and `values` hold all rows of the chunk in one file, and the piece's rows begin at
-    `start`.
-    """
+    """Return a piece. `table` and `values` hold all rows of the chunk in one file; the piece's rows begin at `start`."""
     return ReadPiece(piece, count, first, partial(table.slice, start, count), partial(values.rows, start, count))
 
 

@@ -1,4 +1,4 @@
-"""Sends deliveries one by one, in any order; the push itself makes the retries that are due soon."""
+"""Sends deliveries one by one, in any order. The push itself makes the retries that are due soon."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eventbridge.targets.steps import BlockingCall, Step
 
 
 class SingleDeliveries:
-    """The items of one target; a retry that is due within the budget needs no round trip through the ledger."""
+    """The items of one target. A retry that is due within the budget needs no round trip through the ledger."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.total = len(items)
@@ -32,7 +32,7 @@ class SingleDeliveries:
 
 
 class Rounds:
-    """Sends the items of one run in rounds; a round has all items that may be sent at the time."""
+    """Sends the items of one run in rounds. A round has all items that may be sent when it begins."""
 
     def __init__(self, run: TargetRun, send: Send, items: Iterable[Item]) -> None:
         self._run = run
@@ -43,9 +43,10 @@ class Rounds:
         self._waiting = list(items)
         self._of_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Response]] = []
-        self._responded: set[int] = set()  # of the round in progress
+        self._responded: set[int] = set()  # in the current round
         self._sent_at: dict[int, float] = {}  # when the requests in flight were sent, by the monotonic clock
-        # Requests that were sent in a batch request and have no response: they are sent again.
+        # The indices of requests that were sent in a batch request but got no response of their own; they are sent
+        # again.
         self._unjudged: set[int] = set()
         self._interrupted = False
         run.in_flight = self._items_in_flight
@@ -61,7 +62,7 @@ class Rounds:
                 break
         now = self._clock()
         self._defer_paused(now)
-        run.report.held_up |= run.pace.has_limited(now)  # also if the last tokens went to requests in flight
+        run.report.held_up |= run.pace.has_limited(now)  # even if the last tokens went to requests in flight
         run.report.spent = run.is_nearly_spent(now) and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
@@ -73,7 +74,7 @@ class Rounds:
             self._waiting = defer_paused(self._waiting, paused_until, now, self._policy, run.settings.rows)
 
     def _break_off(self) -> None:
-        """Record requests in flight as sent: the target may have accepted them, so retries wait for the timeout."""
+        """Record requests in flight as sent. The target may have accepted them, so retries wait for the timeout."""
         for item, started_at in self._items_in_flight():
             self._decide(item, self._run.interrupted(started_at))
         self._sent_at.clear()
@@ -85,7 +86,7 @@ class Rounds:
         return [(self._of_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
 
     def decide_all(self, items: Iterable[Item], response: Response) -> None:
-        """Decide the outcomes of items that were sent outside these rounds and share one response."""
+        """Decide the outcomes of items that were sent outside these rounds and got one common response."""
         for item in items:
             self._of_index[item.request.index] = item
             self._decide(item, response)
@@ -107,7 +108,7 @@ class Rounds:
         return self._admitted(alive)
 
     def _ends_unsent(self, item: Item, now: datetime) -> bool:
-        """Dead-letter an item that is too late or too old to be sent; return whether it was."""
+        """Dead-letter an item that is too late or too old to be sent; return whether it was dead-lettered."""
         end = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
         if end is not None:
             self._run.breaker.record_abandoned(item.delivery_id, now)
@@ -115,7 +116,7 @@ class Rounds:
         return end is not None
 
     def _admitted(self, alive: list[Item]) -> list[Item]:
-        """Return the items to send in the next round, retries first; all others continue to wait."""
+        """Return the items to send in the next round, retries first; the others continue to wait."""
         if alive and not self._run.pace.may_ask(self._clock()):
             self._waiting += alive
             return []
@@ -137,14 +138,14 @@ class Rounds:
         with closing(self._send.deliver(feed, self._until)) as steps:
             yield from self._receive(target, steps)
         self._settle_responses(target)
-        if run.is_stopping:  # requests without a response, or unjudged, are recorded as sent
+        if run.is_stopping:  # requests without a response are recorded as sent
             responded.update(self._sent_at)
             self._break_off()
         self._sent_at.clear()
         taken = ready[: len(ready) - feed.left]
         if len(responded) < len(taken):
             self._unjudged.update({item.request.index for item in taken} - responded)
-        # items that were not started are first in the next round if there is time, else they get no outcome
+        # unsent items come first in the next round if there is time, else they get no outcome
         self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
 
     def _receive(self, target: Target, steps: Generator[Step, None, None]) -> Steps[None]:
@@ -170,7 +171,7 @@ class Rounds:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
 
     def _may_send(self, request: Request, left: int) -> bool | None:
-        """Return whether a request may be sent now, None to ask again later; `left` requests of the round are
+        """Return whether a request may be sent now, or None to ask again later; `left` requests of the round are
         unsent.
         """
         run = self._run
@@ -178,7 +179,7 @@ class Rounds:
             return False
         item = self._of_index[request.index]
         if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
-            return False  # the round ends; the next one dead-letters late items and continues with the rest
+            return False  # the round ends, and the next one dead-letters late items and continues with the rest
         fresh = item.due_at is None
         if not run.admits(self._clock(), len(self._waiting) + left, fresh=fresh):
             if run.pace.is_short:
@@ -200,7 +201,7 @@ class Rounds:
     def _decide(self, item: Item, response: Response) -> None:
         run = self._run
         item.attempts += 1
-        if response.accepted and run.breaker.is_unlimited:  # the usual case, faster than the code below
+        if response.accepted and run.breaker.is_unlimited:  # the usual case, and faster than the rest
             run.accept(item, response)
             return
         sample = run.retry_jitter.sample(response)
@@ -225,7 +226,7 @@ class Rounds:
         self._waiting.append(item)
 
     def _sleep(self) -> Steps[bool]:
-        """Wait briefly for an item to be due; return False if other targets would have to wait too."""
+        """Wait briefly for an item to be due; return False if waiting would take too long or delay other targets."""
         now, next_at = self._clock(), self._run.pace.next_at
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if next_at is not None and next_at > now:
@@ -252,11 +253,10 @@ class Rounds:
 
 
 class RequestFeed(Sequence[Request]):
-    """A sequence of requests; `may_send` can withhold the rest while the first requests are in flight.
-
-    `may_send` is called with the request and the number of requests left, including this one. A target iterates once.
-    When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did
-    not take were not sent. When `may_send` returns None, the iteration yields None, and asks again later; only a
+    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight. `may_send`
+    is called with the request and the number of requests left, including this one. A target iterates once. When
+    `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did not
+    take were not sent. When `may_send` returns None, the iteration yields None and asks again later; only a
     `steps.MultiplexedTarget` can handle that. Every request is available by index.
     """
 

@@ -1,4 +1,4 @@
-"""Plans the work for each target of a chunk: one run, the runs of an ordered target, or only rows."""
+"""Plans the work for each target of a chunk: one run, a run per shard of an ordered target, or only outcome rows."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from eventbridge.targets.http.fields import HttpFields
 
 @dataclass(frozen=True)
 class ChunkRuns:
-    """Creates the runs of a chunk from the pieces in `read`; outcomes decided without a run go to `rows`.
-
-    `live` is given for an open batch: a target that has a queue in `live` and is ok gets a live run, which delivers
-    from the queue. Without `live`, the next batch waits for the runs, which must therefore detect a slow target.
+    """Creates the runs of a chunk from the pieces in `read`; outcomes that are decided without a run are added to
+    `rows`. `live` is given for an open batch. A target that has a queue in `live` and is ok gets a live run, which
+    delivers from the queue. Without `live`, the next batch waits for the runs, which must therefore detect a slow
+    target.
     """
 
     runtime: Runtime
@@ -71,7 +71,7 @@ class ChunkRuns:
         return runs
 
     def dead_letter(self, items: Iterable[Item], end: DeadLettered) -> None:
-        """Put rows that dead-letter deliveries without an attempt."""
+        """Add rows that dead-letter deliveries without an attempt."""
         now = self.runtime.clock()
         self.rows.put_all(unsent_row(item, end, now) for item in items)
 
@@ -82,7 +82,7 @@ class ChunkRuns:
 
     @cached_property
     def connections(self) -> SharedConnections:
-        """The connections of the targets."""
+        """The connections of the targets, read once per push."""
         return SharedConnections(self.runtime.connections)
 
     @cached_property
@@ -100,9 +100,8 @@ class ChunkRuns:
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
 
     def redrive_pace(self) -> Pace | None:
-        """Return the pace of the redrive or replay, None if it has no rate.
-
-        The ledger keeps its tokens with those of targets, under an empty rule name.
+        """Return the pace of the batch's redrive or replay; None if there is none or it has no rate. The ledger keeps
+        its tokens with those of targets, under an empty rule name.
         """
         if self.limited is None:
             return None
@@ -111,7 +110,7 @@ class ChunkRuns:
 
 
 class _TargetPlan:
-    """Plans the runs of one target of a chunk; their kind depends on the target, its status and the deliveries."""
+    """Plans the runs of one target of a chunk. Their kind depends on the target, its status and the deliveries."""
 
     def __init__(
         self,
@@ -125,16 +124,15 @@ class _TargetPlan:
         self._all = chunk_runs
         self._runtime, self._batch = chunk_runs.runtime, chunk_runs.batch
         self._rule, self._spec = rule, spec
-        # deliveries that were pending before the target became a shadow are treated like any other
+        # deliveries that were pending before the target became a shadow are ordinary deliveries
         self._is_shadow = spec.shadow_of is not None and self._batch.routes
         self._status = None if self._is_shadow else status
         self._found, self._done = found, done
         self._queue = chunk_runs.live.get((rule, spec.name)) if chunk_runs.live is not None else None
 
     def runs(self, *, on_hold: bool) -> Sequence[TargetRun]:
-        """Return the runs, and put the rows of deliveries that are decided without a run.
-
-        If `on_hold`, only deliveries that are too late get an outcome, and settlement puts the others on hold.
+        """Return the runs, and add the rows of deliveries that are decided without a run. If `on_hold`, only deliveries
+        that are too late get an outcome; settlement puts the others on hold.
         """
         if on_hold:
             self._drop_late(self._items(), in_order=False)
@@ -149,7 +147,7 @@ class _TargetPlan:
 
     @cached_property
     def _admitted(self) -> Admission:
-        """What may be sent to the target; read once, because reading it may claim the target's probe."""
+        """What may be sent to the target. It is read only once, because reading it may claim the target's probe."""
         return admission(self._runtime, self._batch, self._status, self._all.until)
 
     def _plan_by_kind(self) -> Sequence[TargetRun]:
@@ -172,14 +170,14 @@ class _TargetPlan:
     def _spans(self) -> Sequence[TargetRun]:
         spans = spans_of(self._found, self._done)
         if not spans or self._admitted == "none":
-            return []  # without an outcome: settlement makes the spans pending, or puts them on hold, until they expire
+            return []  # they get no outcome: settlement makes them pending or puts them on hold
         return [self._run(SpanDeliveries(spans))]
 
     def _unordered(self, items: list[Item]) -> Sequence[TargetRun]:
         if not items:
             return []
         if self._admitted == "none":
-            # the others get no outcome: settlement makes them pending, or puts them on hold
+            # deliveries that are not expired get no outcome, so settlement makes them pending or puts them on hold
             self._dead_letter_expired(items)
         elif ready := defer_early(items, self._spec.deliver_between, self._runtime.clock(), self._all.rows):
             return [self._run(SingleDeliveries(ready))]
@@ -198,7 +196,8 @@ class _TargetPlan:
         return items_in(self._found, self._done, self._spec.deliver_within_seconds)
 
     def _drop_late(self, items: list[Item], *, in_order: bool) -> list[Item]:
-        """Return the items that are not too late, and dead-letter the others; items `in_order` wait for their turn."""
+        """Return the items that are not too late, and dead-letter the others; with `in_order`, those with a key wait
+        their turn."""
         if self._spec.deliver_within_seconds is None:
             return items
         now, kept = self._runtime.clock(), []
@@ -211,7 +210,7 @@ class _TargetPlan:
         return kept
 
     def _blocks(self) -> list[Block] | None:
-        """Return the deliveries as blocks; None if each must be handled or sent individually."""
+        """Return the deliveries as blocks; None if they must be sent or decided individually."""
         spec, status = self._spec, self._status
         if self._done or self._takes != "blocks":
             return None
@@ -251,7 +250,7 @@ class _TargetPlan:
             probed=probed,
             disable_after_seconds=self._spec.disable_after_seconds,
             opens=opens,
-            # the next batch waits for the runs of a chunk, which must therefore detect a slow target
+            # without a live run, the next batch waits for this run, which must therefore detect a slow target
             judges_speed=self._all.live is None and self._batch.kind == "normal" and not self._is_shadow,
         )
 
@@ -291,7 +290,7 @@ class _TargetPlan:
 def items_in(
     pieces: Iterable[ReadPiece], done: Mapping[bytes, BestOutcome], within_seconds: float | None = None
 ) -> list[Item]:
-    """Return the deliveries of pieces one by one, without those that are `done`."""
+    """Return the deliveries of pieces as items, without those that are `done`."""
     return [item for each in pieces for item in items_of(each.each(), each.piece, done, each.first, within_seconds)]
 
 
@@ -309,10 +308,9 @@ def defer_early(
     now: datetime,
     rows: OutcomeRows,
 ) -> list[Item]:
-    """Return the deliveries of a target that may be sent now; rows of schema OUTCOME for the others go to `rows`.
-
-    Such a row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be
-    sent, or `dead_lettered` if that time is after its deadline.
+    """Return the deliveries of a target that may be sent now, and add rows of the schema OUTCOME for the others. Such a
+    row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be sent, or
+    `dead_lettered` if that time is not before its deadline.
     """
     ready, early = [], []
     for item in items:
@@ -326,20 +324,21 @@ def defer_early(
 
 
 class SharedConnections:
-    """Reads the connections for the targets of one push, each once; any thread may use it."""
+    """Reads each connection of a push's targets once; any thread may use it."""
 
     def __init__(self, read: Callable[[str], Connection]) -> None:
         self._read = read
-        # a target reads its connection again after it was refused: a remembered one would be refused again
+        # a target whose connection was refused reads it again, bypassing the cache, which would return the refused one
         self._read_again = read.read_again if isinstance(read, RemembersConnections) else read
         self._known: dict[str, Connection] = {}
 
     def knows(self, connection_id: str | None) -> bool:
-        """Return whether a target's connection has been read already, or the target has none."""
+        """Return whether a target's connection has already been read, or the target has none."""
         return connection_id is None or connection_id in self._known
 
     def connection_reader(self) -> Callable[[str], Connection]:
-        """Return the function with which a target reads its connection: the shared one first, then the current one."""
+        """Return the function with which a target reads its connection: first the shared one, on later calls the
+        current one."""
         asked: set[str] = set()
 
         def connection(connection_id: str) -> Connection:

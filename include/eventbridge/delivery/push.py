@@ -1,6 +1,5 @@
-"""Push: delivers one chunk to all its targets in parallel, and makes every response durable before it counts.
-
-A mapped Airflow task calls it once for each chunk; `eventbridge deliver` calls it in sequence.
+"""Pushes one chunk: delivers it to all its targets in parallel, and makes every response durable before it counts. A
+mapped Airflow task calls `push` once for each chunk; `eventbridge deliver` pushes a few chunks at a time.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
-#: How long a finished push waits for its targets to close their connections: long enough for all, except where a host
+#: How many seconds a finished push waits for its targets to close their connections. It is long enough unless a host
 #: name is still being resolved.
 _JOIN_SECONDS = 0.5
 
@@ -63,17 +62,13 @@ def push(
     only: Collection[tuple[str, str]] | None = None,
     of_streaming_task: Responses | None = None,
 ) -> PushReport:
-    """Deliver the rest of a chunk, within the push budget, or until `stop` is set.
-
-    The budget begins once the deliveries have been read. If `only`, a set of (rule, target), is given, deliveries for
-    other targets get no outcome. `of_streaming_task` holds the responses in the segments of a streaming task, if they
-    have been read already.
-
-    Does nothing unless the batch is routed and before its deadline. Waits while another push works on the chunk. A push
-    that lost its claim because its process was suspended stops and records its requests in flight.
-
-    Raises the first error that does not concern a single delivery (a target that cannot be opened, the store, the
-    ledger), after the other targets have been served.
+    """Deliver the rest of a chunk within the push budget, or until `stop` is set. The budget begins once the deliveries
+    have been read. If `only`, a set of (rule, target), is given, deliveries to other targets get no outcome.
+    `of_streaming_task` holds the responses in the segments of a streaming task, if they have already been read. The
+    function does nothing unless the batch is routed and before its deadline. It waits while another push works on the
+    chunk. A push that lost its claim because its process was suspended stops, and records its requests in flight as
+    sent. Raises the first error that does not concern a single delivery (a target that cannot be opened, the store, the
+    ledger) after the other targets have been served.
     """
     batch = runtime.ledger.batches.get(batch_id)
     now = runtime.clock()
@@ -183,7 +178,7 @@ class _Push:
         self._record_all()
 
     def _is_over(self) -> bool:
-        """Return whether to stop waiting for responses: all requests in flight have reached their timeouts."""
+        """Return whether to stop waiting for responses because all requests in flight have reached their timeouts."""
         return self._stop.is_set() and self._stop.is_over(self._engine.timeout_seconds + NOTICE_SECONDS)
 
     def _record_all(self) -> None:
@@ -214,11 +209,10 @@ class _Push:
 
 
 def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
-    """Let a run of new deliveries wait only while no other target of the batch has to wait for it.
-
-    That is so while another target of this push is at work, or if the batch has no other target. Another push does not
-    count: it may be waiting as well, and the batch would wait for both. In a batch of another kind than normal, each
-    run may wait for as long as its budget lasts.
+    """Let a run of new deliveries wait only while no other target of the batch has to wait for it. This is so while
+    another target of this push is at work, or if the batch has no other target. Another push does not count, because it
+    may be waiting as well, and the batch would wait for both. In any batch that is not normal, each run may wait for as
+    long as its budget lasts.
     """
     if batch.kind != "normal":
         return
@@ -235,7 +229,10 @@ def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[Targe
 
 
 class PushStop(Stop):
-    """The stop of one push, which is also set once the stop `of_all` pushes is; setting it does not set that one."""
+    """The stop of one push.
+
+    It is also set once the stop `of_all` pushes is set, but setting it does not set that one.
+    """
 
     def __init__(self, of_all: Stop) -> None:
         super().__init__()

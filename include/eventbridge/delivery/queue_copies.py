@@ -1,7 +1,6 @@
-"""Copies of dead letters for the dead letter queues of their targets; each copy is a separate delivery.
-
+"""Makes and reads copies of dead letters for the dead letter queues of their targets; each copy is a separate delivery.
 A copy is a pending delivery that refers to a row of a dead letter file. Reading the rows of a piece returns a copy like
-any other delivery: with its own id, the queue as its target, and the dead letter as its JSON payload.
+any other delivery, with its own id, the queue as its target, and the dead letter as its JSON payload.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: The reason why a new copy is pending; a copy that fails is retried like any other delivery.
+#: The reason of a new pending copy. A copy that fails is retried like any other delivery.
 COPY = "dead_letter_queue"
-#: The hold reason of a copy that its queue refused: a dead letter never becomes a dead letter again.
+#: The hold reason of a copy that its queue refused for good, because a copy never becomes a dead letter itself.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 
 _FOLDER = "dead_letters/"
 
 
 def is_dead_letter(file: str) -> bool:
-    """Return whether the deliveries of a file are copies of dead letters."""
+    """Return whether a file is a dead letter file, so that deliveries that refer to it are copies of dead letters."""
     return file.startswith(_FOLDER)
 
 
@@ -46,8 +45,8 @@ def read_deliveries(
 ) -> pa.Table:
     """Return rows of a delivery file or, for a dead letter file, the copies of its rows.
 
-    The columns are those of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` refer to
-    the dead letter. For a delivery file, the text columns `coded` are dictionary-encoded.
+    The columns are those of the schema DELIVERY. A copy has no event of its own, so `event_file` and `event_row` refer
+    to the dead letter. For a delivery file, the string columns in `coded` are dictionary-encoded.
     """
     if not is_dead_letter(file):
         return read_rows(store, file, rows, columns=columns, coded=coded)
@@ -57,7 +56,8 @@ def read_deliveries(
 
 
 def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return the pending rows for a batch's dead letters whose targets have a queue; they are due immediately."""
+    """Return pending rows with the copies of a batch's dead letters whose targets have a queue; they are due
+    immediately."""
     rules = runtime.rules_of(batch)
     return [
         pending
@@ -95,7 +95,7 @@ def _file_copies(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile
         age = rules.rules[rule].destinations[queue_of(target)].retry.maximum_event_age_seconds
         yield PendingDeliveries(
             batch_id=batch.batch_id,
-            settlement=int(file.key),  # unique to the file, because it is part of the row's name
+            settlement=int(file.key),  # unique per file, because it identifies the row
             chunk_id=NO_CHUNK,
             runner=rules.rules[rule].runner,
             rule=rule,
@@ -124,7 +124,7 @@ def copy_id(record: dict[str, Any]) -> bytes:
         record["event_id"],
         record["rule"],
         queue_of(record["target"]),
-        record["batch_id"],  # a delivery that is dead-lettered twice has two copies
+        record["batch_id"],  # so that a delivery that is dead-lettered twice has two copies
     )
 
 
@@ -136,7 +136,7 @@ def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
         "order_key": None,
         "not_before": None,
         "published_at": record["last_attempt_at"] or record["arrived_at"],
-        "arrived_at": batch_time(record["batch_id"]),  # it is as old as the dead letter
+        "arrived_at": batch_time(record["batch_id"]),  # its age is measured from the dead letter's batch
         "event_file": file,
         "event_row": row,
         "payload": write_document(_plain(record | {"delivery_id": delivery_id_text(record["delivery_id"])})).encode(),

@@ -1,4 +1,4 @@
-"""Passes rows of schema OUTCOME from the runs of a push, which receive responses, to the collector that writes them."""
+"""Passes rows of the schema OUTCOME from a push's runs, which receive responses, to the collector that writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NOTHING = (None, None, None)
 
 
 class OutcomeRow(NamedTuple):
-    """A row of schema OUTCOME, with its columns in order."""
+    """A row of the schema OUTCOME, with the columns in order."""
 
     delivery_id: bytes
     rule: str
@@ -78,7 +78,7 @@ def outcome_fields(outcome: Outcome) -> tuple[datetime | None, str | None, str |
 
 
 def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
-    """Return rows as a table of schema OUTCOME."""
+    """Return rows as a table of the schema OUTCOME."""
     if not rows:
         return schemas.OUTCOME.empty_table()
     columns = zip(zip(*rows, strict=True), schemas.OUTCOME, strict=True)
@@ -86,12 +86,13 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
 
 
 def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow]:
-    """Yield the rows of deliveries that one response accepted; `like` is the row of any one of them."""
+    """Yield the rows of deliveries that one response accepted; `like` is the row of one of them."""
     return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
 
 
 def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
-    """Return the rows of deliveries that share one response and outcome as a table; `like` is the row of one."""
+    """Return, as a table, the rows of deliveries that share one response and outcome; `like` is the row of one of
+    them."""
     same = [
         pa.repeat(pa.scalar(value, field.type), len(ids))
         for value, field in zip(like[1:], list(schemas.OUTCOME)[1:], strict=True)
@@ -118,7 +119,7 @@ def accepted_row(rule: str, target: str, attempt: int, response: Response) -> Ou
 def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | None, now: datetime) -> OutcomeRow:
     """Return the row of a delivery, without its id.
 
-    `of` is its rule, target and number of attempts. `response` is None if there was no attempt.
+    `of` is the rule, the target and the number of attempts. `response` is None if there was no attempt.
     """
     due_at, reason, detail = outcome_fields(outcome)
     name = outcome.status
@@ -134,10 +135,9 @@ def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | N
 
 
 class OutcomeRows:
-    """Collects the rows of a push's runs; its collector takes them a segment at a time.
-
-    Any thread may put rows, and one thread takes them. A single row does not wake the collector: that would cost more
-    than the row. The collector wakes once there are `enough` rows for a segment, or when `wake` is called.
+    """Queues the rows of a push's runs; the collector takes them one segment at a time. Any thread may add rows, and
+    one thread takes them. A single row does not wake the collector, which would cost more than the row itself. The
+    collector wakes once there are `enough` rows for a segment, or when `wake` is called.
     """
 
     def __init__(self, enough: int) -> None:
@@ -176,7 +176,7 @@ class OutcomeRows:
             self._woken.set()
 
     def wait(self, seconds: float) -> bool:
-        """Return True once there are enough rows or `wake` was called, False after `seconds`."""
+        """Wait up to `seconds`; return True as soon as there are enough rows or `wake` is called, else False."""
         woken = len(self) >= self._enough or self._woken.wait(seconds)
         self._woken.clear()
         return woken

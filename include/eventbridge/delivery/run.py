@@ -1,4 +1,4 @@
-"""Delivers one target's share of a chunk; targets of a chunk share a process, but never delay or fail one another."""
+"""Delivers one target's share of a chunk. Targets of a chunk share a process, but never delay or fail one another."""
 
 from __future__ import annotations
 
@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from eventbridge.delivery.live import LiveQueue
 
 
-#: The maximum sleep of a run that waits for a due retry, if nothing wakes it.
+#: The maximum number of seconds that a run sleeps while it waits for a retry to be due, if nothing wakes it.
 SLEEP_SECONDS = 0.2
-#: The maximum time that a run with nothing else to do waits for its next retry, while other targets of the batch are at
-#: work anyway. A later retry is left to a retry batch: waiting for it would delay the commit of the whole batch.
+#: The maximum number of seconds that a run with nothing else to do waits for its next retry, while other targets of the
+#: batch are at work anyway. A later retry is left to a retry batch, because waiting for it would delay the commit of
+#: the batch.
 LINGER_SECONDS: Final = 2.0
 
 
@@ -48,13 +49,13 @@ LINGER_SECONDS: Final = 2.0
 class RunSettings:
     """The settings of a run.
 
-    `slow_lane` is True in every batch that is not normal: no other target waits for the run, so it waits for its
-    target's next token for as long as its budget lasts, and otherwise only as long as for a retry. With
+    `slow_lane` is True in every batch that is not normal. No other target waits for such a run, so it waits for its
+    target's next token for as long as its budget lasts; in a normal batch, it waits only as long as for a retry. With
     `follows_others`, findings of other pushes about the target end the run. With `uses_transfer_slot`, the target is
-    expected to share an event loop. `opens_at_once` returns whether opening the target waits for nothing. For a
-    `shadow`, every response settles its delivery and does not count for the breaker. `timeout_seconds` is the maximum
-    time of a response, `in_flight` the maximum number of deliveries in flight, and `rate_of_file` the rate in the rule
-    file.
+    expected to share an event loop. `opens_at_once` returns whether the target can be opened without waiting. For a
+    `shadow`, any response settles its delivery and counts as accepted for the breaker. `timeout_seconds` is how long a
+    response may take, `in_flight` is the maximum number of deliveries in flight, and `rate_of_file` is the rate in the
+    rule file.
     """
 
     rule: str
@@ -80,7 +81,7 @@ class RunSettings:
 
     @cached_property
     def terms(self) -> RetryTerms:
-        """What decides on retries: the target's policy, timeout and window, and the longest wait it may ask for."""
+        """The terms of retries: the target's policy, timeout and window, and the longest wait that it may ask for."""
         return RetryTerms(self.policy, self.timeout_seconds, self.window, self.retry_after_max)
 
 
@@ -97,8 +98,8 @@ class TargetRun:
     """Delivers to one target until every delivery has a response, the budget is spent, its breaker opens, or `stop` is
     set.
 
-    Rows of schema OUTCOME go to `rows` only once the target has flushed the deliveries that they report. With a
-    `queue`, the run is live, and its deliveries come through the queue.
+    Rows of the schema OUTCOME are added to `rows` only once the target has flushed the deliveries that they report.
+    With a `queue`, the run is live, and its deliveries come through the queue.
     """
 
     def __init__(self, settings: RunSettings, deliveries: Deliveries, queue: LiveQueue | None = None) -> None:
@@ -125,7 +126,10 @@ class TargetRun:
         self._ended = False
 
     def tally(self) -> Tally | None:
-        """Return the breaker's report; its `ended` is None if the run has not ended, crashed, or is for a shadow."""
+        """Return the breaker's report.
+
+        Its `ended` is None if the run has not ended, has crashed, or is for a shadow.
+        """
         ended = self._ended and self.report.crashed is None and not self.settings.shadow
         return self.breaker.take(self._how_it_ended() if ended else None)
 
@@ -144,15 +148,15 @@ class TargetRun:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the run has ended and put its last row."""
+        """Whether the run has ended and added its last row."""
         return self._ended
 
     def halt(self) -> None:
-        """End the run: another push or an operator decided that its target must get no deliveries now."""
+        """End the run because another push or an operator decided that its target must get no deliveries now."""
         self._halted = True
 
     def limit(self, pause: Pause, redrive_pace: Pace | None) -> None:
-        """Do not send during the target's pause, which all its runs share, nor without a token of `redrive_pace`."""
+        """Send nothing during the target's pause, which all its runs share, or without a token from `redrive_pace`."""
         self.pause = self.pace.pause = pause
         self.pace.redrive_pace = redrive_pace
 
@@ -167,7 +171,7 @@ class TargetRun:
         return self.settings.stop.is_over()
 
     def wind_down(self) -> None:
-        """Start no more requests, and wait for the responses to those in flight."""
+        """Start no more requests, but wait for the responses to those in flight."""
         self._wound_down = True
 
     @property
@@ -181,11 +185,12 @@ class TargetRun:
         return self.is_refused or self._wound_down or self.breaker.too_slow
 
     def must_end(self, now: datetime) -> bool:
-        """Return whether to send nothing more: the push stops, the target must get nothing, or the budget is spent."""
+        """Return whether to send nothing more, because the push stops, the target must get nothing, or the budget is
+        spent."""
         return self.is_stopping or self.is_closed or now >= self.until
 
     def admits(self, now: datetime, wanted: int, *, fresh: bool) -> bool:
-        """Return whether one more delivery may be sent now, and take its token; `wanted` tokens are needed in all.
+        """Return whether one more delivery may be sent now, and take its token; `wanted` tokens are needed in total.
 
         A delivery is `fresh` if this run has not tried it. A retry is sent even if the breaker has no capacity, because
         the breaker waits for its result.
@@ -201,15 +206,15 @@ class TargetRun:
         return now >= self.starts_until - timedelta(seconds=SLEEP_SECONDS)
 
     def soon(self, now: datetime) -> datetime:
-        """Return the time before which a retry must be due for this run to make it; a retry batch makes later ones."""
+        """Return the time before which a retry must be due for this run to make it. A retry batch makes later ones."""
         return min(self.until, now + timedelta(seconds=LINGER_SECONDS))
 
     def waits_for_token(self, at: datetime, now: datetime) -> bool:
-        """Return whether to wait for a token that comes at `at`: outside normal batches, while the budget lasts."""
+        """Return whether to wait for a token that is available at `at`, which in a normal batch must be soon."""
         return at < (self.until if self.settings.slow_lane else self.soon(now))
 
     def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
-        """Wait briefly for something to be due; return False immediately if other targets would have to wait too."""
+        """Wait briefly for something to be due; return False immediately if other targets would also have to wait."""
         return self.progress.sleep(min(seconds, SLEEP_SECONDS))
 
     def run(self) -> None:
@@ -220,13 +225,13 @@ class TargetRun:
         """Deliver with a transfer slot, or in a separate thread; errors are reported, never raised."""
         self.report.late = 2 * (self.until - self.clock()) < self._budget
         self.on_begin(self)
-        with ExitStack() as last:  # libcurl closes once the last host name is resolved, which a name server may delay
+        with ExitStack() as last:  # last, because closing libcurl waits for host names that are being resolved
             try:
                 if not self.is_stopping:
                     yield from self._deliver(slot, last)
-            except (GeneratorExit, KeyboardInterrupt):  # its loop or thread was stopped: the run has not ended
+            except (GeneratorExit, KeyboardInterrupt):  # its loop or thread was stopped, so it has not ended
                 raise
-            except BaseException as error:  # passed to the push task, which fails with it
+            except BaseException as error:  # the push task raises it later
                 self.report.crashed = error
                 self._end()
             else:
@@ -281,8 +286,8 @@ class TargetRun:
         """Apply the pause that a response asks for, and report the response to the breaker; `again` if this run will
         retry.
 
-        While the target is paused, a response that asks for a pause does not count against it again: the target asked
-        once, for all requests in flight.
+        While the target is paused, further responses that ask for a pause do not count against it, because they are to
+        requests that were already in flight.
         """
         until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
         if until is not None:
@@ -310,27 +315,29 @@ class TargetRun:
         self.breaker.record_slow(self.clock(), no_response=no_response)
 
     def interrupted(self, started_at: datetime) -> Response:
-        """Return the response to record for a request sent at `started_at`, when the push stops waiting."""
+        """Return the response to record for a request sent at `started_at` if the push stops waiting for its
+        response."""
         passed_ms = max(0.0, (self.clock() - started_at).total_seconds() * 1000)
         error = "the push was stopped before a response came"
         return Response(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
 
     def record_in_flight(self) -> None:
-        """Record requests in flight as sent, on behalf of a thread that still runs although its push has stopped."""
+        """Record requests in flight as sent, on behalf of a thread that is still running although its push has
+        stopped."""
         for item, started_at in self.in_flight() if not self._ended else ():
             response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
             outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)
             self.settings.rows.put(outcome_row(tried, outcome, response))
 
     def accept(self, item: Item, response: Response) -> None:
-        """Write an accepted delivery as `write` does, and report it to the breaker, which must be unlimited."""
+        """Write an accepted delivery like `write`, and report it to the breaker, which must be unlimited."""
         self.breaker.record_accepted(1, self.clock())
         self.note_duration(response)
         self.report.delivered += 1
         self.settings.rows.put(outcome_row(item, DELIVERED, response))
 
     def write(self, item: Item, outcome: Outcome, response: Response | None) -> None:
-        """Put the row for an outcome, and count it; `response` is None if there was no attempt."""
+        """Add the row for an outcome, and count it; `response` is None if there was no attempt."""
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
             outcome = DELIVERED  # a shadow's failure has no effect; the row has the response
         if response is not None:
@@ -348,7 +355,7 @@ class TargetRun:
 
 @dataclass(frozen=True)
 class Send:
-    """An open target, and the transfer slot to send with; None if this thread sends."""
+    """An open target, and the transfer slot to send with, or None if this thread sends."""
 
     target: Target
     slot: TransferSlot | None
@@ -364,15 +371,17 @@ class Send:
 class Progress:
     """The progress of a run: when it ended, whether it waits, and how long its responses took.
 
-    If `may_always_wait`, it may always wait for something to be due; else `may_wait` decides. The thread of the run
-    writes everything except `may_wait`, which belongs to the push.
+    If `may_always_wait`, the run may always wait for something to be due; otherwise, `may_wait` decides. The run's
+    thread writes everything except `may_wait`, which belongs to the push.
     """
 
     def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:
         self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
         self.ended_at: datetime | None = None
-        self.leaves_retries = False  # a retry batch makes retries that are due soon, and judges by them
+        self.leaves_retries = (
+            False  # True if retries that are due soon are left to a retry batch, whose results then count
+        )
         self.response_seconds = 0.0
         self._longest_seconds = 0.0
         self._may_always_wait = may_always_wait
@@ -393,8 +402,8 @@ class Progress:
         return is_longest
 
     def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
-        """Wait for `seconds` or a call of `wake`; return False immediately if other targets would have to wait too."""
-        self._is_waiting = True  # first: from now on `wake` has an effect
+        """Wait for `seconds` or a call of `wake`; return False immediately if other targets would also have to wait."""
+        self._is_waiting = True  # first, because from now on `wake` has an effect
         self.leaves_retries = not (self._may_always_wait or self.may_wait())
         if self.leaves_retries:
             self._is_waiting = False
@@ -420,8 +429,8 @@ class JitterSample(NamedTuple):
 class RetryJitter:
     """Samples the jitter for the responses of one run.
 
-    Each item of a batch request has its own response, with the times of the shared request. Without a common sample, a
-    rejected batch request of 100 would be retried as 100 requests, to a target that is already in trouble.
+    Each item of a batch request has its own response, with the times of the common request. Without a common sample, a
+    rejected batch request with 100 items would be retried as 100 requests to a target that is already in trouble.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
@@ -430,7 +439,8 @@ class RetryJitter:
         self._last: JitterSample | None = None
 
     def sample(self, response: Response) -> JitterSample:
-        """Return the sample of the request that a response belongs to: the last request's, or a new one."""
+        """Return the sample for the request to which a response belongs: the last sample if the request is the same,
+        else a new one."""
         request = (response.started_at, response.duration_ms)
         if self._last is None or request != self._request:
             self._request, self._last = request, JitterSample(self._clock(), random.random())

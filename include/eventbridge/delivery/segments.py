@@ -1,4 +1,4 @@
-"""Outcome segments: the attempts that push tasks recorded, and the best outcome of each delivery in them."""
+"""Writes and reads segments, which record the attempts at deliveries, and finds the best outcome of each delivery."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 #: The prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
 _OF_STREAMING_TASK = "streaming-"
 
-#: The maximum number of rows in a row group. Segments are read as a whole, and one row group costs half as much as
+#: The maximum number of rows in a row group. Segments are read completely, and one row group costs half as much as
 #: four.
 _GROUP_ROWS = 20_000
 
@@ -59,19 +59,19 @@ class BestOutcome:
 
 
 def segment_key(chunk_id: int, claim: int, number: int) -> str:
-    """Return the ledger's key of a segment; keys of a batch sort by chunk, claim and number."""
+    """Return the ledger's key of a push's segment; the keys of a batch sort by chunk, claim and number."""
     return f"{chunk_id:06d}-{claim:06d}-{number:06d}"
 
 
 def is_of_streaming_task(file: BatchFile) -> bool:
-    """Return whether a streaming task wrote a segment: it may have deliveries of any chunk of its batch."""
+    """Return whether a streaming task wrote a segment, which may thus have deliveries of any chunk of its batch."""
     return file.key.startswith(_OF_STREAMING_TASK)
 
 
 def write_open_segment(
     runtime: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make outcome rows of an open batch durable, and record them with its offsets; return False if it was taken over.
+    """Make an open batch's outcome rows durable and record them with its offsets; return False if it was taken over.
 
     Without rows, only the offsets are recorded. `cpu` is the CPU time that the rows took, in microseconds.
     """
@@ -97,8 +97,8 @@ def write_segment(
 ) -> bool:
     """Make outcome rows durable and record them under a claim; return False if the claim is lost.
 
-    Rows of a lost claim count as well, as long as the batch is not settled, because they record what was sent. The file
-    is written first and recorded second: a segment counts if and only if the ledger lists it. `cpu` is the CPU time
+    Rows of a lost claim also count as long as the batch is not settled, because they record what was sent. The file is
+    written first and recorded second, so a segment counts if and only if the ledger lists it. `cpu` is the CPU time
     that the rows took, in microseconds.
     """
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
@@ -118,8 +118,8 @@ def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = 
     """Return the recorded segments of a batch in the order of their keys; with `chunk_ids`, only those that may have
     deliveries of these chunks.
 
-    Pass several chunks in one call: a segment of a streaming task may have deliveries of any chunk, and is returned
-    once per call.
+    Pass several chunks in one call, because a segment of a streaming task may have deliveries of any chunk and is
+    returned once per call.
     """
     files = runtime.ledger.files.list_for_batch(batch_id, "outcome")
     if chunk_ids is None:
@@ -141,7 +141,8 @@ def best_outcomes(rows: pa.Table) -> dict[bytes, BestOutcome]:
     }
 
 
-#: The columns of an outcome row that decide on a delivery; the response's text is read only for dead letters.
+#: The columns of an outcome row that determine the status of a delivery. The response's text is read only for dead
+#: letters.
 _COLUMNS = [
     "delivery_id", "attempt", "sent", "started_at", "duration_ms", "outcome", "due_at", "reason", "error_class",
     "error", "code",
@@ -155,16 +156,15 @@ _Half = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Responses:
-    """The best outcome of each delivery in some segments: by rank, then by the latest attempt.
-
-    `rows` are all rows of the segments, and `best` has the index of the best row of each delivery, sorted by id. The
-    columns are `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in the best row:
-    the highest number seen), `due_at`, `reason`, `detail` and `responded_at`.
+    """The best outcome of each delivery in some segments, by rank and then by the latest attempt. `rows` are all rows
+    of the segments; `best` has the index of the best row of each delivery, sorted by delivery id. The columns are
+    `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in a best row, the highest
+    number in any row of the delivery), `due_at`, `reason`, `detail` and `responded_at`.
     """
 
     rows: pa.Table
     best: _Vector
-    first: _Half  # halves of the best rows' ids
+    first: _Half  # first halves of the best rows' ids
     second: _Half
 
     @property
@@ -173,12 +173,13 @@ class Responses:
         return self.rows.take(column_of(self.best, pa.int64()))
 
     def rows_of(self, ids: Ids) -> pa.Table:
-        """Return the best rows of deliveries, in the order of `ids`; all columns are null if no segment has one."""
+        """Return the best rows of deliveries, in the order of `ids`; all columns of a row are null if no segment has
+        the delivery."""
         first, second = _halves(ids)
         order = np.argsort(first)  # sorted lookups take a fifth of the time
         at = np.empty(len(first), np.int64)
         at[order] = np.searchsorted(self.first, first[order])
-        while True:  # repeats only for ids that share their first half: in practice, never
+        while True:  # repeats only for ids with the same first half, so in practice never
             other = at < len(self.first)
             other[other] = (self.first[at[other]] == first[other]) & (self.second[at[other]] != second[other])
             if not other.any():
@@ -193,7 +194,7 @@ class Responses:
 
 
 def read_responses(store: Store, paths: Iterable[str]) -> Responses:
-    """Return the responses in segments; the order of segments and of their rows does not matter."""
+    """Return the responses in segments. The order of segments and of their rows does not matter."""
     tables = [_rows(read_table(store, path, columns=_COLUMNS, coded=_TEXTS)) for path in paths]
     rows = pa.concat_tables(tables or [_rows(schemas.OUTCOME.empty_table())]).unify_dictionaries().combine_chunks()
     first, second = _halves(ids_of(rows["delivery_id"]))
@@ -205,7 +206,8 @@ def read_responses(store: Store, paths: Iterable[str]) -> Responses:
 
 
 def _best_rows(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
-    """Return the best row of each delivery, sorted by id, and the attempts of all rows, in best rows the highest."""
+    """Return the best row of each delivery, sorted by id, and the attempts of all rows; best rows have the highest
+    number."""
     codes, reasons = codes_of(rows["reason"])
     in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # null, NO_CODE, sorts like ""
     attempts = numbers_of(rows["attempts"])
@@ -243,7 +245,7 @@ def _rows(table: pa.Table) -> pa.Table:
 
 
 def _details(table: pa.Table) -> pa.DictionaryArray:
-    """Return the detail of each response; it is computed once for equal responses."""
+    """Return the detail of each response, computing it once for equal responses."""
     classes, class_names = codes_of(table["error_class"])
     errors, error_texts = codes_of(table["error"])
     status = numbers_of(table["code"])

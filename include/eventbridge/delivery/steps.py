@@ -1,4 +1,5 @@
-"""Says what a target's run waits for between two sends, so that a thread of its own or a shared loop can execute it."""
+"""Describes what a target's run waits for between two sends, so that its own thread or a shared loop can execute the
+run."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class SharedFlush:
         self.disk: Hashable = target.disk
 
     def result(self) -> str | None:
-        """Return the error if something was lost, else None; raises what the flush raised."""
+        """Return an error message if something was lost, else None. Raises what the flush raised."""
         if self._error is not None:
             raise self._error
         return self._lost
@@ -63,7 +64,8 @@ OWN_THREAD = OwnThread()
 
 Wait = Sleep | BlockingCall | SharedFlush | OwnThread | None
 Result = TypeVar("Result")
-#: A generator that yields what it waits for, and returns a result; None waits for news of the transfer slot.
+#: A generator that yields what it waits for, and returns a result. If it yields None, it waits for news of the transfer
+#: slot.
 Steps = Generator[Wait, None, Result]
 
 
@@ -79,9 +81,9 @@ def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlus
     return None
 
 
-#: The maximum time that a response waits for its flush; checked only when the next response comes.
+#: The maximum number of seconds that a response waits for its flush. It is checked only when the next response comes.
 _MAX_UNFLUSHED_SECONDS = 1.0
-#: The maximum number of responses in a shared flush: no other target should have to wait for a larger one.
+#: The maximum number of responses in a shared flush, because no other target should have to wait for a larger one.
 _MAX_SHARED = 1_000
 
 
@@ -93,7 +95,7 @@ def must_flush(target: Target, waiting: int, first: Response, last: Response) ->
 
 
 def flush(target: Target) -> str | None:
-    """Make everything durable that a target has accepted; return the error if something was lost."""
+    """Make everything that a target has accepted durable; return an error message if something was lost."""
     try:
         target.flush()
     except InfrastructureError as error:

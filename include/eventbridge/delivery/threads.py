@@ -1,6 +1,5 @@
-"""A pool of threads for blocking jobs: it has as many threads as help, up to a limit, and no idle ones.
-
-Targets on one disk wait briefly for each other, so that one sync of the disk serves all.
+"""Provides a pool of threads for blocking jobs, which has as many threads as are useful, up to a limit, and no idle
+ones. Targets on one disk wait briefly for each other, so that one sync of the disk serves all of them.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from eventbridge.delivery.steps import SharedFlush, Steps, run_to_completion
 
 Job = Callable[[], object]
 
-#: The maximum number of targets of a chunk or an open batch that block a thread at a time; the others wait.
+#: The maximum number of a chunk's or open batch's targets that block a thread at the same time; other targets wait.
 THREADS_AT_ONCE: Final = 64
 
-#: How often to check whether more threads would help.
+#: How many seconds apart to check whether more threads would help.
 _POLL_SECONDS = 0.05
-#: A job that takes longer than this mostly waits, so that more threads complete more jobs.
+#: A job that takes longer than this many seconds mostly waits, so more threads would complete more jobs.
 _JOB_SECONDS = 0.006
 
 
 class SpareWork(Protocol):
-    """Work for a thread that has no job; `do` does a part of it, and never raises."""
+    """Work for a thread that has no job. `do` does a part of it and never raises."""
 
     def __bool__(self) -> bool:
         """Return whether any work is waiting."""
@@ -37,11 +36,10 @@ class SpareWork(Protocol):
 
 
 class Threads:
-    """Runs jobs in order, at most `most` at a time; a job must not raise.
-
-    It begins with at most `first` threads (None: `most`), because busy threads take the interpreter from each other at
-    every system call; `poll` adds threads if they mostly wait. A thread without a job does the `spare` work. The
-    threads do not keep the process from exiting, because a call may hang forever.
+    """Runs jobs in order, at most `max_threads` at a time; a job must not raise. It begins with at most `first` threads
+    (by default `max_threads`), because busy threads take the interpreter from each other at every system call. `poll`
+    adds threads if the existing ones mostly wait. A thread without a job does the `spare` work. The threads do not keep
+    the process from exiting, because a call may hang forever.
     """
 
     def __init__(
@@ -61,13 +59,13 @@ class Threads:
         self.add_all([job])
 
     def add_all(self, jobs: Iterable[Job]) -> None:
-        """Add jobs; any thread may call it. Adding thousands one by one would start a thread for nearly every job."""
+        """Add jobs; any thread may call it. Adding thousands one by one would start a thread for almost every job."""
         with self._lock:
             self._waiting.extend(jobs)
         self._start(len(self._waiting))
 
     def poll(self) -> None:
-        """Double the threads, up to the limit, if there is work and jobs are slow; call it often."""
+        """Double the number of threads, up to the limit, if there is work and jobs are slow. Call it often."""
         now = time.monotonic()
         if now - self._polled_at < _POLL_SECONDS:
             return
@@ -81,7 +79,7 @@ class Threads:
             self._start(work)
 
     def running(self) -> list[threading.Thread]:
-        """Return the threads that have work, to join them."""
+        """Return the threads that have work, so that the caller can join them."""
         with self._lock:
             return [thread for thread in self._running if thread.ident is not None]
 
@@ -114,17 +112,16 @@ class Threads:
             return None
 
 
-#: The number of waiting runs at which a job's thread flushes; each run keeps a file open until it is flushed.
+#: The number of waiting runs at which a job's thread flushes. Each run keeps a file open until it is flushed.
 _FLUSH_AT_RUNS = 128
-#: How long runs may wait before a job's thread flushes them, even if they are few.
+#: How many seconds runs may wait before a job's thread flushes them, even if there are few.
 _FLUSH_AT_SECONDS = 0.25
 
 
 class SharedFlushes:
-    """Executes runs in the threads that call their jobs; runs that have written wait here for their flush.
-
-    It is the `spare` work of `Threads`: a thread flushes when enough runs wait, and when it has nothing else to do. A
-    disk that hangs blocks its targets and one thread.
+    """Executes runs in the threads that call their jobs, and keeps runs that have written until they are flushed. It is
+    the `spare` work of `Threads`: a thread flushes when enough runs wait, or when it has nothing else to do. A disk
+    that hangs blocks its targets and one thread.
     """
 
     def __init__(self) -> None:
@@ -142,7 +139,7 @@ class SharedFlushes:
         return partial(self._run_job, run)
 
     def do(self) -> None:
-        """Flush the runs that have waited longest, with all runs of their disk, and continue them."""
+        """Flush all runs of the disk that has waited longest, and continue these runs."""
         waiting = self._take()
         if not waiting:
             return

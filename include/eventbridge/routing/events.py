@@ -1,4 +1,4 @@
-"""Holds the events of a slice as Arrow columns and bytes, without Python objects, and matches them."""
+"""Holds the events of a slice as Arrow columns and bytes, without a Python object per event, and matches them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from eventbridge.routing.program import RouteProgram
 from eventbridge.store.parquet import read_span
 from eventbridge.store.protocol import Store
 
-#: Columns that a delivery row copies from its event, or that are needed to create it.
+#: The columns that a delivery row copies from its event, or that are needed to create it.
 _COLUMNS = (
     "topic",
     "broker",
@@ -35,15 +35,15 @@ _COLUMNS = (
     "status",
 )
 
-#: The maximum number of parsed events that are kept for targets without compiled code: about 20 MB if they are small.
+#: The maximum number of parsed events to keep for targets without compiled code. If they are small, these take about 20
+#: MB.
 _KEPT: Final = 4_000
 
 
 @dataclass
 class SliceEvents:
-    """The valid events of a slice; `rows` are their row numbers in the buffer file, `make_table` returns their columns.
-
-    The table of events that were never in a file is built only on demand.
+    """The valid events of a slice. `rows` are their row numbers in the buffer file; `make_table` returns their columns.
+    For events that were never in a file, the table is built only on demand.
     """
 
     make_table: Callable[[], pa.Table]
@@ -77,7 +77,7 @@ class SliceEvents:
 
     @cached_property
     def columns(self) -> pa.Table:
-        """Return the columns that deliveries copy, except the events themselves."""
+        """Return the columns that deliveries copy, without the events themselves."""
         return self.table.drop_columns(["body", "status"]).combine_chunks()
 
     @cached_property
@@ -102,14 +102,17 @@ class SliceEvents:
         return traces_of(self.table["body"])
 
     def only(self, name: str) -> str | None:
-        """Return the text of a column if it is the same in all rows, else None."""
+        """Return the value of a column if it is the same in all rows, else None."""
         if name not in self._only:
             texts = pc.unique(self.table[name]).to_pylist()
             self._only[name] = texts[0] if len(texts) == 1 else None
         return self._only[name]
 
     def parse(self, number: int) -> Event:
-        """Return a parsed event, for work without compiled code. Parsing cannot fail: buffer parsed the same bytes."""
+        """Return a parsed event, for work without compiled code.
+
+        Parsing cannot fail, because buffer parsed the same bytes.
+        """
         event = self._parsed.get(number)
         if event is None:
             event = parse_event(self.table["body"][number].as_py(), max_bytes=self.max_bytes)
@@ -120,13 +123,13 @@ class SliceEvents:
 
 @dataclass(frozen=True)
 class MatchedRows:
-    """The matching events of each rule, by ascending number, which is bus order: a file holds one partition."""
+    """The matching events of each rule, in ascending order. This is bus order, because a file holds one partition."""
 
     starts: npt.NDArray[np.int64]
     events: npt.NDArray[np.int64]
 
     def rows_of(self, rule: int) -> npt.NDArray[np.int64]:
-        """Return the events that a rule matches, by rule number."""
+        """Return the events that the rule with this number matches."""
         return self.events[self.starts[rule] : self.starts[rule + 1]]
 
     def without(self, rules: Collection[int]) -> MatchedRows:
@@ -146,7 +149,7 @@ class MatchedRows:
 
 
 def match_rows(program: RouteProgram, events: SliceEvents) -> tuple[MatchedRows, int]:
-    """Match all events against all rules; also return how often the reference matcher had to decide."""
+    """Match all events against all rules; return the matches, and how often the reference matcher had to decide."""
     found = program.matcher.match_texts(events.texts)
     numbers = np.arange(len(events), dtype=np.int64).repeat(found.offsets[1:] - found.offsets[:-1])
     rules = found.rules

@@ -1,6 +1,5 @@
-"""Headers that routing adds to deliveries: the trace context of the event, and the id of a replay.
-
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""Adds headers to deliveries: the trace context of the event, and the id of a replay. This module must not import the
+ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -32,7 +31,10 @@ _DECODER = msgspec.json.Decoder(_TracedEvent)
 
 
 def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
-    """Return the trace headers of events, by number; if no event has any, this is only one search over all texts."""
+    """Return the trace headers of events, by number.
+
+    If no event has any, this costs only one search over all bodies.
+    """
     if not any(_has_trace_header(chunk) for chunk in bodies.chunks):
         return {}
     return dict(_brought(bodies))
@@ -60,13 +62,13 @@ def _attributes(body: bytes) -> Mapping[str, object]:
     except (msgspec.DecodeError, UnicodeDecodeError):  # for example half of a surrogate pair, which JSON may contain
         try:
             return parse_document(body)
-        except EventError:  # malformed: it is not delivered
+        except EventError:  # malformed, so not delivered
             return {}
     return {"traceparent": found.traceparent, "tracestate": found.tracestate}
 
 
 def with_headers(headers: str | None, more: Mapping[str, str]) -> str | None:
-    """Return a delivery's additional headers, a JSON object or None, extended with `more`."""
+    """Return a delivery's additional headers (a JSON object or None), extended with `more`."""
     if not more:
         return headers
     return json.dumps({**(json.loads(headers) if headers else {}), **more})
@@ -78,7 +80,7 @@ def delivery_headers(rendered: Rendered, event: Event) -> dict[str, str]:
 
 
 def with_replay_id(headers: str | None, replay_id: str) -> str | None:
-    """Return a delivery's additional headers, a JSON object or None, extended with its replay id, if any."""
+    """Return a delivery's additional headers (a JSON object or None), extended with its replay id, if any."""
     if not replay_id:
         return headers
     return json.dumps({**(json.loads(headers) if headers else {}), REPLAY_ID_HEADER: replay_id})

@@ -1,4 +1,4 @@
-"""Routes a few events in memory, with the engine that routes slices but without files."""
+"""Routes a few events in memory, with the same engine as slices but without files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DeliveryRow(NamedTuple):
-    """The columns of schema DELIVERY that a push needs, as Python values.
+    """The columns of the schema DELIVERY that a push needs, as Python values.
 
     `published_at` is in microseconds since 1970.
     """
@@ -43,7 +43,7 @@ class DeliveryRow(NamedTuple):
 
 
 class FreshDeliveries(NamedTuple):
-    """The deliveries of some events for one target, in order; those that could not be rendered have a `failure`."""
+    """The deliveries of some events to one target, in order. Those that could not be rendered have a `failure`."""
 
     rule: str
     target: str
@@ -51,7 +51,10 @@ class FreshDeliveries(NamedTuple):
 
 
 class FreshlyRouted(NamedTuple):
-    """The deliveries of some events by target; `has_others` if some also match budgeted or deferred rules."""
+    """The deliveries of some events by target.
+
+    `has_others` is True if any event also matches budgeted or deferred rules.
+    """
 
     deliveries: list[FreshDeliveries]
     has_others: bool
@@ -60,9 +63,8 @@ class FreshlyRouted(NamedTuple):
 def route_in_memory(
     program: RouteProgram, fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int, later: Collection[str]
 ) -> FreshlyRouted:
-    """Match and transform events of a bus that arrived together, except for rules that are routed `later`.
-
-    Deliveries, ids, payloads and headers equal those of `route_slice`, without order keys.
+    """Match and transform events of a bus that arrived together, except for rules that are routed `later`. The ids,
+    payloads and headers of deliveries are the same as from `route_slice`; order keys are missing.
     """
     events = _events(fresh, arrived_at, max_bytes)
     matched, _ = match_rows(program, events)
@@ -152,7 +154,7 @@ def _add_columns(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: d
 
 
 def _texts(parts: list[bytes]) -> Texts:
-    """Return texts with `PADDING` zeros after the last one, because compiled code may read beyond its end."""
+    """Return byte strings with `PADDING` zeros after the last one, because compiled code may read beyond its end."""
     ends = np.array([*accumulate(map(len, parts), initial=0)], np.int64)
     return Texts(np.frombuffer(b"".join([*parts, bytes(PADDING)]), np.uint8), ends[:-1], ends[1:])
 

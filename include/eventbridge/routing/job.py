@@ -1,6 +1,5 @@
-"""The jobs and results of route workers, sent as JSON.
-
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""Defines the jobs and results of route workers, which are sent as JSON. This module must not import the ledger or
+Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from eventbridge.store.protocol import Store
 
 
 class RouteJob(Struct, frozen=True, kw_only=True):
-    """Values shared by all slices of one batch.
-
-    `attempt` is unique per try of the route stage; `replay_id` is part of every delivery id.
+    """The values that all slices of a batch share. `attempt` is unique per try of the stage route; `replay_id` is part
+    of every delivery id.
     """
 
     batch_id: str
@@ -35,24 +33,24 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""
-    #: Rules, budgeted or not, whose shares are deferred: only their candidate events are recorded.
+    #: The rules, budgeted or not, whose shares are deferred, so that only their candidate events are recorded.
     later: tuple[str, ...] = ()
-    #: The maximum time of a Spark worker for one slice, in seconds, before it is ended; 0 for unlimited.
+    #: How many seconds a Spark worker may take for one slice before it is killed; 0 for no limit.
     slice_seconds: float = 0.0
-    #: Whether the job routes old events, for example in a replay: it leaves half of Spark's task slots to other jobs.
+    #: Whether the job routes old events, for example in a replay. Such a job leaves half of Spark's task slots to other
+    #: jobs.
     old: bool = False
-    #: A worker that has spent this much CPU time on shares starts no more shares; 0 for unlimited (TotalBudget).
+    #: The CPU-seconds of shares after which a worker starts no more shares (see TotalBudget); 0 for no limit.
     budgeted_seconds: float = 0.0
 
     def another_try(self) -> RouteJob:
-        """Return the job of another attempt, whose files have other names."""
+        """Return the job for another attempt, whose files have different names."""
         return structs.replace(self, attempt=uuid.uuid4().hex)
 
 
 class Slice(Struct, frozen=True, tag="slice"):
-    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same in every try.
-
-    Sorted by id, as they are for cutting chunks, the slices of a batch are in order of partition and offset.
+    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same in every try. The
+    order of ids, by which chunks are cut, is the order of partition and offset.
     """
 
     slice_id: str
@@ -64,10 +62,10 @@ class Slice(Struct, frozen=True, tag="slice"):
 class RuleShare(Struct, frozen=True, tag="share"):
     """One budgeted rule's share of a batch: rows of buffer files that its pattern matches, oldest first.
 
-    At most `cpu_seconds` are spent on it. If `last_resort`, an event that uses all of it by itself fails. If `give_up`
-    (reason, text) is set, every event fails with it, unevaluated. For a rule with Spark SQL, `results` is the file with
-    Spark's results for the events that it has evaluated (`sql_results`). `hold` says why Spark cannot evaluate the
-    other events: they are not routed, and the rule is put on hold.
+    At most `cpu_seconds` are spent on it. If `last_resort`, a single event that uses up this time fails. If `give_up`
+    (reason, text) is set, every event fails with it without being evaluated. For a rule with Spark SQL, `results` is
+    the file with Spark's results for the events that it has evaluated (`sql_results`). `hold` says why Spark cannot
+    evaluate the other events; they are not routed, and the rule is put on hold.
     """
 
     slice_id: str
@@ -81,7 +79,8 @@ class RuleShare(Struct, frozen=True, tag="share"):
 
 
 class ArchiveSpan(Struct, frozen=True, array_like=True):
-    """Rows `first` (included) to `last` (excluded) of an archive file; only those in the ranges `offsets`, if any."""
+    """Rows `first` (included) to `last` (excluded) of an archive file, limited to the ranges `offsets` unless that is
+    None."""
 
     file: str
     first: int
@@ -90,12 +89,11 @@ class ArchiveSpan(Struct, frozen=True, array_like=True):
 
 
 class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
-    """A part of the archive to be matched and counted: nothing is delivered or written.
-
-    The job's rule set is candidate A; `other` is the frozen rule set of candidate B, empty if there is none. `pairs`
-    are the rules of A and of B that are compared. For rules in `apart` (A's and B's), only the candidate events of
-    their patterns are recorded, because these rules are budgeted or compared with a budgeted rule. At most `samples` of
-    each kind are kept, and none of targets in `sampled` (A's and B's).
+    """A part of the archive to match and count, without delivering or writing anything. The job's rule set is candidate
+    A; `other` is the frozen rule set of candidate B, empty if there is none. `pairs` are the pairs of a rule of A and a
+    rule of B to compare. For rules in `apart` (A's and B's), only the candidate events of their patterns are recorded,
+    because these rules are budgeted or compared with a budgeted rule. At most `samples` of each kind are kept, and no
+    outputs of targets in `sampled` (A's and B's).
     """
 
     slice_id: str
@@ -113,7 +111,7 @@ Task = BatchTask | BacktestSlice
 
 
 class JobTasks(Struct, frozen=True):
-    """A job and its tasks, as sent to workers."""
+    """A job and its tasks, as they are sent to workers."""
 
     job: RouteJob
     tasks: tuple[Task, ...]
@@ -129,7 +127,7 @@ class JobTasks(Struct, frozen=True):
 
 
 class SliceResult(Struct, frozen=True):
-    """The result of a task: the delivery file (None without one), its rows, and their statistics."""
+    """The result of a task: its delivery file (None if it wrote none), the number of rows, and their statistics."""
 
     slice_id: str
     path: str | None
@@ -158,7 +156,6 @@ class Router(Protocol):
     """Routes slices and budgeted rules' shares, in this process or on Spark."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route every task and yield each result when it is finished, in any order.
-
-        Raises SparkError if Spark cannot be reached or a task fails; results that were yielded before stay valid.
+        """Route every task and yield the results, in any order, as the tasks finish. Raises SparkError if Spark cannot
+        be reached or a task fails; results that were already yielded stay valid.
         """

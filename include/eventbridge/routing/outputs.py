@@ -1,6 +1,5 @@
-"""Renders the outputs of targets for some events, for inspection; writes nothing.
-
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""Renders the outputs of targets for some events so that they can be inspected, without writing anything. This module
+must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from eventbridge.routing.events import SliceEvents
 from eventbridge.routing.program import RouteProgram
 from eventbridge.transform.kernel.render import Deliveries, Events, Payloads
 
-#: The maximum size of an event or payload in a sample, in bytes.
+#: The maximum number of bytes of an event or payload in a sample.
 SAMPLE_BYTES: Final = 4_000
 
-#: Columns of DELIVERY with the output for a target.
+#: The columns of DELIVERY that hold the output for a target.
 COLUMNS: Final = ("payload", "content_type", "headers", "failure")
 
 
@@ -40,7 +39,7 @@ def outputs(program: RouteProgram, events: SliceEvents, route: int, numbers: npt
 
 
 def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]) -> pa.Table:
-    """Return the same as `outputs`, faster for many events; the events' table must have `source` and `event_id`."""
+    """Return the same as `outputs`, but faster for many events; the events' table must have `source` and `event_id`."""
     ids = program.ids_of("").compute(*events.names, numbers, np.full(len(numbers), route, np.int64))
     return _render(program, events, Deliveries(numbers, np.full(len(numbers), route, np.int64), ids))
 
@@ -48,10 +47,9 @@ def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers
 def failures(
     program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the events without an output for a target, in ascending order, and the reason for each.
-
-    Compiled code renders all of them and keeps no output; the renderer then renders those that it handed back, and
-    those that failed.
+    """Return the events without an output for a target, in ascending order, and the reason for each. Compiled code
+    renders all events without keeping the outputs. The renderer then renders those that compiled code handed back. If
+    deliveries of the target may wait, it looks at all of them.
     """
     deliveries = Deliveries(numbers, np.full(len(numbers), route, np.int64), np.zeros((len(numbers), 16), np.uint8))
     found: list[tuple[npt.NDArray[np.int64], list[str]]] = []
@@ -73,7 +71,7 @@ def failures(
 
 
 def differ(a: pa.Table, b: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return the rows in which two tables of outputs differ."""
+    """Return which rows differ between two tables of outputs."""
     found = np.zeros(a.num_rows, np.bool_)
     for name in COLUMNS:
         one, other = a[name], b[name]
@@ -91,13 +89,13 @@ def event_sample(events: SliceEvents, file: str, number: int) -> EventSample:
 
 
 def sample_of(file: str, row: int, event_id: str, source: str, arrived_at: int, body: bytes) -> EventSample:
-    """Return an event as a sample, with a long text cut to SAMPLE_BYTES."""
+    """Return an event as a sample, truncated to SAMPLE_BYTES."""
     text = body[:SAMPLE_BYTES].decode("utf-8", "ignore")
     return EventSample(file, row, event_id, source, arrived_at, text, cut=len(body) > SAMPLE_BYTES)
 
 
 def output_of(row: Mapping[str, Any]) -> Output:
-    """Return a row of COLUMNS for display."""
+    """Return a row with COLUMNS as an output for display, truncated to SAMPLE_BYTES."""
     payload: bytes | None = row["payload"]
     if payload is None:
         return Output(failure=row["failure"])

@@ -1,4 +1,4 @@
-"""Builds synthetic events and rules for route, used by the canary and to compile code in advance.
+"""Builds synthetic events and rules to route, for the canary and for compiling code in advance.
 
 This module must not import compiled code, because commands that only read batches import it too.
 """
@@ -19,7 +19,8 @@ _THEN: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
-    """Return an event with the type `name` on the bus `name` as buffer lands it, as a row of schema BUFFER."""
+    """Return an event of the type `name` on the bus `name` as buffer would land it: a table with one row of the schema
+    BUFFER."""
     row = {
         "topic": name,
         "broker": "",
@@ -38,7 +39,10 @@ def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
 
 
 def own_rules(name: str, pattern: dict[str, Any], transforms: Mapping[str, Transform]) -> RuleSet:
-    """Return a rule on the bus `name` with a file target for each transform; the targets never get a delivery."""
+    """Return a rule set with one rule on the bus `name`, which has a file target for each transform.
+
+    Nothing is ever delivered.
+    """
     targets = {
         target: FileFields(name=target, path=f"{name}.jsonl", transform=transform)
         for target, transform in transforms.items()

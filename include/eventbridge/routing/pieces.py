@@ -1,6 +1,6 @@
 """Cuts the rows of one target of a delivery file into pieces that fit a chunk, by order key if the target is ordered.
 
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -54,18 +54,17 @@ def pieces_of(
     limits: PieceLimits,
     shard: int | None = None,
 ) -> list[RoutedPiece]:
-    """Divide rows of one target, or of one of its order shards, into pieces; an oversized payload is a piece by itself.
-
-    `waits` is the time, in microseconds since 1970, until which each row waits, AT_ONCE if it need not wait. A piece
-    has only rows that wait or only rows that do not, except in a shard, whose rows keep their order: there a piece
-    waits if all its rows wait.
+    """Divide rows of one target, or of one of its order shards, into pieces; an oversized payload is a piece of its
+    own. `waits` is the time, in microseconds since 1970, until which each row waits, or NO_WAIT. A piece has only rows
+    that wait or only rows that do not. In a shard, whose rows keep their order, a piece may have both, and waits only
+    if all its rows wait.
     """
     if shard is not None:
         return list(_ordered_pieces(head, rows, sizes, waits, limits, shard))
     later = waits != NO_WAIT
     pieces = list(_cut_pieces(head, rows[~later], sizes[~later], limits))
     if later.any():
-        by_time = np.argsort(waits[later], kind="stable")  # rows that wait for the same time share pieces
+        by_time = np.argsort(waits[later], kind="stable")  # so that rows that wait for the same time share pieces
         rows, sizes, waits = rows[later][by_time], sizes[later][by_time], waits[later][by_time]
         done = 0
         for piece in _cut_pieces(head, rows, sizes, limits):
@@ -111,7 +110,7 @@ def _row_set(rows: npt.NDArray[np.int64]) -> str:
 
 
 def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str | None:
-    """Return the order key of one delivery, None if its target is not ordered; `row` has the position of its event."""
+    """Return the order key of a delivery; None if its target is not ordered. `row` has the position of its event."""
     if not target.ordered:
         return None
     if target.ordering_key is None:
@@ -124,9 +123,8 @@ def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str |
 def order_keys(
     targets: Sequence[Target], counts: npt.NDArray[np.int64], events: SliceEvents, numbers: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the order keys of deliveries, which are sorted by target; null if the target is not ordered.
-
-    `counts` is the number of deliveries of each target.
+    """Return the order keys of deliveries that are sorted by target; null if the target is not ordered. `counts` are
+    the numbers of deliveries of the targets.
     """
     if not any(target.ordered for target in targets):
         return pa.nulls(len(numbers), pa.string())
@@ -139,7 +137,7 @@ def order_keys(
 
 
 def shards_of(keys: pa.Array) -> npt.NDArray[np.int16]:
-    """Return the shard of each key, UNORDERED for null."""
+    """Return the shard of each key, or UNORDERED for null."""
     if keys.null_count == len(keys):
         return np.full(len(keys), UNORDERED, np.int16)
     found = keys.dictionary_encode()
@@ -149,7 +147,7 @@ def shards_of(keys: pa.Array) -> npt.NDArray[np.int16]:
 
 
 def group_by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, list[tuple[int, dict[str, Any]]]]:
-    """Group numbered delivery rows of a target by shard; the key is None if the target is not ordered."""
+    """Group numbered delivery rows of a target by shard; the shard is None if the target is not ordered."""
     shards: dict[int | None, list[tuple[int, dict[str, Any]]]] = {}
     for number, row in rows:
         key = row["order_key"]

@@ -1,4 +1,4 @@
-"""A compiled rule set: its matcher, and a renderer for each target; compiled once per process."""
+"""Compiles a rule set, once per process, into a program: its matcher and a renderer for each target."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from eventbridge.transform.kernel.program import Program, compile_program
 from eventbridge.transform.kernel.render import Renderers
 
 #: The number of programs that a process caches. A program of 10,000 rules takes 60 MB, its rules take 35 MB, and its
-#: classes grow to 64 MB at most. A worker serves one runner, which may route two batches alternately: new events, and a
-#: replay with its own rule set. A third program (of the rules before a change, or a canary's) is not needed again soon.
+#: classes grow to 64 MB at most. A worker serves one runner, which may alternate between two batches: new events, and a
+#: replay with its own rule set. A third program, such as that of a former rule set or a canary, is not needed again
+#: soon.
 KEPT_PROGRAMS: Final = 2
 _programs: dict[tuple[str, str], RouteProgram] = {}
 _listeners: list[Callable[[str, RuleSet, str, float], None]] = []
 
-#: How far a time in an event may be after the event's arrival.
+#: How far a `not_before` time in an event may be after the event's arrival.
 _FURTHEST: Final = timedelta(days=366)
 _RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 
@@ -55,12 +56,12 @@ class Route:
 
     @cached_property
     def head(self) -> tuple[str, int, str, str]:
-        """Return the head of its pieces: pool, weight, rule, target."""
+        """Return the head of the route's pieces: pool, weight, rule, target."""
         return self.rule.pool_name, self.rule.weight, self.rule.name, self.target.name
 
     @cached_property
     def waiting(self) -> WaitingTimes | None:
-        """Return the waiting times of its deliveries; None if they never wait."""
+        """Return the waiting times of the target's deliveries; None if they never wait."""
         return WaitingTimes.from_target(self.target)
 
     @cached_property
@@ -70,11 +71,10 @@ class Route:
 
 
 class RouteProgram:
-    """The enabled rules of a rule set, and the targets of the rules that are not budgeted.
-
-    `routes` are in the order of a delivery file: by pool, rule, target. `budgeted` has the numbers of the other
-    rules by name. `ids_of` returns the delivery ids' generator for a replay ("" for none), the only part that differs
-    between replays. The program reuses the parts of the `previous` program for rules that did not change.
+    """The enabled rules of a rule set, and the targets of those that are not budgeted, compiled. `routes` are in the
+    order of a delivery file: by pool, rule and target. `budgeted` has the numbers of the budgeted rules by name.
+    `ids_of` returns the generator of delivery ids for a replay ("" for none), the only part that differs between
+    replays. For rules that did not change, parts of the `previous` program are reused.
     """
 
     def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:
@@ -101,12 +101,12 @@ class RouteProgram:
         self.ids_of: Callable[[str], DeliveryIds] = lru_cache(KEPT_PROGRAMS)(partial(DeliveryIds, bus, names))
 
     def numbers_of(self, names: Iterable[str]) -> dict[str, int]:
-        """Return the numbers of the named rules, by name; rules that the program does not have are omitted."""
+        """Return the numbers of rules by name, omitting rules that the program does not have."""
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
 
 class _ReusedParts:
-    """The parts of the previous program that are reused, rule by rule."""
+    """Finds the parts of the previous program that can be reused, rule by rule."""
 
     def __init__(self, previous: RouteProgram | None) -> None:
         self.matcher = None if previous is None else previous.matcher
@@ -128,7 +128,8 @@ class _ReusedParts:
 
     def program(self, rule: Rule, target: Target, bus: str) -> Program | None:
         route = self._routes.get((rule.name, target.name))
-        # Equal targets may spell a number differently, and deliver it so; targets of equal rule versions do not.
+        # Targets that compare equal may spell a number differently and so deliver it differently, unless the rule
+        # version is equal.
         if route is None or bus != self._bus:
             return None
         same = route.target is target or (route.rule.version == rule.version and route.target == target)
@@ -136,15 +137,16 @@ class _ReusedParts:
 
 
 def on_compiled(listener: Callable[[str, RuleSet, str, float], None]) -> None:
-    """Call `listener` with hash, rule set, bus and CPU-seconds whenever this process, or a fork of it, compiles one."""
+    """Call `listener` with hash, rule set, bus and CPU-seconds whenever this process or a fork of it compiles a rule
+    set."""
     _listeners.append(listener)
 
 
 def route_program(rule_set_hash: str, rule_set: RuleSet, bus: str) -> RouteProgram:
-    """Return the program of a rule set, which is cached for the next slice of any replay."""
+    """Return the program of a rule set, which is cached for the next slices."""
     key = (rule_set_hash, bus)
-    kept = list(_programs.items())  # other threads may be here too: each of these steps is atomic for them
-    # Not the canary's program, which may have been the last one: another bus can use no part of it.
+    kept = list(_programs.items())  # other threads may run this too; each step is atomic
+    # Not the program of another bus, such as the canary's, because no part of it can be reused.
     previous = next((program for (_, of_bus), program in reversed(kept) if of_bus == bus), None)
     program = _programs.pop(key, None) or _compile(rule_set_hash, rule_set, bus, previous)
     _programs[key] = program
@@ -167,7 +169,8 @@ def _program(rule: Rule, target: Target, bus: str) -> Program:
 
 @dataclass(frozen=True)
 class WaitingTimes:
-    """The waiting times of a target: a time in the event, seconds after its arrival, a delivery window."""
+    """Until when a target's deliveries wait: a time in the event, a number of seconds after its arrival, a delivery
+    window."""
 
     path: Path | None
     seconds: float
@@ -175,7 +178,7 @@ class WaitingTimes:
 
     @classmethod
     def from_target(cls, target: Target) -> WaitingTimes | None:
-        """Return the waiting times of a target, None if its deliveries never wait."""
+        """Return the waiting times of a target; None if its deliveries never wait."""
         asked, window = target.not_before, target.deliver_between
         if asked is None and window is None:
             return None
@@ -184,10 +187,10 @@ class WaitingTimes:
         return cls(None, parse_duration(asked) if asked else 0.0, window)
 
     def not_before(self, arrived_at: datetime, document: Callable[[], JsonValue]) -> datetime | None:
-        """Return the earliest time of a delivery, in whole seconds; None if it may be sent on arrival.
-
-        It depends only on the event and the rule, so that every attempt of a slice gives the same result; `document` is
-        called only if the time is in the event. Raises TransformFailed if the value in the event is not a time.
+        """Return the earliest time at which a delivery may be sent, rounded up to a second; None if it may be sent on
+        arrival. The time depends only on the event and the rule, so that every attempt at a slice gives the same
+        result. `document` is called only if the time is in the event. Raises TransformFailed if the value in the event
+        is not a time, or is too far ahead.
         """
         first = arrived_at + timedelta(seconds=self.seconds)
         if self.path is not None:

@@ -1,10 +1,8 @@
-"""The budgets of budgeted rules: the order of their shares in a batch, their total, and the CPU time of one share.
-
-Each rule has its budget, and all shares that one worker routes for a batch have a total. Otherwise a batch would wait
-for one budget per looping rule. The total is per worker, because workers do not share what they have spent. A share
-that begins before the total is spent keeps its whole budget.
-
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""Limits the CPU time of budgeted rules, of one share and in total, and decides the order of their shares in a batch.
+Each rule has its own budget, and all shares that one worker routes for a batch have a total budget. Without the total,
+a batch would wait for one budget per looping rule. The total is per worker, because workers do not know what the others
+have spent. A share that begins before the total is spent keeps its full budget. This module must not import the ledger
+or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -21,8 +19,8 @@ from eventbridge.model.file_detail import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.transform.rendered import Budget
 
-#: The reasons for deferring a share or a part of it: the batch's total for budgeted rules was spent before its turn,
-#: its own budget was spent, or it cannot be routed. An event for which `where` fails also has the reason ROUTE_FAILED.
+#: The reasons for deferring a share or a part of it: the total budget was spent before its turn, its own budget was
+#: spent, or it cannot be routed. An event for which `where` fails is dead-lettered with the reason ROUTE_FAILED.
 CROWDED = "crowded"
 BUDGET = "budget"
 ROUTE_FAILED = "route_failed"
@@ -36,7 +34,7 @@ class TotalBudget:
         self._seconds = 0.0
 
     def is_over(self, job: RouteJob) -> bool:
-        """Return whether no further share of a job may start; never true before the first."""
+        """Return whether no further share of a job may start. It is never True before the first share."""
         return job.attempt == self._attempt and 0 < job.budgeted_seconds <= self._seconds
 
     def charge(self, job: RouteJob, seconds: float) -> None:
@@ -47,27 +45,27 @@ class TotalBudget:
 
 
 def shuffle_shares(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
-    """Return the shares in random order: different for every batch, the same in every attempt."""
+    """Return the shares in a pseudo-random order that differs between batches but is the same in every attempt."""
     return sorted(shares, key=lambda share: blake2b(f"{batch_id} {share.rule}".encode()).digest())
 
 
 def deferred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
-    """Return the result of a share without a routed event: the whole share becomes a deferred match."""
+    """Return the result of a share of which no event was routed, so that all of it becomes a deferred match."""
     return SliceResult(
         share.slice_id, None, 0, RoutedShare(rule=share.rule, left=share.files, reason=reason, error=error)
     )
 
 
-#: A renderer that ignored an interruption is interrupted again after this many CPU-seconds.
+#: How many CPU-seconds after an interruption a renderer that ignored it is interrupted again.
 _AGAIN_SECONDS = 0.05
 
 
 class OutOfTime(BaseException):
-    """Raised inside a renderer when the budget is spent; a BaseException, so that no renderer catches it."""
+    """Raised inside a renderer when the budget is spent. It is a BaseException so that no renderer catches it."""
 
 
 class ShareBudget:
-    """A limit of the CPU time that this process and its evaluators use from now on."""
+    """Limits the CPU time that this process and its evaluators use from now on."""
 
     def __init__(self, seconds: float) -> None:
         self.of_evaluations = Budget(seconds)
@@ -82,13 +80,16 @@ class ShareBudget:
 
     @property
     def is_late(self) -> bool:
-        """Whether wall time far exceeds the CPU budget, because the machine is busy, which is no event's fault."""
+        """Whether much more wall time than the CPU budget has passed, because the machine is busy, which is no event's
+        fault."""
         return time.monotonic() >= self._late_at
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Interrupt the body with OutOfTime when the budget is spent; raises OutOfTime immediately if it
-        is already spent."""
+        """Interrupt the body with OutOfTime when the budget is spent.
+
+        Raises OutOfTime immediately if it is already spent.
+        """
         left = self._seconds - self.spent_seconds
         if left <= 0:
             raise OutOfTime
@@ -104,7 +105,7 @@ class ShareBudget:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Allow budgets to interrupt the body by a signal; no effect outside the main thread."""
+    """Allow budgets to interrupt the body with a signal. Outside the main thread, it has no effect."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,6 +1,6 @@
 """Routes one slice of a buffer file, in this process or in a Spark worker.
 
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from eventbridge.store.parquet import TableWriter
 from eventbridge.store.protocol import Store
 from eventbridge.transform.kernel.render import Deliveries, Events
 
-#: The number of rows per row group of a delivery file, the minimum that a push reads.
+#: The number of rows per row group of a delivery file, which is the least that a push can read.
 ROW_GROUP_ROWS: Final = 4_000
 
-#: The number of deliveries whose ids and parts are computed at a time; more if a single target has more.
+#: The maximum number of deliveries to compute and render at a time, unless a single target has more.
 _RUN: Final = 100_000
 
 
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
-    """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
-
-    Every call writes a file with a unique name, so a repeated call leaves an orphaned file, never a duplicate. A
-    transform that fails leaves a row with its `failure` and no payload. For budgeted rules and rules that are routed
-    later, only the candidate events of their patterns are recorded. Raises StoreError; EventError cannot happen,
-    because buffer has parsed the same bytes.
+    """Match and transform the valid events of a slice, and write one delivery file. The function may be called
+    repeatedly. Every call writes a file with a unique name, so a repeated call leaves an orphaned file, never a
+    duplicate. A transform that fails leaves a row with its `failure` and no payload. For budgeted rules and rules that
+    are routed later, only the candidate events of their patterns are recorded. Raises StoreError if a file cannot be
+    read or written. EventError cannot happen, because buffer has parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_size)
     program = route_program(job.rule_set, rule_set, job.bus)
@@ -88,7 +87,7 @@ def _candidate_events(rules: Mapping[str, int], events: SliceEvents, matched: Ma
 
 @dataclass
 class Account:
-    """The deliveries written so far, as the manifest records them; see `RoutedSlice`."""
+    """Counts the deliveries written so far, for the record of the slice; see `RoutedSlice`."""
 
     limits: PieceLimits
     rows: int = 0
@@ -107,13 +106,14 @@ class Account:
         failed: npt.NDArray[np.bool_],
         waits: npt.NDArray[np.int64],
     ) -> None:
-        """Add all deliveries of one or more targets, which are the next rows of the file; `waits` as in `Block`."""
+        """Add all deliveries of one or more targets, which are the next rows of the file; for `waits`, see `Block`."""
         starts, counts = runs_of(deliveries.targets)
         targets = deliveries.targets[starts]
         found = fingerprints(deliveries.ids, counts)
         totals = np.add.reduceat(sizes, starts)
         failures = np.add.reduceat(failed.astype(np.int64), starts)
-        # Most of thousands of rules have only a few rows each, so only this loop runs per target.
+        # Most of thousands of rules have only a few rows each, so everything but this loop is vectorised over all
+        # targets.
         columns = (targets, starts, counts, totals, failures)
         for (target, start, count, size, fails), each in zip(
             zip(*[column.tolist() for column in columns], strict=True), found, strict=True
@@ -192,7 +192,8 @@ def delivery_tables(
 def deliveries_of(
     matched: MatchedRows, rule_of_route: npt.NDArray[np.int64]
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Yield the events and targets of all deliveries, sorted by target; the deliveries of a target are never split."""
+    """Yield the events and targets of all deliveries, sorted by target, in runs that never split a target's
+    deliveries."""
     counts = matched.counts[rule_of_route]
     ends = counts.cumsum()
     first, done = 0, 0

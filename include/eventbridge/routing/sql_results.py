@@ -1,6 +1,5 @@
-"""The results of Spark SQL for a rule's events, which the driver writes and the worker that routes the share reads.
-
-This module must not import the ledger or Spark: Spark workers import it and must start fast.
+"""Stores the results of Spark SQL for a rule's events: the driver writes them, and the worker that routes the share
+reads them. This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Value:
-    """The value of an SQL expression: a text, JSON or plain (None for null), or its error."""
+    """The value of an SQL expression as JSON or plain text (None for null), or its error."""
 
     text: str | None
     is_json: bool = False
@@ -53,14 +52,15 @@ class Value:
 
 @dataclass(frozen=True)
 class SqlResult:
-    """Spark's result for one event: whether `where` admits it, or its error, and the value of each SQL target."""
+    """Spark's result for one event: whether `where` admits it, or the error of `where`, and the value for each SQL
+    target."""
 
     kept: bool
     failure: str | None = None
     values: Mapping[str, Value] = field(default_factory=dict)
 
     def renderers(self, rule: Rule) -> dict[str, Renderer]:
-        """Return a renderer of this one event for each SQL target."""
+        """Return a renderer for each SQL target, which can render only this event."""
         return {
             name: _KnownRenderer(self.values[name], missing_is_error=target.transform.missing == "error")
             for name, target in rule.targets.items()
@@ -76,7 +76,7 @@ class _KnownRenderer:
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the value; raises TransformFailed if there is none."""
+        """Return the value; raises TransformFailed if it failed, is too large, or is null where that is an error."""
         value = self._value
         if value.failure is not None:
             raise TransformFailed(value.failure)
@@ -116,5 +116,5 @@ def read_sql_results(store: Store, path: str) -> dict[EventRow, SqlResult]:
 
 
 def files_with_result(files: Iterable[tuple[str, str]], results: Mapping[EventRow, SqlResult]) -> list[tuple[str, str]]:
-    """Return the rows of a share with a result: pairs of buffer file and row set."""
+    """Return the rows of a share that have a result, as pairs of buffer file and row set."""
     return [(file, rowset.encode(row for row in rowset.decode(rows) if (file, row) in results)) for file, rows in files]

@@ -1,4 +1,4 @@
-"""Routes one task of any kind; the default function of all routers, and a router in the calling process."""
+"""Routes a task of any kind, as routers do by default, and provides a router that works in the calling process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.store.rule_sets import frozen_rules
 
 
 def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
-    """Route a slice by all rules, or one rule's share of a batch; or backtest a part of the archive."""
+    """Route a slice with all rules, route one rule's share of a batch, or backtest a part of the archive."""
     if isinstance(task, BacktestSlice):
         return backtest_slice(store, rule_set, job, task)
     began = time.process_time()
@@ -30,7 +30,8 @@ def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> Sl
 
 
 def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
-    """Record the CPU time of a task for the stats; a share may have counted that of its evaluator already."""
+    """Add the CPU time of a task to its result for the stats; a share may already have counted its evaluator's CPU
+    time."""
     detail = result.detail
     if isinstance(detail, Routed):
         detail = structs.replace(detail, cpu=detail.cpu + round(seconds * 1e6))
@@ -45,7 +46,7 @@ class InProcessRouter:
         self._route = route
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route each task when its result is requested; raises SparkError for any unexpected error, as Spark does."""
+        """Route each task when its result is requested. Raises SparkError for any unexpected error, as Spark does."""
         rules = frozen_rules(self._store, job.rule_set)
         for task in tasks:
             yield self._result(rules, job, task)

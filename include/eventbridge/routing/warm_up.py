@@ -1,7 +1,6 @@
-"""Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set.
-
-Numba compiles on the first call, which takes 40 to 180 s once per installation, and keeps the code on disk
-(`eventbridge.matching.scan.compiled`); loading it takes a second or two per process.
+"""Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set. Numba
+compiles on the first call, which takes 40 to 180 s once per installation, and stores the code on disk
+(`eventbridge.matching.scan.compiled`). Loading it takes a second or two per process.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ _TRANSFORMS: Final = (
 
 @cache
 def compile_ahead() -> None:
-    """Route one event by one rule with a target for each transform form that is not budgeted, once per process.
-
-    Raises EventBridgeError if the result is wrong: this installation cannot route.
+    """Route one event with one rule that has a target for each transform form that is not budgeted, once per process.
+    Raises EventBridgeError if the result is wrong, because this installation then cannot route.
     """
     with tempfile.TemporaryDirectory(prefix="eventbridge-compile-") as folder:
         store = FileStore(Path(folder))
@@ -83,7 +81,7 @@ def compile_ahead() -> None:
 
 
 def _recognises() -> bool:
-    """Compile the recognition of events, with which workers land them, and return whether it accepts the event."""
+    """Compile the code that recognises events when workers land them; return whether it accepts the event."""
     texts = padded_texts(pa.array([_EVENT], pa.binary()))
     found = recognise_texts(texts, len(_EVENT))
     names = side_by_side(texts.buffer, found.begin[:, TYPE], found.length[:, TYPE])
