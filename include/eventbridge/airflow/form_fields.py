@@ -1,4 +1,4 @@
-"""Shared parts of the DAGs' forms: proposed names from rule files, checks of values, and the record of a request."""
+"""Provides shared parts of the DAGs' forms: names proposed from rule files, checks of values, records of requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hooks of the connection types `eventbridge_target` and `eventbridge_store`, for Airflow's button *Test*."""
+"""Defines hooks of the connection types `eventbridge_target` and `eventbridge_store`, for Airflow's button *Test*."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that DAGs, tasks, pools, assets and watchers share, defined once so that they cannot drift apart."""
+"""Defines the names that DAGs, tasks, pools, assets and watchers share, so that they cannot drift apart."""
 
 from __future__ import annotations
 

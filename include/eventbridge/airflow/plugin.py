@@ -27,7 +27,7 @@ class _MountedApps:
 
 
 def _views() -> list[dict[str, Any]]:
-    # No leading slash: the address is relative to the path of Airflow's `[api] base_url`.
+    # There is no leading slash, because the address is relative to the path of Airflow's `[api] base_url`.
     dags = {"name": "EventBridge DAGs", "href": "dags?tags=eventbridge", "destination": "nav", "category": "browse"}
     page = {
         "name": "EventBridge",

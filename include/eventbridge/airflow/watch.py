@@ -1,4 +1,4 @@
-"""Polls the ledger and the buses for the watcher: which runners have waiting events, and whether retries are due."""
+"""Polls the ledger and the buses for the watcher, to find runners with waiting events, and due retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line `eventbridge`: its commands, help and error handling.
+"""Defines the command line `eventbridge`: its commands, help and error handling.
 
 Modules here import what a command needs inside the command; see `eventbridge.cli.runtime`.
 """

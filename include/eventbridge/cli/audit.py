@@ -1,4 +1,4 @@
-"""The commands `audit` and `batch repair`, which recompute the reconciliation from the store and repair a batch."""
+"""Defines the commands `audit` and `batch repair`, which check the reconciliation from the store and repair a batch."""
 
 from __future__ import annotations
 

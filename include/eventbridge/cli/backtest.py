@@ -1,4 +1,4 @@
-"""The commands `rules backtest` and `rules diff`, which run candidate rules over the archive and compare two."""
+"""Defines the commands `rules backtest` and `rules diff`, which run and compare candidate rules over the archive."""
 
 from __future__ import annotations
 

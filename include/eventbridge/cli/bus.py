@@ -1,4 +1,4 @@
-"""The command group `bus`, which publishes events to a bus."""
+"""Defines the command group `bus`, which publishes events to a bus."""
 
 from __future__ import annotations
 

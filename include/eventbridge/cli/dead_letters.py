@@ -1,4 +1,4 @@
-"""The command group `dead-letters`, which lists, shows, exports and redrives dead letters."""
+"""Defines the command group `dead-letters`, which lists, shows, exports and redrives dead letters."""
 
 from __future__ import annotations
 

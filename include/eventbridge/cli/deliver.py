@@ -1,4 +1,4 @@
-"""The command `deliver`, which runs all stages in this process, without Airflow, for development and tests."""
+"""Defines the command `deliver`, which runs all stages in this process, without Airflow, for development and tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `init`, which creates a folder with a rule, its tests and a few events."""
+"""Defines the command `init`, which creates a folder with a rule, its tests and a few events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands for the installation itself: init-airflow, ledger, compile, serve, heartbeat, maintain."""
+"""Defines the commands for the installation itself: init-airflow, ledger, compile, serve, heartbeat, maintain."""
 
 from __future__ import annotations
 

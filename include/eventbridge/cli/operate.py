@@ -1,4 +1,4 @@
-"""The commands that change rules and targets: pause, resume, disable, enable, priority, rate, release, publish."""
+"""Defines commands that change rules and targets: pause, resume, disable, enable, priority, rate, release, publish."""
 
 from __future__ import annotations
 

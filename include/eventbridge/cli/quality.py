@@ -1,4 +1,4 @@
-"""The command group `quality`, which checks an hour with Great Expectations, and lists and shows the results."""
+"""Defines the command group `quality`, which checks an hour with Great Expectations and shows results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `dead-letters redrive`, `redrives` and `cancel`, which redeliver dead letters."""
+"""Defines the commands `dead-letters redrive`, `redrives` and `cancel`, which redeliver dead letters."""
 
 from __future__ import annotations
 

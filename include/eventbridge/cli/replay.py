@@ -1,4 +1,4 @@
-"""The command group `replay`, which redelivers archived events and manages replays."""
+"""Defines the command group `replay`, which redelivers archived events and manages replays."""
 
 from __future__ import annotations
 

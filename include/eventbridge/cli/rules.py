@@ -1,4 +1,4 @@
-"""The command group `rules`, which checks and shows rule files, tests a rule on events, and changes a rule."""
+"""Defines the command group `rules`, which checks and shows rule files, tests a rule on events, and changes a rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command group `schemas`, which shows the fields of each event type, learned from archived events."""
+"""Defines the command group `schemas`, which shows the fields of each event type, learned from archived events."""
 
 from __future__ import annotations
 

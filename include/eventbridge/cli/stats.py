@@ -1,4 +1,4 @@
-"""The command `stats`, which shows the cost of each rule by day."""
+"""Defines the command `stats`, which shows the cost of each rule by day."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `status`, which shows lag, batches, chunks, pending deliveries, holds and unhealthy targets."""
+"""Defines the command `status`, which shows lag, batches, chunks, pending deliveries, holds and unhealthy targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command group `targets`, which lists, checks, pauses, resumes and enables targets, and sends an event to one."""
+"""Defines the command group `targets`, which lists, checks, pauses, resumes and enables targets, and sends events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command group `tokens`, which creates, lists and revokes API tokens."""
+"""Defines the command group `tokens`, which creates, lists and revokes API tokens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `why`, which traces one event: where it is stored, which rules matched, every delivery and attempt."""
+"""Defines the command `why`, which traces an event: where it is stored, which rules matched, and every attempt."""
 
 from __future__ import annotations
 

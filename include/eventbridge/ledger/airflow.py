@@ -1,4 +1,4 @@
-"""The part of the ledger for Airflow: the slots of pools, and the time of the watcher's last check."""
+"""Stores what Airflow needs in the ledger: the slots of pools, and the time of the watcher's last check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The part of the ledger for the API: tokens, repeatable responses, publish balances, and the actions of operators."""
+"""Stores what the API needs in the ledger: tokens, repeatable responses, publish balances, and operators' actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive in the ledger: the landed files of batches, and the index of their event ids."""
+"""Finds the archive files of batches in the ledger, and maintains the index of event ids."""
 
 from __future__ import annotations
 

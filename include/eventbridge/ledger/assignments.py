@@ -1,4 +1,4 @@
-"""Assignments in the ledger: which runner delivers for each target, and the offsets at which it left the rule."""
+"""Stores in the ledger which runner delivers for each target, and the offsets at which it left the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches in the ledger: planning a batch, moving it from state to state, and its ranges of offsets."""
+"""Stores batches in the ledger: plans them, moves them from state to state, and records their ranges of offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chunks in the ledger: adding the chunks of a batch, claiming one, and the writes that a claim allows."""
+"""Stores chunks in the ledger: adds the chunks of a batch, claims a chunk, and makes the writes that a claim allows."""
 
 from __future__ import annotations
 

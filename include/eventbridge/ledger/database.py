@@ -103,7 +103,7 @@ class Database:
 
     @contextmanager
     def _connected(self) -> Iterator[sa.Connection]:
-        # The one connection is kept: opening one costs more than a transaction (SQLite makes several fsyncs).
+        # The one connection is kept, because opening one costs more than a transaction (SQLite makes several fsyncs).
         if self._connection is None:
             self._connection = self.engine.connect()
             sa.event.listen(self._connection, "before_cursor_execute", partial(_reach_execute, self.engine))
@@ -124,7 +124,7 @@ class LostRaceError(Exception):
 
 
 class Aggregate:
-    """The methods for one kind of record in the ledger, usually one transaction each.
+    """The base class of the methods for one kind of record in the ledger, each usually one transaction.
 
     Public methods of a subclass run again if their transaction is lost.
     """
@@ -189,9 +189,9 @@ def _reach_execute(engine: LedgerEngine, _connection: object, _cursor: object, s
         fault_points.reach("ledger.execute")
 
 
-# No connection is open while this process forks: parent and child would share it. SQLite counts the locks of a file per
-# process, in memory that a fork copies: a child that opens a file that its parent has open acquires no separate lock,
-# and its commits are lost when the parent closes the file. (A test shows it.)
+# No connection is open while this process forks, because parent and child would share it. SQLite counts the locks of a
+# file per process, in memory that a fork copies. Therefore a child that opens a file that its parent has open acquires
+# no separate lock, and its commits are lost when the parent closes the file, as a test shows.
 
 
 def _before_fork() -> None:

@@ -1,4 +1,4 @@
-"""Helpers for table and statement definitions: column types, constraints, partial indexes, inserts, conditions."""
+"""Helps to define tables and statements: column types, constraints, partial indexes, inserts, conditions."""
 
 from __future__ import annotations
 

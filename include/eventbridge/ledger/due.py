@@ -56,11 +56,11 @@ def _target_is_undeliverable(rows: sa.FromClause) -> sa.ColumnElement[bool]:
 
 
 def _is_due_unindexed(rows: sa.FromClause) -> sa.ColumnElement[bool]:
-    """Return the condition that rows are due, in a form that uses no index: the index of another column finds them."""
+    """Return the condition that rows are due, in a form that uses no index, because another index finds the rows."""
     return sa.type_coerce(rows.c.due_at, sa.BigInteger) + 0 <= NOW
 
 
-#: Whether a target gets no deliveries now.
+#: Selects a row if a target gets no deliveries now.
 LEFT_ALONE = sa.select(target_status.c.rule).where(
     target_status.c.rule == sa.bindparam("of_rule"),
     target_status.c.target == sa.bindparam("of_target"),

@@ -1,4 +1,4 @@
-"""Recorded files of batches in the ledger. The work of a stage counts as finished once its file is recorded here."""
+"""Records the files of batches in the ledger. The work of a stage counts as finished once its file is recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The inbox in the ledger: the files with messages that queues handed out, and their offsets."""
+"""Records in the ledger the files of the inbox, which hold messages from queues, and their offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: one database, with an attribute for each kind of record."""
+"""Opens the ledger, which is one database, as an object with an attribute for each kind of record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Committed offsets in the ledger: where a consumer group starts, and its current offsets.
+"""Stores committed offsets in the ledger: where a consumer group starts, and its current offsets.
 
 `move_offset` moves them, in the transaction that commits a batch (`settlement.py`).
 """

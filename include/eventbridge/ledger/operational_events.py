@@ -1,4 +1,4 @@
-"""Operational events in the ledger: queued in the transaction that they report, until a stage publishes them."""
+"""Queues operational events in the ledger, in the transaction that they report, until a stage publishes them."""
 
 from __future__ import annotations
 

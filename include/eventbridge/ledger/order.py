@@ -1,4 +1,4 @@
-"""Ordered targets in the ledger: the leases of their shards, their open pending rows, and those that block a rule."""
+"""Manages ordered targets in the ledger: leases of shards, open pending rows, and the rows that block a rule."""
 
 from __future__ import annotations
 

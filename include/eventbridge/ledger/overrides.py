@@ -1,4 +1,4 @@
-"""Overrides of rules and targets in the ledger; each holds until an operator clears it."""
+"""Stores overrides of rules and targets in the ledger; each applies until an operator clears it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.ledger.definitions import UtcTime, insert_or_skip, metadata, on
 from eventbridge.ledger.quality import expectation_hold
 from eventbridge.model.rule_state import OperatorOverride, OperatorOverrides, OverrideKind
 
-#: Each override holds until an operator clears it; `target` is empty for an override of the rule.
+#: One row per override; `target` is empty for an override of the rule.
 override = sa.Table(
     "override",
     metadata,

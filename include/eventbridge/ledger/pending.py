@@ -1,4 +1,4 @@
-"""Pending deliveries in the ledger: adding them, taking them for a batch, holding and releasing."""
+"""Stores pending deliveries in the ledger: adds them, takes them for a batch, puts them on hold and releases them."""
 
 from __future__ import annotations
 

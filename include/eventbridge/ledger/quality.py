@@ -1,4 +1,4 @@
-"""Quality in the ledger: rules that are on hold after a failed expectation, and the hours that were checked."""
+"""Records checks of quality in the ledger: rules on hold after a failed expectation, and the hours checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Redrives in the ledger: requests to redeliver dead letters, and which batch took which dead letters."""
+"""Stores redrives in the ledger: requests to redeliver dead letters, and which batch took which dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replays in the ledger: requests to redeliver archived events, their positions, and the rows of each batch."""
+"""Stores replays in the ledger: requests to redeliver archived events, their positions, and the rows of each batch."""
 
 from __future__ import annotations
 

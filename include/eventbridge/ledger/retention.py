@@ -1,4 +1,4 @@
-"""Retention in the ledger: finds expired batches and what still needs them, marks kept records, deletes rows."""
+"""Applies retention in the ledger: finds expired batches and what still needs them, marks and deletes records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The identity and the revision of a ledger, and how an older ledger is migrated to the newest revision."""
+"""Reads the identity and the revision of a ledger, and migrates an older ledger to the newest revision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routing in the ledger: how often each slice was tried, and deferred matches."""
+"""Stores what routing needs in the ledger: how often each slice was tried, and deferred matches."""
 
 from __future__ import annotations
 
@@ -250,8 +250,8 @@ class DeferredMatches(Aggregate):
             return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, of)]
 
     def has_due(self, now: datetime) -> bool:
-        """Return whether a batch of deferred matches can be planned at `now`; the cost depends only on the number of
-        rules.
+        """Return whether a batch of deferred matches can be planned at `now`; only the number of rules affects the
+        cost.
 
         """
         return self._first(ONE_DUE, {"now": now}) is not None

@@ -1,4 +1,4 @@
-"""Rules in the ledger: the rule set that new batches use, the changes of each rule, and rules that are on hold."""
+"""Stores rules in the ledger: the rule set that new batches use, changes of each rule, and rules on hold."""
 
 from __future__ import annotations
 

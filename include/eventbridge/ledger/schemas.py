@@ -1,4 +1,4 @@
-"""Schemas in the ledger: the known fields of each event type, recorded when a batch becomes `buffered`."""
+"""Stores schemas in the ledger: the known fields of each event type, recorded when a batch becomes `buffered`."""
 
 from __future__ import annotations
 

@@ -97,14 +97,14 @@ class Settlement(Aggregate):
         failed: Mapping[str, str] | None = None,
         stats: Sequence[Stat] = (),
     ) -> bool:
-        """Commit a settled batch: move the runner's offsets past its ranges, close the rows that it took, and release
-        the batch that follows it.
+        """Commit a settled batch, and return True; return False if it is already committed.
 
         `settlement` is the key of the first settlement with which it was reconciled. `failed` maps rules, which are put
         on hold, to their failed expectations (`expect`). `stats` are added to the stats of the minute. All changes are
-        one transaction. Returns False if the batch is already committed. Changes nothing and raises ReconciliationError
-        if the batch is not settling or a committed offset differs from the start of its range, SettledAgainError if the
-        batch has another settlement now, and NotFoundError if it does not exist.
+        one transaction. It moves the runner's offsets past the ranges, closes the rows that the batch took, and
+        releases the batch that follows. Changes nothing and raises ReconciliationError if the batch is not settling or
+        a committed offset differs from the start of its range, SettledAgainError if the batch has another settlement
+        now, and NotFoundError if it does not exist.
         """
         with self._writing() as connection:
             change = {"of_batch": batch_id, "now": now}

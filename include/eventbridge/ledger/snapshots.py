@@ -1,4 +1,4 @@
-"""A snapshot of the ledger: all values that metrics need, read in one transaction."""
+"""Reads a snapshot of the ledger, with all values that metrics need, in one transaction."""
 
 from __future__ import annotations
 

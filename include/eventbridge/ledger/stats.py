@@ -1,4 +1,4 @@
-"""Stats in the ledger. Commits add them, upkeep folds them into hours and days, the page and metrics show sums."""
+"""Stores stats in the ledger. Commits add them, upkeep folds them into hours and days, and the page shows sums."""
 
 from __future__ import annotations
 

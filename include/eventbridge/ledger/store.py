@@ -1,4 +1,4 @@
-"""The size of the store in the ledger: the bytes of batches and of other files, and whether ingestion is stopped."""
+"""Records the size of the store in the ledger, in bytes of batches and other files, and stops of ingestion."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Streaming tasks in the ledger: which process delivers a runner's events as they arrive, and the records of its open
-batch, whose ranges grow as it delivers.
+"""Records streaming tasks in the ledger: which process delivers a runner's events, and its open batch.
+
+The ranges of an open batch grow as the process delivers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Targets in the ledger: their statuses, recent attempts and rate limits."""
+"""Stores the statuses, recent attempts and rate limits of targets in the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Arrow schemas in which sources return messages; with record batches, landing creates no object per event."""
+"""Defines the Arrow schemas in which sources return messages, so that landing creates no object per event."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Converts columns of tables from the store to NumPy vectors and back, without a Python object per row.
 
-Buffers are shared. Neither `pa.array` nor `to_numpy` is called: the first call of either imports pandas, which costs
-half a CPU-second.
+Buffers are shared. Neither `pa.array` nor `to_numpy` is called, because the first call of either imports pandas, which
+costs half a CPU-second.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The store in a folder of one machine, where a file is written under a private name, made durable, then renamed."""
+"""Implements the store in a folder, where a file is written under a private name, made durable, and then renamed."""
 
 from __future__ import annotations
 

@@ -160,8 +160,7 @@ def event_indexes() -> str:
 
 
 def require_known_format(path: str, file_format: object) -> None:
-    """Check that a file's format can be read; `file_format` is a number, its decimal string, or None if the file names
-    no format.
+    """Check that a file's format can be read; `file_format` is a number or its decimal string, or None if not given.
 
     Raises NewerFormatError for a newer format, StoreFileDamaged for a value that is not a number.
     """

@@ -1,4 +1,4 @@
-"""The interface of an object store, as the stages use it, and the rules for its paths."""
+"""Defines the interface of an object store, as the stages use it, and the rules for its paths."""
 
 from __future__ import annotations
 

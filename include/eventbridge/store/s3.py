@@ -1,4 +1,4 @@
-"""The store in a bucket, where objects appear complete and conditional puts decide which of two writers wins."""
+"""Implements the store in a bucket, where objects appear complete and conditional puts decide which writer wins."""
 
 from __future__ import annotations
 

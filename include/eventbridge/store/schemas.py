@@ -1,4 +1,4 @@
-"""The Arrow schemas of the Parquet files in the store; a file has exactly the columns of its schema, in this order."""
+"""Defines the schemas of the Parquet files in the store; a file has exactly the columns of its schema, in order."""
 
 from __future__ import annotations
 

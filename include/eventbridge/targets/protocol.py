@@ -1,4 +1,4 @@
-"""The protocols of targets, which deliver requests, yield each response as it arrives, and flush buffers."""
+"""Defines the protocols of targets, which deliver requests, yield each response as it arrives, and flush buffers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps of a delivery that shares its thread with others: a response, a wait, or a blocking call."""
+"""Defines the steps of deliveries that share a thread: a response, a wait, or a blocking call."""
 
 from __future__ import annotations
 

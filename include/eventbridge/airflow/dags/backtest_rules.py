@@ -1,6 +1,7 @@
 """Defines the DAG `eventbridge_backtest_rules`, which runs candidate rules over the archive and writes a report.
 
-It delivers nothing."""
+It delivers nothing.
+"""
 
 from __future__ import annotations
 

@@ -211,7 +211,8 @@ def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     return plan_with_retries(runtime, lambda: plan(runtime, replay_id, pools))
 
 
-#: Returns the state of a run of `eventbridge_replay_archive`, given its id; None if the run does not exist.
+#: A function that returns the state of a run of `eventbridge_replay_archive`, given its id; None if there is no such
+#: run.
 StateOfRun = Callable[[str], str | None]
 
 

@@ -1,4 +1,4 @@
-"""Ledgers in a PostgreSQL database: any number of hosts and writers, row locks."""
+"""Keeps ledgers in a PostgreSQL database, with row locks for any number of hosts and writers."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ _COMPILED = {"compiled_cache": CompiledStatements()}
 #: as the busy timeout.
 _OPENING_SECONDS = 5.0
 
-#: The time limit of a statement. No statement of the ledger takes this long: each reads or changes a bounded number of
-#: rows through an index.
+#: The time limit of a statement. No statement of the ledger takes this long, because each reads or changes a bounded
+#: number of rows through an index.
 _STATEMENT_SECONDS = 120.0
 
 #: A process that was stopped (SIGSTOP) inside a transaction loses it and its locks after this time. A running process
-#: is never idle that long: inside a transaction it waits only for the database.
+#: is never idle that long, because inside a transaction it waits only for the database.
 _STOPPED_SECONDS = 60.0
 
 #: The advisory lock that prevents two processes from migrating at the same time. The number is arbitrary.
@@ -111,11 +111,11 @@ class PostgresqlEngine:
 
     spans_hosts = True
     migrates_when_opened = False
-    # READ COMMITTED, regardless of the server's default: each statement reads all earlier commits. `batches.plan`
-    # depends on it: its insert waits for the commit of the previous batch, and the offsets that it then reads must be
-    # those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and SERIALIZABLE, it would plan the
-    # same offsets again, or be refused and have to restart. Rows on which a transaction decides are locked (FOR SHARE,
-    # FOR UPDATE) or compared and set.
+    # READ COMMITTED, regardless of the server's default, so that each statement reads all earlier commits.
+    # `batches.plan` depends on it, because its insert waits for the commit of the previous batch, and the offsets that
+    # it then reads must be those that this commit moved. With an earlier snapshot, as in REPEATABLE READ and
+    # SERIALIZABLE, it would plan the same offsets again, or be refused and have to restart. Rows on which a transaction
+    # decides are locked (FOR SHARE, FOR UPDATE) or compared and set.
     begin_writing = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
     # One snapshot of the ledger for all queries of a transaction; it neither waits for writers nor blocks them.
     begin_reading = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -195,7 +195,7 @@ class PostgresqlEngine:
 
     @cached_property
     def _pool(self) -> Engine:
-        # The ledger begins transactions explicitly: for the driver each statement is its own transaction.
+        # The ledger begins transactions explicitly, so for the driver each statement is its own transaction.
         options: dict[str, Any] = {
             "autocommit": True,
             "application_name": "eventbridge",

@@ -1,4 +1,4 @@
-"""The interface of a database beyond SQL: how transactions begin, the write lock, the time, the meaning of errors.
+"""Defines the interface of a database beyond SQL: how transactions begin, write locks, time, the meaning of errors.
 
 The rest of the ledger is the same for every database. Each engine must pass `tests/contracts/ledger_contract.py`.
 """

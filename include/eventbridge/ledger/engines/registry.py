@@ -1,4 +1,4 @@
-"""The registry of engines, by the scheme of a ledger's URL."""
+"""Chooses the engine of a ledger by the scheme of its URL."""
 
 from __future__ import annotations
 

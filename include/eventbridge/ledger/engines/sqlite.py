@@ -1,4 +1,4 @@
-"""Ledgers in a SQLite file: one host, a write-ahead log, one writer at a time."""
+"""Keeps a ledger in a SQLite file, for one host, with a write-ahead log and one writer at a time."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class SqliteEngine:
         """Return a factory of read-only connections; SQLite itself limits their waits."""
         if not self._file.exists():  # SQLite would create an empty one
             raise FileNotFoundError(f"there is no ledger at {self._file}")
-        # NullPool: processes that fork from this one must not share its connection
+        # NullPool, because processes that fork from this one must not share its connection
         pool = create_engine(self.url, execution_options=_COMPILED, poolclass=NullPool)
         event.listen(pool, "connect", partial(_set_up_reader, limit_seconds))
         return pool

@@ -1,4 +1,4 @@
-"""The embedded bus in a file, a durable log for one host with one SQLite file per bus, and the opener of both kinds.
+"""Implements the embedded bus in a SQLite file, a durable log for one host, and opens embedded buses of both kinds.
 
 Any number of processes may publish and read concurrently. Once `publish` has returned, events survive kill -9 and loss
 of power; before that they may or may not be stored.

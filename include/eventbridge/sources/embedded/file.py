@@ -1,4 +1,4 @@
-"""The SQLite file of an embedded bus: its tables, and how it is created, opened and written."""
+"""Creates, opens, reads and writes the SQLite file of an embedded bus."""
 
 from __future__ import annotations
 

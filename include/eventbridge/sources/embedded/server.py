@@ -1,4 +1,4 @@
-"""The tables of an embedded bus for several hosts on a PostgreSQL server, and the connection to that server."""
+"""Keeps the tables of an embedded bus on a PostgreSQL server, for several hosts."""
 
 from __future__ import annotations
 

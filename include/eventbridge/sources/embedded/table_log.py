@@ -120,8 +120,9 @@ class TableLog:
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, each page as one block of `MESSAGES`.
 
-        An offset that is in no block is a gap: retention has dropped it. Keys are not stored, and there are no headers.
-        Raises OffsetGapError if `end` is beyond the end of the partition, because the range was planned on another log.
+        An offset that is in no block is a gap, which retention has dropped. Keys are not stored, and there are no
+        headers. Raises OffsetGapError if `end` is beyond the end of the partition, because the range was planned on
+        another log.
         """
         log_end, tables = self.end(partition), self._tables
         if end > log_end:

@@ -1,4 +1,4 @@
-"""The protocol of the tables of an embedded bus: partitions, messages and offsets, in a file or a database."""
+"""Defines the protocol of an embedded bus's tables: partitions, messages and offsets, in a file or a database."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The source of the type `kafka`: topics of Apache Kafka, read by ranges of offsets."""
+"""Sources of the type `kafka`, which read topics of Apache Kafka by ranges of offsets."""

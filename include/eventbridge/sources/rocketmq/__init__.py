@@ -1,1 +1,1 @@
-"""The source of the type `rocketmq`: topics of Apache RocketMQ, read by ranges of offsets or as queues (pop mode)."""
+"""Sources of the type `rocketmq`, which read topics of Apache RocketMQ by ranges of offsets or as queues (pop mode)."""

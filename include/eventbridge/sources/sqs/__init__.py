@@ -1,1 +1,1 @@
-"""The source of the type `sqs`: queues of Amazon SQS, or of a server with the same protocol."""
+"""Sources of the type `sqs`, which read queues of Amazon SQS or of a server with the same protocol."""

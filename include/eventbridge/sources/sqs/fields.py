@@ -1,4 +1,4 @@
-"""The rule-file fields of the source type `sqs`; imported wherever rules are read, so it stays small."""
+"""Defines the rule-file fields of the source type `sqs`; it imports little, because all rule readers import it."""
 
 from __future__ import annotations
 

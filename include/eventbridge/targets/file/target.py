@@ -1,4 +1,4 @@
-"""The file target: appends deliveries to a JSON lines file that several processes of one host may share."""
+"""Implements the file target, which appends deliveries to a JSON lines file that processes of one host may share."""
 
 from __future__ import annotations
 

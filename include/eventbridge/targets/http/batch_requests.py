@@ -1,4 +1,4 @@
-"""The HTTP target with batch requests: several deliveries in one JSON array, with a response per item."""
+"""Implements the HTTP target with batch requests, each of which carries several deliveries in one JSON array."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BatchingHttpTarget(HttpTarget):
     ) -> None:
         super().__init__(endpoint, max_in_flight=max_in_flight, access=access, clock=clock)
         self._limits = limits
-        # by delivery id: the maximum number of deliveries in its next batch request, after one was refused
+        # the maximum size of the next batch request of a delivery, by its id, after a batch request was refused
         self._most: dict[str, int] = {}
         self._sent: dict[int, _BatchRequest] = {}
 

@@ -1,4 +1,4 @@
-"""The HTTP target, which POSTs many deliveries concurrently with libcurl over keep-alive connections."""
+"""Implements the HTTP target, which POSTs many deliveries concurrently with libcurl over keep-alive connections."""
 
 from __future__ import annotations
 

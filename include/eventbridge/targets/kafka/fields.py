@@ -1,4 +1,4 @@
-"""The rule-file fields of the target type `kafka`; imported wherever rules are read, so it stays small."""
+"""Defines the rule-file fields of the target type `kafka`; it imports little, because all rule readers import it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Kafka target, which publishes each delivery as a message, idempotently, and waits for all in-sync replicas."""
+"""Implements the Kafka target, which publishes each delivery as a message and waits for all in-sync replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RocketMQ target, which sends each delivery as a message and waits for the broker's acknowledgement."""
+"""Implements the RocketMQ target, which sends each delivery as a message and waits for its acknowledgement."""
 
 from __future__ import annotations
 
@@ -256,7 +256,8 @@ class SendConnections:
 def message_of(request: Request, tag: str) -> OutgoingMessage:
     """Return the message of a request; its key is the delivery id, and its properties are the request's headers.
 
-    CloudEvents attributes are named as in the CloudEvents SDK for RocketMQ."""
+    CloudEvents attributes are named as in the CloudEvents SDK for RocketMQ.
+    """
     properties = {"KEYS": request.delivery_id}
     if request.content_type:
         properties["CE_contenttype"] = request.content_type

@@ -1,4 +1,4 @@
-"""The S3 target, which writes each span of deliveries as one object that a retry overwrites."""
+"""Implements the S3 target, which writes each span of deliveries as one object that a retry overwrites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One connection to a server: sends requests and receives responses in any order, each with a timeout."""
+"""Sends requests over one connection to a server, and receives responses in any order, each with a timeout."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats in which brokers store messages and producers send them."""
+"""Decodes and encodes the formats in which brokers store messages and producers send them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pop mode: a broker delivers messages of a topic, and redelivers messages that are not acknowledged in time.
+"""Receives messages in pop mode, in which a broker redelivers those that are not acknowledged in time.
 
 A redelivered message is in a retry topic of the group, whose name depends on the broker's version; a mark in its
 receipt shows which name applies.
@@ -28,7 +28,8 @@ _ALREADY_RELEASED: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
 class PoppedMessage(NamedTuple):
     """A message that a broker delivered, its receipt for this delivery, and its id.
 
-    The id is the producer's, which stays the same when the message is redelivered; without one, it is the position."""
+    The id is the producer's, which stays the same when the message is redelivered; without one, it is the position.
+    """
 
     receipt: str
     message_id: str

@@ -1,4 +1,4 @@
-"""The queues of a topic, each on one broker."""
+"""Represents the queues of a topic, each on one broker, and chooses the queue of a key."""
 
 from __future__ import annotations
 

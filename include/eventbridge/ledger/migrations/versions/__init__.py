@@ -1,1 +1,1 @@
-"""One module for each revision; a new one names its predecessor in `down_revision` and becomes `revision.HEAD`."""
+"""Contains one module per revision; a new one names its predecessor in `down_revision` and becomes `revision.HEAD`."""
