@@ -1,4 +1,4 @@
-"""Room for worlds; and notes with each test how many trials of the crash matrix it was, and how long they took."""
+"""Provides a folder for worlds, and records each test's number of crash matrix trials and their duration."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from faults.tried import CRASH_MATRIX, TRIED, in_all
 
 @pytest.fixture(scope="module")
 def worlds() -> Iterator[Path]:
-    """A folder for worlds."""
+    """Provide a folder for worlds."""
     with room() as folder:
         yield folder
 
 
 @pytest.fixture(autouse=True)
 def tried(record_property: Callable[[str, object], None]) -> Iterator[None]:
-    """Record the trials of one test, if it had any."""
+    """Record the trials of one test, if it ran any."""
     before = len(TRIED)
     yield
     if TRIED[before:]:

@@ -1,4 +1,4 @@
-"""Asks the fork server (see `fork_server.py`) to run stages of worlds and to let them die."""
+"""Has the fork server (see `fork_server.py`) run stages of worlds with faults in them."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from typing import Any
 from faults.fault import Fault
 
 _TESTS = Path(__file__).parents[1]
-#: No run takes a tenth of this, on any machine.
+#: The maximum duration of a run, in seconds; no run takes a tenth of it on any machine.
 _SECONDS = 180.0
 
 
 @dataclass
 class Run:
-    """A stage that runs in a process of its own, or has ended: its exit code and its reports by name."""
+    """A running or finished stage in a separate process, with its exit code and its reports by name."""
 
     number: int
     server: Crashes
@@ -38,7 +38,7 @@ class Run:
         return self
 
     def wait_for_pause(self) -> bool:
-        """Return whether the process stands still now; False: it has ended."""
+        """Return true once the process is paused, false if it has ended."""
         assert self._paused.wait(_SECONDS), f"run {self.number} neither pauses nor ends"
         return not self._ended.is_set()
 
@@ -47,11 +47,11 @@ class Run:
         self.server.order({"resume": self.number})
 
     def kill(self) -> None:
-        """Kill the process, whatever it is at; harmless if it has ended."""
+        """Kill the process at any point; do nothing if it has ended."""
         self.server.order({"kill": self.number})
 
     def hear(self, response: dict[str, Any]) -> None:
-        """Take a response of the server."""
+        """Handle a response of the server."""
         if "code" in response:
             self.code = response["code"]
             self._ended.set()
@@ -64,7 +64,7 @@ class Run:
 
 
 class Crashes:
-    """The fork server, as any number of threads may use it at once."""
+    """A client of the fork server, which any number of threads may use concurrently."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -90,7 +90,7 @@ class Crashes:
             self._process.stdin.flush()
 
     def end(self) -> None:
-        """End the server, and what it runs."""
+        """End the server and the processes that it runs."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -107,7 +107,7 @@ class Crashes:
 
 @contextmanager
 def crashes(*, spark: bool = False) -> Iterator[Crashes]:
-    """Start a fork server and end it after the block; `spark`: its worlds route on Spark."""
+    """Start a fork server and end it after the block; if `spark`, its worlds route on Spark."""
     path = os.pathsep.join([str(_TESTS), str(_TESTS.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
     process = subprocess.Popen(
         [sys.executable, "-m", "faults.fork_server", *(["spark"] if spark else [])],

@@ -3,8 +3,8 @@
     PYTHONPATH=tests python -m faults.deep --schedules 1000 --spark-schedules 20
     PYTHONPATH=tests python -m faults.deep --only pairs --stages retry.plan redrive.plan
 
-Random stories happen to batches of sixty orders and forty moves, whose segments hold five responses and whose chunks
-twenty deliveries; a few of them on a Spark Connect server of its own.
+The batches of random stories have 60 orders and 40 moves; their segments hold 5 responses and their chunks 20
+deliveries. A few stories use a separate Spark Connect server.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ONLY = ("all", "pairs", "singles", "schedules", "spark")
 
 
 def main() -> None:
-    """Run all of it; the first trial that loses something ends it with what was wrong."""
+    """Run all trials; the first one that loses something ends the run with the error."""
     options = _options()
     only, seed = options.only, options.seed
     with room() as folder, receiving() as log:

@@ -1,6 +1,6 @@
-"""What may go wrong in a run of a stage: it dies at its n-th call, is killed there, sees it fail, or stands still.
+"""Makes a run of a stage exit, be killed, fail or pause at its n-th call.
 
-`Fault` is what the harness orders; `Hook` is what carries it out inside the forked process.
+`Fault` describes the fault, and `Hook` carries it out inside the forked process.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError, StoreError
 from eventbridge.runtime.claims import CLAIM_THREAD
 
-#: Exit codes of a run: stopped by its own fault; ended with an error of the product.
+#: The exit codes of a run that its own fault ended, and of one that ended with an error of the product.
 DIED = 77
 REFUSED = 78
-#: What `waitpid` says of a process that SIGKILL ended.
+#: The exit code of a process that SIGKILL ended.
 KILLED = -9
 
 Mode = Literal["count", "exit", "kill", "fail", "pause"]
-#: The three ways of counting calls: those to die at, those that may fail, those to stand still at.
+#: The calls that are counted: those to die at, those that may fail, and those to pause at.
 Counted = Literal["die", "fail", "pause"]
 #: The names of the calls that were counted, in order.
 Points = dict[Counted, list[str]]
 
-#: Calls of the operating system below store and file targets: these fail one by one, the points around them kill.
+#: The system calls of the store and of file targets. Each can fail; the fault points around them can kill.
 _SYSTEM_CALLS = ("fsync", "link", "replace", "write")
 
-#: A call that fails after it was done: its response was lost on the way.
+#: Calls that fail after they took effect, as if the response had been lost.
 _LOST_RESPONSES = {"ledger.commit.done", "store.put.done", "store.create.done", "bus.commit.done"}
 _FAILING = {
     *(f"system.{name}" for name in _SYSTEM_CALLS),
@@ -47,7 +47,7 @@ _FAILING = {
 }
 _FAILING_READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "store.size"}
 
-#: Points at which no lock of the ledger is held: a process that stops there blocks no other.
+#: Points at which no lock of the ledger is held, so a process that pauses there blocks no other.
 _PAUSABLE = {"target.send", "target.responded", "bus.read", "bus.commit", "store.open", "store.get"}
 _PAUSABLE |= {"store.delete", "store.delete.done"}
 _PAUSABLE |= {f"store.{verb}{when}" for verb in ("put", "create") for when in ("", ".written", ".named", ".done")}
@@ -55,9 +55,9 @@ _PAUSABLE |= {f"store.{verb}{when}" for verb in ("put", "create") for when in ("
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens at the `at`-th call, counted from 1; `lasting`: a failure continues from there to the end.
+    """The fault at the `at`-th call, counted from 1; if `lasting`, all later calls fail too.
 
-    `reads`: calls that only read are counted among those that may fail.
+    If `reads`, calls that only read are among those that may fail.
     """
 
     mode: Mode
@@ -71,10 +71,10 @@ class Fault:
 
 
 class Hook:
-    """Counts the calls of this process and does at the n-th what its fault says.
+    """Counts the calls of this process and carries out the fault at the n-th call.
 
-    `ask` sends one word to the fork server: `kill`, upon which this process is ended from outside, or `paused`,
-    upon which it waits until it is resumed.
+    `ask` sends one word to the fork server: `kill` has this process killed from outside, and `paused` is sent before
+    it waits until it is resumed.
     """
 
     def __init__(self, fault: Fault, ask: Callable[[str], None]) -> None:
@@ -86,17 +86,17 @@ class Hook:
         self.points: Points = {"die": [], "fail": [], "pause": []}
 
     def install(self) -> None:
-        """Begin to count; the system calls that files are written with are counted too."""
+        """Start counting calls, including the system calls that write files."""
         for name in _SYSTEM_CALLS:
             setattr(os, name, self._counted(name, getattr(os, name)))
         fault_points.install(self)
 
     def __call__(self, point: str) -> None:
-        """Take note of a call; may not return.
+        """Count a call; may not return.
 
-        Calls of the thread that renews the claim of a push come by the clock, and are not counted. That thread stands
-        still with the process before a renewal, but never within one, where it holds the write lock of the ledger: all
-        other processes would wait for it.
+        Calls of the thread that renews a push's claim depend on the clock and are not counted. That thread pauses with
+        the process before a renewal, but never during one, when it holds the ledger's write lock, for which all other
+        processes would wait.
         """
         if threading.current_thread().name == CLAIM_THREAD:
             if point == "claim.renew":
@@ -155,7 +155,7 @@ _COUNTED_BY: dict[Mode, Counted | None] = {
 
 
 def failure(point: str, number: int) -> Exception:
-    """Return what a call raises that fails: disks and databases take turns with their two commonest failures."""
+    """Return the exception of a failing call; disks and databases alternate between their two most common errors."""
     odd = bool(number % 2)
     if point == "ledger.commit.done" or (point.startswith("ledger.") and odd):
         lost = sqlite3.OperationalError("server closed the connection unexpectedly")

@@ -1,7 +1,7 @@
 """Runs stages of a world in forked processes, several at a time, with a fault in each.
 
-A program: reads orders, one JSON object a line, and prints what becomes of them. Everything is imported, and the
-compiled matcher loaded, before the first fork: a fork costs milliseconds, an import seconds.
+This program reads commands, one JSON object per line, and prints what happens to each. It imports all modules and
+loads the compiled matcher before the first fork, because a fork takes milliseconds and an import seconds.
 
     {"id": 1, "stage": "normal.push", "folder": ..., "fault": {...} or null, ...}   -> run it
     {"resume": 1}                                                                   -> resume it
@@ -40,8 +40,8 @@ from eventbridge.routing.warm_up import compile_ahead
 class _Child:
     number: int
     pid: int
-    reports: int  # descriptor: its reports
-    go_on: int  # descriptor: resumes it
+    reports: int  # the file descriptor of its reports
+    go_on: int  # the file descriptor that resumes it
     buffer: bytes = b""
 
 
@@ -50,14 +50,14 @@ def main() -> None:
     compile_ahead()
     world.rule_set()
     world.lane_rule_set()
-    select_waiting_targets(world.RUNNER)  # statements that are kept
+    select_waiting_targets(world.RUNNER)  # fills the cache of compiled statements
     select_targets(world.RUNNER)
     _live_through()
     if "spark" in sys.argv:
         import pyspark.sql.connect.session  # noqa: F401 - its import takes two seconds, and starts nothing
 
         import eventbridge.spark.route  # noqa: F401
-    gc.freeze()  # children would copy every page that a collection touches
+    gc.freeze()  # otherwise children would copy every page that a collection touches
     children: dict[int, _Child] = {}
     selector = selectors.DefaultSelector()
     selector.register(0, selectors.EVENT_READ)
@@ -76,9 +76,9 @@ def main() -> None:
 
 
 def _live_through() -> None:
-    """Deliver a world, and recover it, in this process: every child would compile the ledger's statements again.
+    """Deliver and recover a world in this process, so that no child has to compile the ledger's statements.
 
-    It leaves no thread and no open file to a fork.
+    No thread and no open file remains for a fork.
     """
     before, threads = _open_files(), threading.enumerate()
     kind, where = KINDS["normal"], Path.cwd()
@@ -164,7 +164,7 @@ def _run(order: dict[str, Any], report_to: int, wait: int) -> int:
         if word == "paused":
             os.read(wait, 1)
 
-    gc.disable()  # it ends before that would pay
+    gc.disable()  # a child ends before collecting would pay off
     hook = Hook(Fault(**order["fault"]), ask) if order["fault"] else None
     try:
         runtime = world.open_world(folder, order["visit"])

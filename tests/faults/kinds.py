@@ -1,6 +1,6 @@
-"""The kinds of batches that the harness stops: their stages, what comes before them, and how targets respond meanwhile.
+"""Defines the kinds of batches that the harness stops: their stages, their preparation, and the targets' responses.
 
-A kind that is added here is killed, failed, overtaken and paired like the others, and has its rows on the page.
+A kind that is added here goes through all trials like the others, and gets its rows on the page.
 """
 
 from __future__ import annotations
@@ -44,10 +44,9 @@ from eventbridge.streaming.lease import Bounds
 from eventbridge.streaming.task import StreamingSummary, deliver_streaming
 from eventbridge.upkeep.maintain import maintain
 
-#: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
-#: ids, a rule's way to another runner, a batch of what a queue hands out, or a streaming task: one from its first event
-#: on, one that takes over what another left, one that hands a backlog over, one that is handed over to another, or its
-#: committer.
+#: The kinds of work that are stopped: a batch of that kind, the repair of a normal one, retention, the index of event
+#: ids, a rule's transfer to another runner, a batch from a queue, or a streaming task: one from its first event on, one
+#: that takes over an abandoned batch, one that hands over a backlog, one that hands over to another, or its committer.
 KindName = Literal[
     "normal",
     "retry",
@@ -66,22 +65,22 @@ KindName = Literal[
     "change",
     "committer",
 ]
-#: What happens to a world between two stages.
+#: The steps that a world may go through between two stages.
 StepName = Literal["hold", "release", "damage", "finish", "index", "move", "leave", "plan"]
 Body = Callable[[World, BatchKind], None]
 
-#: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
+#: By the product's clock, recovery starts two hours later, and again two hours later, when every retry is due.
 LATER = timedelta(hours=2)
 
-#: How a streaming task of a world is bounded: the tasks after it, or the recovery, make the retries.
+#: The bounds of a world's streaming task, which makes no retries; later tasks or the recovery make them.
 _UNTIL_IDLE = Bounds(idle_seconds=0.2, makes_retries=False)
-#: How long a streaming task waits for the former one to close its batch, where half a minute is usual: a close takes a
-#: second.
+#: How many seconds a streaming task waits for the previous one to close its batch. A close takes a second; the product
+#: waits half a minute.
 _CLOSE_SECONDS = 5.0
-#: Of one that dies as soon as there is something to be seen, which on a busy machine takes longer.
+#: The bounds of a streaming task that dies as soon as something is recorded, which takes longer on a busy machine.
 _LONGER = replace(_UNTIL_IDLE, idle_seconds=1.0)
 
-#: What each connection's target does: it takes what it gets, unless a kind says otherwise.
+#: How each connection's target responds: it accepts all deliveries unless a kind sets something else.
 WELL: Mapping[str, str] = {name: name for name in ("healthy", "late", "strict", "bills", "bad")}
 _SOME_FAIL: Mapping[str, str] = {**WELL, "late": "nobody", "strict": "first"}
 
@@ -90,17 +89,16 @@ _SOME_FAIL: Mapping[str, str] = {**WELL, "late": "nobody", "strict": "first"}
 class Kind:
     """The stages of one kind, in order, and what must have happened before the first of them.
 
-    `before`: runs, as `runs.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
-    `nobody`: no server listens); all but `bad` are well in the end, and `bad_is_fixed` says that `bad` is too.
-    `events`: what its worlds publish. `split`: a batch leaves one message over, for another one. `early`: a stage that
-    died is continued at once; else it is settled late, and a run that comes early waits.
-    `again`: the calls of a stage that come again with each response: in `make test` one in so many of them is stopped
-    at, and fails, after the first dozen.
-    `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
-    turns, and one that is not reached is no fault. `requests`: so many connections break, for the same reason.
-    In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
-    every so many of the calls in `matrix.deaths_of_test`, and sees no call fail; None = in all, at each of these, and
-    those in `matrix.failures_of_test` fail too.
+    `before` has runs, as `runs.run` takes them. `responses` says how targets respond while the stages run (see
+    `receiver.py`; for `nobody` no server listens); in the end all targets but `bad` work, and `bad` too if
+    `bad_is_fixed`. `events` is what its worlds publish. If `split`, a batch leaves one message for another batch. If
+    `early`, a stage that died is continued immediately; otherwise it is settled late, and an early run waits.
+    `again` is for stages whose calls are repeated for each response: after the first dozen calls, `make test` has one
+    in that many calls die or fail. `most` is the number of evenly spread calls at which `make test` stops it, because
+    the total depends on the scheduling of threads; a call that is not reached is no error. `requests` is the number of
+    connections that break, for the same reason. `own` are the stages that do for this kind what they do for no other:
+    `make test` stops it only in these, at one in `every` calls of `matrix.deaths_of_test`, and has no call fail. If it
+    is None, all stages are stopped at each of these calls, and the calls in `matrix.failures_of_test` fail too.
     """
 
     batch: BatchKind
@@ -189,7 +187,7 @@ def _finish_old(runtime: World, kind: BatchKind) -> None:
 
 
 def run_streaming_task(runtime: World, bounds: Bounds = _UNTIL_IDLE) -> StreamingSummary:
-    """Deliver as events come, until none has come for a moment."""
+    """Deliver events as they arrive, until none has arrived for a moment."""
     return deliver_streaming(runtime, RUNNER, Stop(), bounds)
 
 
@@ -198,13 +196,13 @@ def _run_streaming_task(runtime: World, _: BatchKind) -> None:
 
 
 def _hand_over(runtime: World, _: BatchKind) -> None:
-    """End a streaming task for what waits, and plan that: the first task of a streaming runner does no more of it."""
+    """End a streaming task because of a backlog, and plan the backlog; the first task does nothing else."""
     if run_streaming_task(runtime, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
         listen(runtime, RUNNER)
 
 
 def _change(runtime: World, _: BatchKind) -> None:
-    """Hand a streaming task with events in its batch over to the standby; the former closes it meanwhile."""
+    """Hand over from a streaming task with events in its batch to the standby, while the former closes the batch."""
     streaming_lease._RENEW_SECONDS = 0.05
     streaming_handover._CLOSE_SECONDS = _CLOSE_SECONDS
     failed: list[EventBridgeError] = []
@@ -237,7 +235,7 @@ def _is_in_progress(runtime: World) -> bool:
 
 
 def _reconcile(runtime: World, kind: BatchKind) -> None:
-    """Do what a committer does when it is asked to."""
+    """Reconcile as a committer does on request."""
     reconcile(runtime, batch_of(runtime, kind), None)
 
 
@@ -303,13 +301,13 @@ KINDS: dict[KindName, Kind] = {
             "damage",
         ),
         own=frozenset({"repair"}),
-        every=3,  # two thirds of its calls settle and commit the batch, as ever
+        every=3,  # two thirds of its calls settle and commit the batch as usual
     ),
     "retention": Kind(
         "normal",
         {"maintain": _maintain},
         before=("normal.all", "finish"),
-        ahead=timedelta(days=500),  # only the newest manifest of each kind of batch is to be left
+        ahead=timedelta(days=500),  # so that only the newest manifest of each kind of batch remains
         own=frozenset({"maintain"}),
         every=3,
     ),
@@ -317,10 +315,10 @@ KINDS: dict[KindName, Kind] = {
         "normal",
         {"maintain": _maintain},
         before=("normal.all", "index", "normal.all"),
-        ahead=timedelta(days=2),  # the day is over: what it adds is joined
+        ahead=timedelta(days=2),  # the day is over, so its index files are joined
         split=True,
         own=frozenset({"maintain"}),
-        every=2,  # in tests/pipeline it dies at every one, in this process
+        every=2,  # tests/pipeline stops it at every call, in the test's process
     ),
     "rule_transfer": Kind(
         "normal",
@@ -338,9 +336,9 @@ KINDS: dict[KindName, Kind] = {
         "normal",
         {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
         responses=_SOME_FAIL,
-        early=False,  # what a dead process was handed comes again when its time is over
+        early=False,  # messages that a dead process received are repeated after the visibility timeout
         own=frozenset({"listen"}),
-        every=2,  # two thirds of its calls plan the batch, as ever
+        every=2,  # two thirds of its calls plan the batch as usual
     ),
     "streaming": Kind("normal", {"streaming_task": _run_streaming_task}, responses=_SOME_FAIL, most=28, requests=4),
     "takeover": Kind(
@@ -367,7 +365,7 @@ KINDS: dict[KindName, Kind] = {
 
 
 def hold(runtime: World) -> None:
-    """Hold the budgeted rule: all of its events become deferred matches."""
+    """Put the budgeted rule on hold, so that all of its events become deferred matches."""
     version = runtime.rule_set().rules[BUDGETED_RULE].version
     runtime.ledger.rules.hold(BUDGETED_RULE, version, "a person has a look at it")
 
@@ -378,7 +376,7 @@ def release(runtime: World) -> None:
 
 
 def damage(runtime: World) -> None:
-    """Cut a delivery file of the newest batch short, and remove its settlement and a segment with responses."""
+    """Truncate a delivery file of the newest batch, and remove its settlement and a segment with responses."""
     files = {
         kind: next(
             file.path for file in runtime.ledger.files.list_for_batch(batch_of(runtime, "normal"), kind) if file.path
@@ -393,7 +391,7 @@ def damage(runtime: World) -> None:
 
 
 def finish(runtime: World) -> None:
-    """Have all that can be delivered delivered within hours, and leave a file behind that nothing names."""
+    """Deliver within hours all that can be delivered, and create an orphaned file."""
     clock = runtime.clock
     assert isinstance(clock, Clock)
     began = clock.ahead - KINDS["retention"].ahead
@@ -408,12 +406,12 @@ def finish(runtime: World) -> None:
 
 
 def maintain_once(runtime: World) -> None:
-    """Have the batches so far indexed, by a file of their own."""
+    """Index all previous batches in a separate file."""
     maintain(runtime)
 
 
 def leave(runtime: World) -> None:
-    """Begin a streaming task, and die as soon as something of its batch is recorded."""
+    """Start a streaming task, and die as soon as a response of its batch is recorded."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and runtime.store.list("outcomes/"):
@@ -425,7 +423,7 @@ def leave(runtime: World) -> None:
 
 
 def plan_open_batch(runtime: World) -> None:
-    """Run a streaming task, and die as soon as its batch is planned: its committer is to reconcile."""
+    """Run a streaming task, and die as soon as its batch is planned, so that its committer reconciles it."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and any(
@@ -451,7 +449,7 @@ STEPS: Mapping[StepName, Callable[[World], None]] = {
 
 
 def repair(runtime: World) -> None:
-    """Make what `damage` did good again."""
+    """Repair what `damage` did."""
     repair_batch(runtime, batch_of(runtime, "normal"), runtime.router, dry_run=False)
 
 
@@ -468,5 +466,5 @@ def ask_for_replay(runtime: World) -> Replay:
 
 
 def batch_of(runtime: World, kind: BatchKind) -> str:
-    """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
+    """Return the last planned batch of a kind, as an Airflow run would pass it from stage to stage."""
     return next(batch.batch_id for batch in runtime.ledger.batches.find(limit=None) if batch.kind == kind)

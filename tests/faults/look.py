@@ -1,4 +1,4 @@
-"""What a process that died has left: which deliveries have an outcome that counts, and whether offsets ran ahead."""
+"""Reads what a dead process left: which deliveries have a valid outcome, and whether offsets are too far ahead."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _COLUMNS = ["delivery_id", "target", "outcome"]
 
 
 def look(runtime: World) -> dict[str, Any]:
-    """Return what recorded segments say was `delivered` (delivery ids by target) and what is `dead` (delivery ids),
-    and `wrong`, whatever is committed and not durable; changes nothing.
+    """Return the ids that recorded segments call `delivered` (by target) and `dead`, and as `wrong` everything that is
+    committed but not durable; changes nothing.
     """
     dead: set[str] = set()
     delivered: dict[str, list[str]] = {}
@@ -36,12 +36,12 @@ def _outcomes(runtime: World) -> Iterator[dict[str, Any]]:
             try:
                 yield from read_table(runtime.store, file.path or "", columns=_COLUMNS).to_pylist()
             except StoreFileMissing:
-                if runtime.kind != "repair":  # there a file was taken away, and what it said is not known
+                if runtime.kind != "repair":  # in a repair a file was removed, so its content is unknown
                     raise
 
 
 def _not_durable(runtime: World) -> list[str]:
-    """Return what of the committed batches does not follow from their files; the offsets must rest on these alone."""
+    """Return which parts of the committed batches do not follow from their files; offsets must depend only on these."""
     if not any(batch.state == "committed" for batch in runtime.ledger.batches.find(limit=None)):
         moved = [row for row in runtime.ledger.offsets.find() if row.offset != 0]
         return [f"no batch is committed, and {row.partition} stands at {row.offset}" for row in moved]

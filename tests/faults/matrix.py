@@ -1,4 +1,4 @@
-"""The crash matrix: every way in which a stage of a small batch is stopped, and the larger ones of `make test-deep`."""
+"""The crash matrix: it stops the stages of a small batch in every way, and of larger ones in `make test-deep`."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from faults.trial import AT_ONCE, LATE, STREAMING_TASK_AT_ONCE, STREAMING_TASK_L
 from faults.tried import TRIED, Tried
 from faults.world import STREAMING_KINDS
 
-#: Worlds that are stopped and recover at the same time, in each process of tests: one more than there are processors
-#: for it, as one that dies is waited for.
+#: The number of worlds that are stopped and recover concurrently in each test process: one more than its processors,
+#: because a thread waits while a process dies.
 WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1")) + 1
 
-#: In `make test`: kills during the recovery from a kill, and the calls of each stage at which an attempt pauses while a
-#: second one overtakes it.
+#: The number of kills during a recovery from a kill in `make test`, and the number of calls of each stage at which an
+#: attempt pauses while a second one overtakes it.
 DOUBLE_KILLS = 30
-#: Of a stage whose calls come again it dies at these, and they fail, all the same: there each kind of call comes first.
+#: The number of first calls at which a stage always dies or fails, even if its calls repeat; they include each kind.
 FIRST_CALLS = 12
-#: In `make test` no stage dies at these calls: it has changed nothing that outlives it since the call before, as what a
-#: transaction has done is undone until its commit, and a file has its name already.
+#: The calls at which no stage dies in `make test`, because nothing durable changed since the previous call: a
+#: transaction is undone until its commit, and the file already has its name.
 _NOTHING_CHANGED = {
     "ledger.execute",
     "store.put",
@@ -34,14 +34,14 @@ _NOTHING_CHANGED = {
     "store.put.done",
     "store.create.done",
 }
-#: In `make test` these calls do not fail: their transaction is undone as when its commit fails.
+#: The calls that do not fail in `make test`, because their transaction is undone as if its commit failed.
 _UNDONE_ALIKE = {"ledger.begin", "ledger.execute"}
-#: Random stories in which streaming tasks and stages take turns.
+#: The number of random stories in which streaming tasks and stages alternate.
 MIXED = 12
 OVERLAPS = 2
 
-#: How many calls after the one that a second attempt did not come to are tried all the same: it may make a few more,
-#: as when it is slow.
+#: How many calls are tried after the first one that a second attempt did not reach, because a slow attempt may make a
+#: few more.
 _BEYOND_END = 4
 
 BatchStage = tuple[KindName, str]
@@ -53,23 +53,23 @@ def batch_stages() -> list[BatchStage]:
 
 
 def batch_stages_of_test() -> list[BatchStage]:
-    """Return the stages that `make test` stops: those that do for their kind what they do for no other.
+    """Return the stages that `make test` stops, which are those that do for their kind what they do for no other.
 
-    The others are the same code as for a normal or a retry batch, with rows from another file.
+    The other stages run the same code as for a normal or a retry batch, with rows from another file.
     """
     return [(kind, stage) for kind, stage in batch_stages() if (own := KINDS[kind].own) is None or stage in own]
 
 
 def fails_in_test(batch_stage: BatchStage) -> bool:
-    """Return whether `make test` has the calls of a stage fail: what a failing call does is the same for every kind."""
+    """Return whether `make test` has a stage's calls fail; a failing call has the same effect for every kind."""
     kind, stage = batch_stage
     return KINDS[kind].own is None and stage not in KINDS[kind].as_normal
 
 
 def deaths_of_test(scene: Scene, batch_stage: BatchStage) -> list[int]:
-    """Return the numbers of the calls at which `make test` has a stage die: the first, and those that find a change.
+    """Return the numbers of the calls at which `make test` has a stage die: the first, and those after a change.
 
-    What a death leaves at any other call (`_NOTHING_CHANGED`), a death at one of these leaves too.
+    A death at any other call (`_NOTHING_CHANGED`) leaves the same state as a death at one of these.
     """
     kind = KINDS[batch_stage[0]]
     points = scene.points(*batch_stage)["die"]
@@ -82,9 +82,9 @@ def deaths_of_test(scene: Scene, batch_stage: BatchStage) -> list[int]:
 def failures_of_test(scene: Scene, batch_stage: BatchStage) -> list[int]:
     """Return the numbers of the calls that `make test` has fail.
 
-    None is the begin or a statement of a transaction: the lines that undo it then are those that undo it when its
-    commit fails. Of equal calls in a row, as a store makes them to write a file, it is the first, except where threads
-    take turns, which decides what is in a row.
+    They exclude the beginning and the statements of a transaction, which the same lines undo as when its commit fails.
+    Of consecutive equal calls, such as those that write a file, only the first fails, except where threads alternate,
+    because their scheduling decides which calls are consecutive.
     """
     most = KINDS[batch_stage[0]].most
     points = scene.points(*batch_stage)["fail"]
@@ -97,16 +97,16 @@ def failures_of_test(scene: Scene, batch_stage: BatchStage) -> list[int]:
 
 
 def spread(count: int, most: int | None) -> Sequence[int]:
-    """Return the numbers from 1 to `count`, or at most `most` of them, the last one with them."""
+    """Return the numbers from 1 to `count`, or at most `most` of them evenly spread, including the last one."""
     if most is None:
         return range(1, count + 1)
     return sorted({max(1, turn * count // most) for turn in range(1, most + 1)})
 
 
 def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT_ONCE) -> int:
-    """Run trials, so many worlds at a time, and return how many there were; raises what the first wrong one raises.
+    """Run trials, `worlds` at a time, and return their number; raises the exception of the first failing trial.
 
-    A trial that returns False was none: there was nothing to try.
+    A trial that returns False does not count, because there was nothing to try.
     """
     began = time.monotonic()
     with ThreadPoolExecutor(worlds) as pool:
@@ -116,9 +116,9 @@ def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT
 
 
 def kills(scene: Scene, batch_stage: BatchStage, numbers: Iterable[int] | None = None) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage, or for these: by turns it ends itself there, or is ended.
+    """Yield a trial for every call of a stage, or for `numbers`, in which it alternately exits or is killed there.
 
-    The calls of one name take turns of their own: else a stage would be killed at all commits, and exit after each.
+    It alternates for each name of a call; otherwise a stage could be killed at all commits and exit after each.
     """
     points = scene.points(*batch_stage)["die"]
     turns: dict[str, int] = {}
@@ -138,12 +138,12 @@ def _kill(scene: Scene, batch_stage: BatchStage, fault: Fault) -> None:
 
 
 def thinned(numbers: Sequence[int], every: int) -> list[int]:
-    """Return those numbers of calls of which one in so many is tried: the first dozen, then every so many-th."""
+    """Return the numbers of the calls to try: the first dozen, then one in `every`."""
     return [number for at, number in enumerate(numbers, 1) if at <= FIRST_CALLS or at % every == 1 % every]
 
 
 def again(batch_stage: BatchStage) -> int:
-    """Return at how many calls of a stage `make test` has one die or fail, after the first dozen."""
+    """Return n if `make test` has one in n calls of a stage die or fail after the first dozen."""
     kind, stage = batch_stage
     return KINDS[kind].again.get(stage, 1)
 
@@ -156,7 +156,7 @@ def failures(
     reads: bool = False,
     lasting: bool = False,
 ) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage, or for these: it fails, and with `lasting` all after it."""
+    """Yield a trial for every call of a stage, or for `numbers`, that fails; if `lasting`, later calls fail too."""
     if numbers is None:
         numbers = range(1, scene.counts(*batch_stage, reads=reads)["fail"] + 1)
     for number in numbers:
@@ -178,7 +178,7 @@ def requests(scene: Scene, batch_stage: BatchStage) -> int:
 
 
 def drops(scene: Scene, batch_stage: BatchStage) -> Iterator[Callable[[], None]]:
-    """Yield two trials for every request of a stage: its connection breaks before it is read, or after."""
+    """Yield two trials for every request of a stage: its connection breaks before or after the request is read."""
     for number in range(1, requests(scene, batch_stage) + 1):
         yield lambda number=number: _drop(scene, batch_stage, number, read=False)  # type: ignore[misc]
         yield lambda number=number: _drop(scene, batch_stage, number, read=True)  # type: ignore[misc]
@@ -192,10 +192,10 @@ def _drop(scene: Scene, batch_stage: BatchStage, number: int, *, read: bool) -> 
 
 
 def overlaps(scene: Scene, batch_stage: BatchStage, most: int | None = None) -> Iterator[Callable[[], None]]:
-    """Yield trials in which an attempt pauses at a call, and continues after another has done all of its work.
+    """Yield trials in which an attempt pauses at a call, and continues after another attempt has finished.
 
-    By turns that other one is the same stage, or everything until the product is at rest. At most `most` calls, spread,
-    the last one with them.
+    The other attempt is alternately the same stage or all work until the product is idle. At most `most` evenly spread
+    calls are tried, including the last one.
     """
     for turn, number in enumerate(spread(scene.counts(*batch_stage)["pause"], most)):
         yield lambda number=number, turn=turn: _overlap(scene, batch_stage, number, settled_first=bool(turn % 2))  # type: ignore[misc]
@@ -219,7 +219,7 @@ def _overlap(scene: Scene, batch_stage: BatchStage, number: int, *, settled_firs
 
 
 def double_kills(scene: Scene, count: int = DOUBLE_KILLS, seed: int = 1) -> Iterator[Callable[[], None]]:
-    """Yield trials in which a stage is killed at a random call, and the recovery from that at a random call as well."""
+    """Yield trials in which a stage is killed at a random call, and its recovery is killed at a random call too."""
     dice = random.Random(seed)
     found = batch_stages_of_test()
     chances = [
@@ -235,17 +235,17 @@ def double_kills(scene: Scene, count: int = DOUBLE_KILLS, seed: int = 1) -> Iter
 def _twice(scene: Scene, batch_stage: BatchStage, number: int, how: str, second: int) -> None:
     trial = scene.trial(*batch_stage)
     trial.run(_stage(batch_stage), Fault("exit", number)).expect(DIED, *([0] if KINDS[batch_stage[0]].most else []))
-    # a recovery of fewer calls than that comes to its end, which is as good
+    # a recovery with fewer calls finishes, which is also valid
     trial.recover(how_to_recover(trial, how), Fault("kill", second)).expect(0, KILLED)
     trial.recover(LATE)
     check(trial)
 
 
 def every_pair(scene: Scene, batch_stage: BatchStage) -> Iterator[Callable[[], bool]]:
-    """Yield a trial for every pair of calls: a stage is killed at the one, and its next attempt at the other.
+    """Yield a trial for every pair of calls: a stage is killed at the first, and its next attempt at the second.
 
-    Those whose second call there is not are none, but for a few: fewer calls are left to the second attempt.
-    Of a kind with `most` the first call is one of so many, spread.
+    A pair whose second call is not reached does not count, because the second attempt has fewer calls left. For a kind
+    with `most`, the first call is one of that many evenly spread calls.
     """
     count = scene.counts(*batch_stage)["die"]
     ends: dict[int, int] = {}
@@ -255,11 +255,11 @@ def every_pair(scene: Scene, batch_stage: BatchStage) -> Iterator[Callable[[], b
 
 
 def _pair(scene: Scene, batch_stage: BatchStage, first: int, second: int, ends: dict[int, int]) -> bool:
-    """Try a pair and return True, unless it is beyond the end of the second attempt (`ends`, by the first call)."""
+    """Try a pair and return True, unless it is beyond the end of the second attempt; `ends` has that, by first call."""
     if second > ends.get(first, second) + _BEYOND_END:
         return False
     trial = scene.killed(*batch_stage, first)
-    # after a planned batch another plan finds none
+    # after a batch is planned, another plan finds nothing
     again = trial.run(_stage(batch_stage), Fault("kill", second)).expect(0, KILLED, REFUSED)
     if not again.died:
         ends[first] = min(second, ends.get(first, second))
@@ -271,10 +271,10 @@ def _pair(scene: Scene, batch_stage: BatchStage, first: int, second: int, ends: 
 def random_schedules(
     scene: Scene, count: int, seed: int = 1, first: int = 0, among: Sequence[BatchStage] | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls.
+    """Yield trials in which one to four faults of any kind hit a batch, one after another, at random calls.
 
-    Of those that a streaming task may deliver, streaming tasks and stages take turns by chance. `among`: the stages to
-    begin at.
+    Batches that a streaming task may deliver are delivered by streaming tasks or stages at random. `among` has the
+    stages to begin at.
     """
     return stories(count, seed, lambda dice: _schedule(scene, dice, among or batch_stages()), first)
 
@@ -282,7 +282,7 @@ def random_schedules(
 def stories(
     count: int, seed: int, play: Callable[[random.Random], None], first: int = 0
 ) -> Iterator[Callable[[], None]]:
-    """Yield random trials with a generator each, from the `first` on; a failing one names its generator."""
+    """Yield random trials, each with its own generator, from number `first` on; a failing one names its generator."""
     for number in range(first, first + count):
         yield lambda number=number: _story(f"{seed}-{number}", play)  # type: ignore[misc]
 
@@ -313,12 +313,12 @@ def _schedule(scene: Scene, dice: random.Random, among: Sequence[BatchStage]) ->
 
 
 def _recoveries(trial: Trial) -> list[str]:
-    """Return how a trial may recover, at once and late by turns."""
+    """Return how a trial recovers: alternately immediately and late."""
     return [AT_ONCE, LATE, *([STREAMING_TASK_AT_ONCE, STREAMING_TASK_LATE] if trial.kind in STREAMING_KINDS else [])]
 
 
 def how_to_recover(trial: Trial, how: str) -> str:
-    """Return how a trial may recover: a batch that is settled late would be waited for by an early recovery."""
+    """Return how a trial can recover; an early recovery would wait for a batch that is settled late."""
     return how if KINDS[trial.kind].early else LATE
 
 

@@ -1,9 +1,9 @@
 """A product with ordered targets in a folder, killed in forked processes at every call that can lose data.
 
-A program: `python -m faults.order_world FOLDER STAGE STEP` prints one JSON object for each call at which the stage
-was killed, every STEP-th: what each target had got when the product had recovered, and what the audit found.
-Everything is imported before the first fork: a fork costs milliseconds, an import seconds. Targets write files, in
-the order of arrival.
+`python -m faults.order_world FOLDER STAGE STEP` kills the stage at every STEP-th call, and prints for each of them a
+JSON object with what each target had received after the recovery and what the audit found. All modules are imported
+before the first fork, because a fork takes milliseconds and an import seconds. Targets write files in the order of
+arrival.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from eventbridge.runtime.runtime import Runtime
 
 RUNNER = "orders"
 CUSTOMERS = "ab"
-#: Orders of each customer in each of the two batches.
+#: The number of orders of each customer in each of the two batches.
 ORDERS = 2
 TARGETS = ("late", "strict")
 DIED = 77
@@ -52,7 +52,7 @@ _BY = "ordering_key: $.data.customer"
 
 
 def write_rules(folder: Path, *, late: bool) -> None:
-    """Write the rule file; `late`: the target `late` refuses connections still, else it is a file."""
+    """Write the rule file; if `late`, the target `late` refuses connections, otherwise it is a file."""
     refusing = f"{{type: http, url: 'http://127.0.0.1:1/', allow_http: true, {_BY}, {_RETRY}}}"
     taking = f"{{type: file, path: late.jsonl, {_BY}, {_RETRY}}}"
     (folder / "rules").mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ rules:
 
 
 def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
-    """Open the runtime of a world whose clock is `later` than the machine's."""
+    """Open the runtime of a world whose clock is ahead of the machine's by `later`."""
     mapping = {
         "EVENTBRIDGE_HOME": str(folder / "home"),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
@@ -81,7 +81,7 @@ def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
 
 
 def publish(folder: Path, first: int) -> None:
-    """Publish the orders of one batch, those of a customer to one partition."""
+    """Publish the orders of one batch, each customer's to one partition."""
     runtime = open_world(folder)
     source = runtime.open_source(runtime.rule_set().buses["orders"])
     for number in range(first, first + ORDERS):
@@ -94,7 +94,7 @@ def publish(folder: Path, first: int) -> None:
 
 
 def run_route(runtime: Runtime) -> None:
-    """Do what comes before push."""
+    """Run the stages before push."""
     batch_id = listen(runtime, RUNNER)
     assert batch_id is not None, "orders were published"
     buffer(runtime, batch_id)
@@ -116,7 +116,7 @@ def run_retries(runtime: Runtime) -> None:
 
 
 def run_recovery(runtime: Runtime) -> None:
-    """Do what the product does after a crash: continue until nothing is available and nothing is due."""
+    """Recover as the product does after a crash: continue until nothing is available and nothing is due."""
     deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=0.0)
 
 
@@ -130,7 +130,7 @@ def _push_and_commit(runtime: Runtime, batch_id: str) -> None:
 
 
 def forked(body: Callable[[Runtime], None], folder: Path, *, later: timedelta, die_at: int = 0) -> int:
-    """Run a body in a process of its own and return its exit code: DIED if it came to its n-th call."""
+    """Run a body in a separate process and return its exit code, which is DIED if it reached its n-th call."""
     pid = os.fork()
     if pid == 0:
         try:
@@ -162,7 +162,7 @@ def _killer(die_at: int) -> Callable[[str], None]:
 
 
 def make_template(folder: Path, stage: str) -> timedelta:
-    """Make the world as it stands before a stage, and return by how much later it is then."""
+    """Make the world in its state before a stage, and return how far its clock is ahead."""
     write_rules(folder, late=True)
     publish(folder, 0)
     assert forked(run_route, folder, later=timedelta(0)) == 0
@@ -177,13 +177,13 @@ def make_template(folder: Path, stage: str) -> timedelta:
 
 
 def got(folder: Path, target: str) -> list[str]:
-    """Return the ids of the orders that a target got, in the order in which they came."""
+    """Return the ids of the orders that a target received, in the order of arrival."""
     path = folder / f"{target}.jsonl"
     return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def main() -> None:
-    """Kill a stage at its first, ... last call, each time in a new copy of its world, and let it recover."""
+    """Kill a stage at its calls from the first to the last, each time in a new copy of its world that then recovers."""
     base, stage, step = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     later = make_template(base / "template", stage)
     body = {"push": run_push, "retries": run_retries}[stage]

@@ -1,6 +1,6 @@
-"""The table of crash points in docs/contributing/promises.md, as it stands and as the harness counts.
+"""Reads the table of crash points in docs/contributing/promises.md, and counts it again.
 
-`python -m faults.page` prints it again.
+`python -m faults.page` prints the counted table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _HEAD = "| batch | stage | killed at | failing calls | broken connections | over
 
 
 def table_rows(scene: Scene) -> list[str]:
-    """Return the lines of the table: one a stage, then the sums."""
+    """Return the lines of the table: one per stage, then the totals."""
     rows = []
     sums = [0, 0, 0, 0]
     for kind, stage in matrix.batch_stages_of_test():
@@ -41,7 +41,7 @@ def table_rows(scene: Scene) -> list[str]:
 
 
 def page_rows() -> list[str]:
-    """Return the same lines as the page has them."""
+    """Return the lines of the table on the page."""
     lines = _PAGE.read_text().splitlines()
     start = lines.index(_HEAD) + 2
     end = next(number for number in range(start, len(lines)) if not lines[number].startswith("|"))
@@ -49,7 +49,7 @@ def page_rows() -> list[str]:
 
 
 def main() -> None:
-    """Count, and print the table."""
+    """Count the calls, and print the table."""
     with crashes() as server, receiving() as log, room() as folder:
         rows = table_rows(Scene(folder, server, log))
     sys.stdout.write("\n".join([_HEAD, "|---|---|---|---|---|---|", *rows, ""]))

@@ -1,6 +1,4 @@
-"""What must hold once a world has recovered: the reconciliation, what the receiver got, what came twice, and in which
-order.
-"""
+"""Checks a recovered world: its reconciliation, what the receiver got, what it got twice, and in which order."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from faults.world import BUDGETED_RULE, DUPLICATES, MALFORMED, valid_events
 
 
 def check(trial: Trial) -> None:
-    """Assert that nothing was lost, that what came twice may have, and that order was kept; then forget the world."""
+    """Assert that nothing was lost, that repetitions were allowed and that order was kept; then forget the world."""
     wrong = [*_wrong_reconciliation(trial), *_lost(trial), *_wrong_repetitions(trial), *_out_of_order(trial)]
     assert wrong == [], f"{trial.name}: {wrong}\n{trial.errors()}"
     trial.forget()
@@ -22,10 +20,10 @@ def check(trial: Trial) -> None:
 
 def _wrong_reconciliation(trial: Trial) -> Iterator[str]:
     size, reconciliation, kind = trial.scene.size, trial.reconciliation, KINDS[trial.kind]
-    # what is routed again was read from its dead letters, or from the archive
+    # redriven and replayed events are read from dead letters or from the archive
     valid = len(list(valid_events(kind.events, size)))
     taken = valid + {"retransform": size.valid, "replay": valid}.get(trial.kind, 0)
-    # what was left over, no CloudEvent, is landed by both runners once the rule has moved
+    # after the move both runners archive the message that was left over and is not a CloudEvent
     malformed = MALFORMED + (trial.kind == "rule_transfer")
     events = {name: reconciliation["events"][name] for name in ("read", "malformed", "duplicate")}
     wanted = {"read": taken + malformed + DUPLICATES, "malformed": malformed, "duplicate": DUPLICATES}
@@ -74,7 +72,7 @@ def _lost(trial: Trial) -> Iterator[str]:
 
 
 def _takers(kind: str) -> list[str]:
-    """Return the targets of the events of a type."""
+    """Return the targets of an event type."""
     return {"order.placed": ["healthy", "late", "bad", "lines"], "stock.moved": ["strict"], "bill.sent": ["bills"]}[
         kind
     ]
@@ -85,7 +83,7 @@ def _wrong_repetitions(trial: Trial) -> Iterator[str]:
     again = trial.kind in (
         "retransform",
         "replay",
-    )  # what the current rule makes of a dead letter's event is another delivery
+    )  # the current rule makes another delivery of a dead letter's event
     ids: dict[tuple[str, str], set[str]] = defaultdict(set)
     for request in received:
         ids[request.how if again else request.target, request.event].add(request.webhook_id)
@@ -106,11 +104,11 @@ def _wrong_repetitions(trial: Trial) -> Iterator[str]:
 
 
 def _out_of_order(trial: Trial) -> Iterator[str]:
-    """Yield where a move overtook one of its item: by what was taken of it, and by what its sender could know."""
+    """Yield where a move overtook another one of its item, by accepted requests and by what the sender could know."""
     moves = [request for request in trial.received() if request.target == "strict"]
     names = {request.event: request.webhook_id for request in moves}
     looks = {run: set(found["delivered"].get("strict", ())) for run, found in trial.looks}
-    taken: Counter[str] = Counter()  # moves of an item, one after the other
+    taken: Counter[str] = Counter()  # how many of an item's moves were accepted in order
     taken_in: set[tuple[int, str]] = set()
     last: dict[tuple[int, str], int] = {}
     left_at: dict[str, int] = {}  # the last move that the receiver got
@@ -119,7 +117,7 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
         number, of_run = int(text), (request.run, item)
         if number > taken[item]:
             yield f"run {request.run} sent {request.event} before {item}-{taken[item]} was taken"
-        # a push whose reconciliation fails is repeated, in a recovery by the same run: it begins where it ended
+        # a push whose reconciliation fails is repeated, in a recovery by the same run, and begins where it ended
         if number < last.get(of_run, 0) and request.run not in trial.unsettled:
             yield f"run {request.run} sent {request.event} after {item}-{last[of_run]}"
         before = f"{item}-{number - 1}"
@@ -131,5 +129,5 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
             taken_in.add((request.run, request.event))
             taken[item] += number == taken[item]
             left_at[item] = number
-    # repeated deliveries came again up to the newest: no receiver ends with an older move
+    # deliveries were repeated up to the newest, so no receiver ends with an older move
     yield from (f"{item}-{number} came last" for item, number in left_at.items() if number + 1 != taken[item])

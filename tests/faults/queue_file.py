@@ -1,4 +1,4 @@
-"""A queue in a file, which hands out each message until it is acknowledged. Serves the worlds whose bus is a queue."""
+"""A queue in a file, which delivers each message until it is acknowledged, for the worlds whose bus is a queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TABLE = "CREATE TABLE message (number INTEGER PRIMARY KEY, body BLOB, at TEXT, 
 
 
 class QueueFile:
-    """A queue source that processes share, and that is copied with its folder."""
+    """A queue source that processes share and that is copied with its folder."""
 
     kind: Literal["queue"] = "queue"
 
@@ -29,16 +29,16 @@ class QueueFile:
 
     @property
     def uri(self) -> str:
-        """Where it lies."""
+        """The path of the file."""
         return str(self._path)
 
     @property
     def visibility_timeout(self) -> float:
-        """For how long a received message is not handed out again."""
+        """How long a received message is not delivered again."""
         return _INVISIBLE.total_seconds()
 
     def publish(self, bodies: Sequence[bytes]) -> None:
-        """Make the queue, with these messages."""
+        """Create the queue with these messages."""
         with self._writing() as connection:
             connection.execute(_TABLE)
             at = self._clock().isoformat()
@@ -48,7 +48,7 @@ class QueueFile:
             )
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Hand out messages that are not handed out, under new receipts."""
+        """Return visible messages with new receipts."""
         reach("bus.receive")
         now = self._clock()
         with self._writing() as connection:
@@ -74,7 +74,7 @@ class QueueFile:
         return list(receipts)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Remove messages that were not handed out again since."""
+        """Remove messages that have not been delivered again since."""
         reach("bus.acknowledge")
         with self._writing() as connection:
             connection.executemany("DELETE FROM message WHERE receipt = ?", [(each,) for each in receipts])
@@ -87,7 +87,7 @@ class QueueFile:
             return count
 
     def close(self) -> None:
-        """Do nothing: no connection stays open."""
+        """Do nothing, because no connection stays open."""
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:

@@ -1,8 +1,8 @@
 """A receiver that logs which run sent what, and can drop the n-th request of a run.
 
-It lives in a thread of the test's process, so that it outlives every process that is killed.
-A URL says which world and which run of it sends: `/<world>/<run>/<how>`; `how` decides the response: the target's name,
-by which it takes everything (`bad`: nothing), or what the target does instead.
+It runs in a thread of the test's process, so that it outlives every killed process. The URL `/<world>/<run>/<how>`
+names the world and the run that sends. `how` decides the response: it is the target's name, which accepts everything
+(`bad` accepts nothing), or another behaviour.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Literal
 
 from demo.receiver_http import IncomingRequest, read_request
 
-#: What a target may do instead, and which one it is: refuse every tenth event, or the first or second of one item's
-#: moves, for now; take what it refused for good before.
+#: Other behaviours and their targets: refuse every tenth event, or the first or second of one item's moves,
+#: temporarily, or accept what was refused permanently before.
 _TARGETS = {"half": "late", "first": "strict", "second": "strict", "fixed": "bad"}
 _REFUSED = {"first": "cog-0", "second": "cog-1"}
 
-#: A request that is dropped: never read, or read and never responded to.
+#: How a request is dropped: it is not read, or it is read without a response.
 Drop = Literal["unread", "no_response"]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the receiver saw it; `status` 0 = it was taken and never responded to."""
+    """One request as the receiver saw it; `status` is 0 if it was accepted without a response."""
 
     world: str
     run: int
@@ -45,12 +45,12 @@ class Request:
 
     @property
     def final(self) -> bool:
-        """Whether it got a response, and need not come again."""
+        """Whether the request had a response after which it need not be repeated."""
         return self.status in (200, 400)
 
 
 class Log:
-    """What was received, by world, in order."""
+    """The received requests, by world, in order."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -64,17 +64,17 @@ class Log:
         return f"http://127.0.0.1:{self.port}/{world}/{run}/{how}"
 
     def of(self, world: str) -> list[Request]:
-        """Return what was received from a world so far."""
+        """Return the requests of a world so far."""
         with self._lock:
             return list(self._requests.get(world, ()))
 
     def forget(self, world: str) -> None:
-        """Let go of a world that was checked."""
+        """Forget a world that was checked."""
         with self._lock:
             self._requests.pop(world, None)
 
     def take(self, incoming: IncomingRequest) -> int | None:
-        """Write a request down and return the status to respond with; None: drop the connection."""
+        """Record a request and return the status of its response, None to drop the connection."""
         _, world, run, how = incoming.path.split("/", 3)
         event = json.loads(incoming.body)["id"]
         with self._lock:
@@ -120,7 +120,7 @@ class _Connection(asyncio.Protocol):
 
 @contextmanager
 def receiving() -> Iterator[Log]:
-    """Run the receiver for the block."""
+    """Run the receiver during the block."""
     log = Log()
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(loop.create_server(lambda: _Connection(log), "127.0.0.1", 0, backlog=1024))

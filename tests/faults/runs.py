@@ -1,4 +1,4 @@
-"""What a forked process does with a world: a stage, all stages of a kind, a step between them, or the recovery."""
+"""Runs a stage, all stages of a kind, a step between them or the recovery of a world in a forked process."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from eventbridge.upkeep.maintain import maintain
 from eventbridge.views.metrics import reconciliation_difference
 from eventbridge.views.trace.explain import why
 
-#: What stats and reconciliation call the same.
+#: The numbers that stats and reconciliation share, by their names in each.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
-#: A recovery that a streaming task begins, before the stages and the retries continue.
+#: A recovery that begins with a streaming task, before the stages and the retries.
 BY_STREAMING_TASK = "recovery-by-streaming-task"
 
 Report = Callable[[list[Any]], None]
@@ -37,11 +37,11 @@ Report = Callable[[list[Any]], None]
 def run(runtime: World, what: str, report: Report, begin: Callable[[], None]) -> None:
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
-    `begin` is called when all is ready: from then on calls are counted. A recovery first reports what it found
-    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end reports the reconciliation.
-    `BY_STREAMING_TASK` in its place: a streaming task begins each.
+    `begin` is called when everything is ready, and calls are counted from then on. A recovery first reports what it
+    found (`look`), then advances the clock as `recovery:<hours>,<hours>` says, and finally reports the reconciliation.
+    With `BY_STREAMING_TASK` in place of `recovery`, a streaming task runs first each time.
     """
-    # what a push does every second, a slow machine does more often: the number of calls must not depend on that
+    # a push on a slow machine would repeat its work of every second, but the number of calls must not depend on speed
     engine._EXCHANGE_SECONDS = 3600.0
     streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
@@ -74,13 +74,13 @@ def _recover(runtime: World, hours: list[float], *, by_streaming_task: bool) -> 
 
 
 def _go_on(runtime: World) -> bool:
-    """Do what the product does by itself, and repeat the requests of an operator; True: at rest."""
+    """Do what the product does on its own, and repeat an operator's requests; return whether nothing is left to do."""
     if runtime.kind == "repair":
         repair(runtime)
     if runtime.kind in ("retention", "index"):
         maintain(runtime)
     idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
-    if runtime.kind == "rule_transfer":  # once more: what waited for the old runner has its turn
+    if runtime.kind == "rule_transfer":  # again, because work that waited for the old runner can now continue
         deliver_until_idle(runtime, MOVED_RUNNER, runtime.router, wait_seconds=0.0)
         idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
     if runtime.kind == "index":
@@ -113,7 +113,7 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
 
 
 def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
-    """Yield where the stats of rules' targets, or of buses, say something else than the reconciliation."""
+    """Yield where the stats of rules' targets or of buses differ from the reconciliation."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for each in sums_ever(runtime.ledger, "target"):
         key = each.key
@@ -133,7 +133,7 @@ def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
 
 
 def _unrecorded(runtime: World) -> Iterator[str]:
-    """Yield damaged files that no record of a repair names: a repair must have written one."""
+    """Yield damaged files that no record of a repair names, although a repair must have written one."""
     path = runtime.folder / "damaged.json"
     if path.exists():
         records = [json.loads(runtime.store.get(record)) for record in runtime.store.list("repairs/")]
@@ -146,7 +146,7 @@ def _unrecorded(runtime: World) -> Iterator[str]:
 
 
 def _orphaned(runtime: World) -> Iterator[str]:
-    """Yield what retention did not remove, if it was at work: a file but for manifests, or a batch but for its row."""
+    """If retention ran, yield what it did not remove: each file but manifests, and all of a batch but its row."""
     if runtime.kind == "retention":
         areas = ("buffer/", "deliveries/", "outcomes/", "settlements/", "dead_letters/")
         yield from (path for path in runtime.store.list("") if path.startswith(areas))
@@ -158,7 +158,7 @@ def _orphaned(runtime: World) -> Iterator[str]:
 
 
 def _not_indexed(runtime: World) -> Iterator[str]:
-    """Yield which events the index does not lead to, if it was at work, and which of its files are not whole."""
+    """If the index was written, yield the events that it does not find and its incomplete files."""
     if runtime.kind == "index":
         files = runtime.ledger.event_index.files()
         if len(files) != 1 or runtime.ledger.event_index.batches_to_index(1):
@@ -170,7 +170,7 @@ def _not_indexed(runtime: World) -> Iterator[str]:
 
 
 def _marked_wrong(runtime: World) -> Iterator[str]:
-    """Yield what is wrong with the marks of dead letters that a redrive took, or left, if there was one."""
+    """If there was a redrive, yield the errors in the marks of dead letters that it took or left."""
     if runtime.ledger.redrives.all():
         marks = Marks(runtime)
         found: Counter[str] = Counter()
@@ -183,7 +183,7 @@ def _marked_wrong(runtime: World) -> Iterator[str]:
 
 
 def _replayed_wrong(runtime: World) -> Iterator[str]:
-    """Yield what is wrong with a replay, if there was one: it is one, it is done, and all of it was delivered."""
+    """If there was a replay, yield its errors: there must be one, finished and completely delivered."""
     replays = runtime.ledger.replays.all()
     for each in replays:
         account = account_of(runtime, each)

@@ -1,6 +1,6 @@
-"""Random stories of batches that a real Spark Connect server routes: the client or the server dies.
+"""Random stories of batches that a real Spark Connect server routes, in which the client or the server dies.
 
-Only `make test-deep` runs them: a Spark that was killed takes half a minute to come back.
+Only `make test-deep` runs them, because a Spark server takes half a minute to restart.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from spark.own_server import own_server
 from eventbridge.spark.server import SparkConnectServer
 
 _KINDS: tuple[KindName, ...] = ("normal", "retransform", "deferred_matches")
-#: How often to look whether Spark has written a file.
+#: The interval, in seconds, at which to check whether Spark has written a file.
 _POLL_SECONDS = 0.005
 
 
 @dataclass
 class Spark:
-    """A Spark Connect server that can be killed, and started again at its address."""
+    """A Spark Connect server that can be killed and restarted at the same address."""
 
     server: SparkConnectServer
     folder: Path
@@ -37,34 +37,34 @@ class Spark:
 
     @classmethod
     def new(cls, folder: Path) -> Spark:
-        """Return one that is not started yet, with its files in `folder`."""
+        """Return a server that has not been started, with its files in `folder`."""
         return cls(own_server(folder), folder)
 
     @property
     def url(self) -> str:
-        """Where clients reach it, whichever server it is by now."""
+        """The URL of the server, which is the same after a restart."""
         return self.server.url
 
     def start(self) -> None:
-        """Have it run."""
+        """Start the server unless it is running."""
         if not self.alive:
             self.server.start()
             self.alive = True
 
     def kill(self) -> None:
-        """Kill its Java; its Python workers find out by themselves."""
+        """Kill the server's Java process; its Python workers then end."""
         os.kill(self.server.pid, signal.SIGKILL)
         self.stop()
         self.server = SparkConnectServer(self.folder, port=self.server.port, token=self.server.token)
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the server."""
         self.server.stop()
         self.alive = False
 
 
 def stories(scene: Scene, spark: Spark, count: int, seed: int) -> Iterator[Callable[[], None]]:
-    """Yield trials, for one at a time: one or two things go wrong with a batch, and then all recovers."""
+    """Yield trials to run one at a time, in which one or two faults hit a batch, which then recovers."""
     return matrix.stories(count, seed, lambda dice: _story(scene, spark, dice))
 
 
@@ -85,26 +85,26 @@ def _story(scene: Scene, spark: Spark, dice: random.Random) -> None:
 
 
 def _asker_dies(trial: Trial, what: str, _: Spark, dice: random.Random) -> None:
-    """The process that calls Spark, or pushes routed deliveries, dies at a random call; Spark continues."""
+    """Have the process that calls Spark, or pushes routed deliveries, die at a random call; Spark continues."""
     trial.run(what, Fault(dice.choice(["exit", "kill"]), int(dice.paretovariate(0.3)) % 200 + 1))  # type: ignore[arg-type]
 
 
 def _asker_is_killed(trial: Trial, what: str, _: Spark, dice: random.Random) -> None:
-    """The calling process is killed once Spark has written a few files; Spark continues with the rest."""
+    """Kill the calling process once Spark has written a few files; Spark continues with the rest."""
     run = _until_spark_wrote(trial, what, dice)
     run.process.kill()
     run.wait()
 
 
 def _spark_is_killed(trial: Trial, what: str, spark: Spark, dice: random.Random) -> None:
-    """Spark is killed once it has written a few files."""
+    """Kill Spark once it has written a few files."""
     run = _until_spark_wrote(trial, what, dice)
     spark.kill()
     run.wait()
 
 
 def _both_are_killed(trial: Trial, what: str, spark: Spark, dice: random.Random) -> None:
-    """The calling process is killed once Spark has written a few files, and then Spark."""
+    """Kill the calling process once Spark has written a few files, and then kill Spark."""
     run = _until_spark_wrote(trial, what, dice)
     run.process.kill()
     spark.kill()
@@ -112,7 +112,7 @@ def _both_are_killed(trial: Trial, what: str, spark: Spark, dice: random.Random)
 
 
 def _until_spark_wrote(trial: Trial, what: str, dice: random.Random) -> TrialRun:
-    """Start a run and return once there are a few delivery files more than before, or it has ended."""
+    """Start a run and return once it has ended or there are a few more delivery files."""
     wanted = _delivery_files(trial) + dice.randint(0, 4)
     run = trial.start(what)
     while _delivery_files(trial) < wanted and run.process.code is None:

@@ -1,6 +1,6 @@
 """The crash matrix of a small batch: every stage is stopped at every call that can lose data, and nothing is lost.
 
-What must hold after each trial is in `proof.check`; the numbers of trials stand in docs/contributing/promises.md.
+`proof.check` checks each trial; docs/contributing/promises.md has the numbers of trials.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _SENDING = [
 
 @pytest.fixture(scope="module")
 def scene(worlds: Path) -> Iterator[Scene]:
-    """A fork server, a receiver, and room for worlds."""
+    """Provide a fork server, a receiver and a folder for worlds."""
     with crashes() as server, receiving() as log:
         yield Scene(worlds, server, log)
 
 
 @pytest.mark.parametrize("batch_stage", _BATCH_STAGES, ids="-".join)
 def test_a_stage_that_dies_anywhere_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
-    """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost.
+    """A stage that exits or is killed at its n-th call is finished by the next run, and nothing is lost.
 
-    For every n before which something changed that outlives the process, and of a push, whose calls come again with
-    each response, for every third of these after the first dozen.
+    n is every call before which something durable changed. A push repeats its calls for each response, so after the
+    first dozen every third one is tried.
     """
     tried = matrix.at_once(matrix.kills(scene, batch_stage, matrix.deaths_of_test(scene, batch_stage)))
 
@@ -46,10 +46,10 @@ def test_a_stage_that_dies_anywhere_loses_nothing(batch_stage: matrix.BatchStage
 
 @pytest.mark.parametrize("batch_stage", _FAILING, ids="-".join)
 def test_a_call_that_fails_anywhere_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
-    """Disk, ledger or bus fails at the n-th call, for every n: it ends in the product's error; nothing is lost.
+    """If disk, ledger or bus fails at the n-th call, the stage ends with the product's error, and nothing is lost.
 
-    Of a transaction the commit fails, of equal calls in a row the first. Of a push, whose calls come again with each
-    response, every third one after the first dozen.
+    The commit of each transaction and the first of consecutive equal calls fail. A push repeats its calls for each
+    response, so after the first dozen every third one fails.
     """
     tried = matrix.at_once(matrix.failures(scene, batch_stage, matrix.failures_of_test(scene, batch_stage)))
 
@@ -58,7 +58,7 @@ def test_a_call_that_fails_anywhere_loses_nothing(batch_stage: matrix.BatchStage
 
 @pytest.mark.parametrize("batch_stage", _SENDING, ids="-".join)
 def test_a_connection_that_breaks_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
-    """The n-th request finds its connection broken, before it is read or before its response, for every n."""
+    """If the connection of any request breaks before it is read or before its response, nothing is lost."""
     tried = matrix.at_once(matrix.drops(scene, batch_stage))
 
     assert tried >= 4, "two requests, each lost before and after it is read"
@@ -66,21 +66,21 @@ def test_a_connection_that_breaks_loses_nothing(batch_stage: matrix.BatchStage, 
 
 @pytest.mark.parametrize("batch_stage", _BATCH_STAGES, ids="-".join)
 def test_two_attempts_of_a_stage_at_once_lose_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
-    """An attempt pauses, another does all of its work, and then the first one continues unaware of it."""
+    """If an attempt pauses, another one finishes, and the first one then continues, nothing is lost."""
     tried = matrix.at_once(matrix.overlaps(scene, batch_stage, matrix.OVERLAPS))
 
     assert tried == matrix.OVERLAPS
 
 
 def test_to_die_again_while_recovering_loses_nothing(scene: Scene) -> None:
-    """A stage is killed, and the recovery from that is killed as well."""
+    """If a stage is killed and its recovery is killed too, nothing is lost."""
     tried = matrix.at_once(matrix.double_kills(scene))
 
     assert tried == matrix.DOUBLE_KILLS
 
 
 def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
-    """Streaming tasks and stages take turns at one runner, by chance, and one to four faults meet them."""
+    """If streaming tasks and stages alternate at random and one to four faults hit them, nothing is lost."""
     batch_stages = [batch_stage for batch_stage in _BATCH_STAGES if batch_stage[0] in STREAMING_KINDS]
 
     tried = matrix.at_once(matrix.random_schedules(scene, matrix.MIXED, among=batch_stages))
@@ -89,5 +89,5 @@ def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
 
 
 def test_the_page_says_what_was_tried(scene: Scene) -> None:
-    """docs/contributing/promises.md: the table of crash points has the numbers that the tests above count."""
+    """The table of crash points in docs/contributing/promises.md has the numbers that these tests count."""
     assert page_rows() == table_rows(scene)

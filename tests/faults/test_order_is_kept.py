@@ -1,4 +1,4 @@
-"""A push and a retry batch of ordered targets are killed at every call that can lose data: order is kept."""
+"""A push and a retry batch of ordered targets keep the order when they are killed at calls that can lose data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _TESTS = Path(__file__).parents[1]
 
 @pytest.mark.parametrize("stage", ["push", "retries"])
 def test_a_process_that_dies_anywhere_keeps_the_order(stage: str, worlds: Path) -> None:
-    """After any death each target gets everything, each customer's orders in bus order, and all is reconciled.
+    """After any kill each target receives everything, each customer's orders in bus order, and all is reconciled.
 
-    At every 48th call here, as every world of the crash matrix has an ordered target too; at every one in the deep
-    profile.
+    This test kills at every 48th call, because every world of the crash matrix has an ordered target too; the deep
+    profile kills at every call.
     """
     step = 1 if os.environ.get("HYPOTHESIS_PROFILE") == "deep" else 48
     path = os.pathsep.join([str(_TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -1,7 +1,7 @@
-"""The crash matrix with the ledger, and the bus, on a PostgreSQL server: where what is committed is known elsewhere.
+"""The crash matrix with the ledger and the bus on a PostgreSQL server, which outlives the process.
 
-The stages whose transactions decide most, at some of their calls, in the deep profile at more; all of them die with a
-ledger in a file (see `test_every_stage_dies.py`), by the same statements.
+Only the stages with the most important transactions die, at some of their calls, and at more in the deep profile. All
+stages die with a ledger in a file, which runs the same statements (see `test_every_stage_dies.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from faults.trial import Scene
 from services.postgresql import Postgresql
 
 _DEEP = os.environ.get("HYPOTHESIS_PROFILE") == "deep"
-#: Each stage with how many of its calls there are to one at which it dies: in the deep profile, and else.
+#: For each stage, it dies at one in this many calls: in the deep profile, and otherwise.
 BATCH_STAGES: dict[matrix.BatchStage, tuple[int, int]] = {
     ("normal", "listen"): (2, 4),
     ("normal", "push"): (8, 16),
@@ -28,20 +28,20 @@ BATCH_STAGES: dict[matrix.BatchStage, tuple[int, int]] = {
     ("replay", "plan"): (2, 4),
     ("retention", "maintain"): (3, 9),
 }
-#: At how many calls of a commit, spread, ledger or bus fails: at every one in the deep profile.
+#: The number of evenly spread calls of a commit at which ledger or bus fails; the deep profile has every call fail.
 _FAILURES = None if _DEEP else 10
 
 
 @pytest.fixture(scope="module")
 def scene(worlds: Path, postgresql_server: Postgresql) -> Iterator[Scene]:
-    """A fork server, a receiver, a server for ledgers, and room for worlds."""
+    """Provide a fork server, a receiver, a server for ledgers and a folder for worlds."""
     with crashes() as server, receiving() as log:
         yield Scene(worlds, server, log, server_of_ledgers=postgresql_server)
 
 
 @pytest.mark.parametrize("batch_stage", BATCH_STAGES, ids="-".join)
 def test_a_stage_that_dies_loses_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
-    """Ended at its n-th call, by itself or by SIGKILL: the server undoes what it had begun, the next run finishes."""
+    """If a stage exits or is killed, the server rolls back its transaction, and the next run finishes the stage."""
     deep, every = BATCH_STAGES[batch_stage]
     numbers = range(1, scene.counts(*batch_stage)["die"] + 1, deep if _DEEP else every)
 
@@ -49,7 +49,7 @@ def test_a_stage_that_dies_loses_nothing(batch_stage: matrix.BatchStage, scene: 
 
 
 def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
-    """Ledger or bus fails at the n-th call of the stage that moves offsets: nothing is lost."""
+    """If ledger or bus fails at any call of the stage that moves offsets, nothing is lost."""
     count = scene.counts("normal", "commit")["fail"]
 
     assert matrix.at_once(matrix.failures(scene, ("normal", "commit"), matrix.spread(count, _FAILURES))) >= 4
@@ -57,5 +57,5 @@ def test_a_commit_that_fails_loses_nothing(scene: Scene) -> None:
 
 @pytest.mark.parametrize("batch_stage", [("normal", "push"), ("retry", "plan"), ("normal", "commit")], ids="-".join)
 def test_two_attempts_at_once_lose_nothing(batch_stage: matrix.BatchStage, scene: Scene) -> None:
-    """An attempt pauses, another does all of its work, and then the first one continues."""
+    """If an attempt pauses, another one finishes, and the first one then continues, nothing is lost."""
     assert matrix.at_once(matrix.overlaps(scene, batch_stage, matrix.OVERLAPS)) == matrix.OVERLAPS

@@ -1,7 +1,4 @@
-"""One world through one story: runs with faults, a recovery, and then the proof that nothing was lost.
-
-What is proved is in `proof.py`.
-"""
+"""Takes a world through a story: runs with faults, a recovery, and the check in `proof.py` that nothing was lost."""
 
 from __future__ import annotations
 
@@ -21,21 +18,21 @@ from services.postgresql import Postgresql
 
 from eventbridge.ledger import Ledger
 
-#: No event arrives at this address.
+#: An address at which no server listens.
 _UNUSED = "http://127.0.0.1:1/nobody"
 
-#: After the world has come to rest, every retry is due two hours later, and what it left pending two more hours later;
-#: a target that was degraded gets single probes first. A recovery ends as soon as nothing waits.
+#: After the world is idle, every retry is due two hours later, and what it leaves pending another two hours later,
+#: because a degraded target gets single probes first. A recovery ends as soon as nothing is pending.
 _HOURS = LATER.total_seconds() / 3600
 _STEPS = ",".join(f"{_HOURS * step:g}" for step in range(1, 5))
-#: A recovery from one that was killed begins after all that it may have seen; runs follow one another when the leases
-#: of those that died are over, and before the deadlines of their batches.
+#: A recovery from a killed recovery begins after every time that the killed one may have reached. Runs start after the
+#: leases of dead runs have expired, and before the deadlines of their batches.
 _RECOVERY_HOURS = 5 * _HOURS
 _RUN_HOURS = 18 / 3600
-#: A recovery that begins at once finishes the batch before its deadline; one that comes late finds it past that.
+#: A recovery that begins immediately finishes the batch before its deadline; a late one finds the deadline passed.
 AT_ONCE = f"recovery:0,{_STEPS}"
 LATE = f"recovery:{_STEPS}"
-#: The same, and a streaming task begins it.
+#: The same recoveries, each beginning with a streaming task.
 STREAMING_TASK_AT_ONCE, STREAMING_TASK_LATE = (
     how.replace("recovery", "recovery-by-streaming-task") for how in (AT_ONCE, LATE)
 )
@@ -43,9 +40,10 @@ STREAMING_TASK_AT_ONCE, STREAMING_TASK_LATE = (
 
 @dataclass
 class Scene:
-    """Where trials take place: a folder, the fork server, the receiver, the size of their worlds, where they route.
+    """The environment of trials: a folder, the fork server, the receiver, the size of the worlds, and where they route.
 
-    With a `server_of_ledgers` each world has a database there, which is copied with it; else its ledger is a file.
+    With a `server_of_ledgers` each world has a database on it, which is copied with the world; otherwise its ledger is
+    a file.
     """
 
     folder: Path
@@ -61,13 +59,13 @@ class Scene:
     _making: threading.RLock = field(default_factory=threading.RLock)
 
     def trial(self, kind: KindName, stage: str) -> Trial:
-        """Return a world as it stands before a stage of a kind; every call gives another copy."""
-        with self._making:  # of two that need a template at once one makes it
+        """Return a new copy of a world in its state before a stage of a kind."""
+        with self._making:  # of two threads that need a template, one makes it
             template = self.template(kind, stage)
         return template.copy(f"{kind}-{stage}-{next(self._names)}")
 
     def template(self, kind: KindName, stage: str) -> Trial:
-        """Return the world that trials of a stage are copies of; made once, by running what comes before."""
+        """Return the world that trials of a stage are copies of; it is made once, by running the earlier stages."""
         stages = list(KINDS[kind].stages)
         if (kind, stage) not in self._templates:
             if stage != stages[0]:
@@ -83,7 +81,7 @@ class Scene:
         return self._templates[kind, stage]
 
     def killed(self, kind: KindName, stage: str, at: int) -> Trial:
-        """Return a world whose stage killed itself at a call; every call gives another copy of one that did."""
+        """Return a new copy of a world whose stage exited at a call."""
         with self._making:
             if (kind, stage, at) not in self._killed:
                 made = self.template(kind, stage).copy(f"{kind}-{stage}-killed-{at}")
@@ -93,13 +91,13 @@ class Scene:
         return template.copy(f"{kind}-{stage}-{next(self._names)}")
 
     def forget_killed(self) -> None:
-        """Remove the worlds that copies of killed ones were made of."""
+        """Remove the worlds of which `killed` makes copies."""
         for trial in self._killed.values():
             trial.forget()
         self._killed.clear()
 
     def counts(self, kind: KindName, stage: str, *, reads: bool = False) -> dict[str, int]:
-        """Return how many calls of a stage there are to die at, to fail and to stand still at; `sent`: requests."""
+        """Return how many calls of a stage can die, fail and pause, and as `sent` the number of requests."""
         points, sent = self._counted(kind, stage, reads)
         return {counted: len(names) for counted, names in points.items()} | {"sent": sent}
 
@@ -108,7 +106,7 @@ class Scene:
         return self._counted(kind, stage, reads=False)[0]
 
     def _counted(self, kind: KindName, stage: str, reads: bool) -> tuple[Points, int]:
-        with self._making:  # several tests ask
+        with self._making:  # several tests may call it concurrently
             if (kind, stage, reads) not in self._counts:
                 trial = self.trial(kind, stage)
                 run = trial.run(f"{kind}.{stage}", Fault("count", reads=reads)).expect(0)
@@ -120,7 +118,7 @@ class Scene:
 
 @dataclass
 class Trial:
-    """A copy of a world, and what was received of it before it was copied."""
+    """A copy of a world, and the requests that were received from the world before it was copied."""
 
     scene: Scene
     kind: KindName
@@ -128,14 +126,14 @@ class Trial:
     before: list[Request]
     runs: int = 0
     recoveries: int = 0
-    # runs that outlived a failed push, or open batch: what that had sent comes again
+    # runs that outlived a failed push or an open batch, whose deliveries are repeated
     unsettled: set[int] = field(default_factory=set)
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     reconciliation: dict[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The world's folder."""
         return self.scene.folder / self.name
 
     def make(self) -> None:
@@ -148,7 +146,7 @@ class Trial:
         make_world(self.folder, self.kind, kind.events, self.scene.size, split=kind.split)
 
     def copy(self, name: str) -> Trial:
-        """Return the same world, as it stands, under another name."""
+        """Return a copy of the world in its current state under another name."""
         shutil.copytree(self.folder, self.scene.folder / name)
         made = Trial(self.scene, self.kind, name, self.received(), self.runs)
         if self.scene.server_of_ledgers is not None:
@@ -161,11 +159,11 @@ class Trial:
         (self.folder / "ledger-url").write_text(url)
 
     def received(self) -> list[Request]:
-        """Return what the receiver got of this world and of those that it is a copy of."""
+        """Return the requests from this world and from those that it is a copy of."""
         return self.before + self.scene.log.of(self.name)
 
     def start(self, what: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> TrialRun:
-        """Start what `runs.run` takes as the next run of this world; `drop`: the receiver drops its n-th request."""
+        """Start a run of `what`, as `runs.run` takes it; `drop` has the receiver drop its n-th request."""
         self.runs += 1
         own = KINDS[self.kind]
         recovers = what.startswith("recovery")
@@ -190,11 +188,11 @@ class Trial:
         return TrialRun(self, self.runs, self.scene.server.start(what, self.folder, visit, fault))
 
     def run(self, what: str, fault: Fault | None = None, drop: tuple[int, Drop] | None = None) -> TrialRun:
-        """Run what `runs.run` takes to its end, whatever that is."""
+        """Run `what`, as `runs.run` takes it, until it ends."""
         return self.start(what, fault, drop).wait()
 
     def recover(self, how: str = "", fault: Fault | None = None) -> TrialRun:
-        """Let the product recover, as a run of its own; without `fault` it must come to rest."""
+        """Let the product recover in a new run, which must become idle unless it has a `fault`."""
         if not how:
             turn = int(self.name.rpartition("-")[2])
             how = AT_ONCE if KINDS[self.kind].early and turn % 3 == 0 else LATE
@@ -216,7 +214,7 @@ class Trial:
         self.scene.log.forget(self.name)
         if self.scene.server_of_ledgers is not None:
             self.scene.server_of_ledgers.drop_database(ledger_url(self.folder))
-        # a Spark whose asker died may be at work in it still
+        # Spark may still work in it after its client died
         shutil.rmtree(self.folder, ignore_errors=bool(self.scene.spark))
 
 
@@ -234,7 +232,7 @@ class TrialRun:
         return self.process.reports
 
     def wait(self) -> TrialRun:
-        """Return once it has ended, by itself or not; it may not have failed with anything but the product's errors."""
+        """Wait until it has ended, and assert that it failed with no other errors than the product's."""
         self.process.wait()
         if "look" in self.reports:
             self.trial.looks.append((self.number, self.reports["look"]))
@@ -243,7 +241,7 @@ class TrialRun:
         return self
 
     def expect(self, *codes: int) -> TrialRun:
-        """Assert how it ended."""
+        """Assert that it ended with one of these exit codes."""
         code = self.process.code
         assert code in codes, f"{self.trial.name}: ended with {code}, not {codes}\n{self.trial.errors()}"
         return self

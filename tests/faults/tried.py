@@ -1,16 +1,16 @@
-"""How many trials the crash matrix was made of, and how long they took."""
+"""Records how many trials the crash matrix ran, and how long they took."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import NamedTuple
 
-#: The property under which a test's report has its `Tried`, as a tuple: the test may run in another process.
+#: The property of a test's report that has its `Tried`, as a tuple, because the test may run in another process.
 CRASH_MATRIX = "crash matrix"
 
 
 class Tried(NamedTuple):
-    """Trials, and when the first began and the last ended, by the machine's monotonic clock, in seconds."""
+    """The number of trials, and when the first began and the last ended, in seconds of the monotonic clock."""
 
     trials: int
     began: float
@@ -25,6 +25,6 @@ TRIED: list[Tried] = []
 
 
 def in_all(tried: Iterable[Tried]) -> Tried:
-    """Return one or more together, which may have run side by side."""
+    """Return the sum of one or more, which may have run concurrently."""
     trials, began, ended = zip(*tried, strict=True)
     return Tried(sum(trials), min(began), max(ended))

@@ -1,7 +1,7 @@
-"""A whole product in a folder, small enough to die at every call: one bus, four rules, six targets, a few events.
+"""A complete product in a folder, small enough to die at every call: one bus, four rules, six targets, a few events.
 
-Stages run in forked processes (see `crash.py`), so nothing here may be kept between two of them but the folder.
-What they run is in `kinds.py` and `runs.py`.
+Stages run in forked processes (see `crash.py`), so only the folder is kept between two of them. `kinds.py` and
+`runs.py` define what they run.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from eventbridge.sources.embedded.server import DatabaseBus
 
 RUNNER = "orders"
-#: Where the ordered rule goes, in worlds where it moves.
+#: The runner to which the ordered rule moves, in worlds where it moves.
 MOVED_RUNNER = "moves"
 MOVED_RULE = "ordered-moves"
-#: Beside the valid events two come that are no CloudEvents, and one comes twice.
+#: In addition to the valid events, two messages are not CloudEvents, and one event is published twice.
 MALFORMED = 2
 DUPLICATES = 1
 
 BUDGETED_RULE = "expensive-bills"
-#: Whose moves the ordered target gets, in order: the keys of the first two share a shard, the third has its own.
+#: The items whose moves the ordered target gets, in order. The keys of the first two share a shard.
 ITEMS = ("cog", "pin", "cog", "rod", "cog")
 
 _MOVED = "moved"
@@ -55,8 +55,8 @@ _RETRY = (
     "retry: {policy: custom, max_retries: 50, initial_delay: 1h, multiplier: 1, max_delay: 1h, maximum_event_age: 20d}"
 )
 _HTTP = "type: http, allow_http: true"
-#: Where a target sends to says its connection, so that each run of a world has URLs of its own (see `receiver.py`).
-#: The lease of a shard is over 16 s after it was taken, with a timeout of 3 s: before the next run of a world begins.
+#: A target's connection has its URL, so that each run of a world has its own URLs (see `receiver.py`).
+#: With a timeout of 3 s, the lease of a shard expires 16 s after it was taken, before the next run of a world begins.
 _RULES = f"""
 buses:
   orders:
@@ -87,11 +87,11 @@ rules:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
-#: Of streaming mode's worlds: an ordered target too, which is left to the close of a batch, and no budgeted rule.
+#: The rules of streaming mode's worlds: with an ordered target, left to the close of a batch, but no budgeted rule.
 _LANE_RULES = _RULES.partition(f"  {BUDGETED_RULE}:")[0]
-#: Kinds whose worlds have these rules; in them both modes of a runner take turns.
+#: The kinds whose worlds have these rules, and in which both modes of a runner alternate.
 STREAMING_KINDS = ("streaming", "takeover", "backlog", "change", "committer")
-#: Whose bus is a partition.
+#: The kind whose bus is a queue.
 QUEUE_KIND = "queue"
 
 _FIRST_SECOND = 10.0
@@ -100,11 +100,11 @@ _FIRST_SECOND = 10.0
 
 @dataclass
 class Clock:
-    """A clock that started at the time its world was made, put forward by `ahead`: a copy of it never grows old.
+    """A clock that starts at the time when its world was made, plus `ahead`, so that a copied world does not age.
 
-    It begins with a second, which goes slowly: a stage is over in it, however busy the machine is, and makes as many
-    calls; attempts are counted by the second, leases are renewed after a few. A process that waits for
-    a lease needs the calls behind it, which go as ever.
+    Its first second is slow, so that a stage ends within it and makes the same calls on any machine; attempts are
+    counted per second, and leases are renewed after a few seconds. Later seconds have their normal length, because a
+    process may wait for a lease.
     """
 
     made_at: datetime
@@ -119,10 +119,10 @@ class Clock:
 
 @dataclass(frozen=True)
 class World(Runtime):
-    """A runtime of a kind of work (see `kinds.py`), in its folder; `spark`: where it routes, "" = in this process.
+    """A runtime for a kind of work (see `kinds.py`) in its folder; `spark` is where it routes, "" for this process.
 
-    Its rule files are read once by the fork server, as they are the same in every world: reading them is a third of
-    what a recovery costs. A budgeted rule's transform is rendered in this process too.
+    The fork server reads the rule files once, because they are the same in every world and reading them takes a third
+    of a recovery. A budgeted rule's transform is rendered in this process too.
     """
 
     folder: Path = Path()
@@ -130,22 +130,22 @@ class World(Runtime):
     spark: str = ""
 
     def rule_files(self) -> RuleSet:
-        """Return the rules of every world, those of streaming mode's, or those of one whose rule has moved."""
+        """Return the rules of this world, which depend on streaming mode and on whether its rule has moved."""
         if self.kind in STREAMING_KINDS:
             return lane_rule_set()
         return moved_rule_set() if (self.folder / _MOVED).exists() else rule_set()
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open its bus, in worlds where that is a queue by way of the inbox."""
+        """Open the world's bus; if that is a queue, open it through the inbox."""
         if self.kind == QUEUE_KIND:
             return Inbox(bus.name, {"events": _partition(self.folder, self.clock)}, self.ledger, self.store)
         return super().open_source(bus)
 
     @property
     def router(self) -> Router:
-        """Where it routes."""
+        """The router of this world."""
         if self.spark:
-            from eventbridge.spark.route import ConnectRouter  # seconds, which only few worlds need
+            from eventbridge.spark.route import ConnectRouter  # this import takes seconds, and only few worlds need it
 
             return ConnectRouter(self.spark)
         return InProcessRouter(self.store, route_with_poison)
@@ -153,18 +153,18 @@ class World(Runtime):
 
 @cache
 def rule_set() -> RuleSet:
-    """Return the rules of every world, as the product reads them."""
+    """Return the rules of most worlds, as the product reads them."""
     return _read(_RULES)
 
 
 @cache
 def lane_rule_set() -> RuleSet:
-    """Return those of the worlds in which a streaming task delivers."""
+    """Return the rules of the worlds in which a streaming task delivers."""
     return _read(_LANE_RULES)
 
 
 def _read(rules: str) -> RuleSet:
-    """Return rules with their frozen lines, as the rule cache gives them: lines cost a fifteenth of a recovery."""
+    """Return rules with frozen lines, as from the rule cache; making the lines takes a fifteenth of a recovery."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "orders.yaml").write_text(rules)
         read = load_rules(Path(folder))
@@ -173,22 +173,22 @@ def _read(rules: str) -> RuleSet:
 
 @cache
 def moved_rule_set() -> RuleSet:
-    """Return the same rules, of which the ordered one has a runner to itself."""
+    """Return the same rules, with a separate runner for the ordered rule."""
     rules = rule_set()
     moved = rules.rules[MOVED_RULE].model_copy(update={"runner": MOVED_RUNNER})
     return RuleSet(buses=rules.buses, rules=RuleLines.from_rules({**rules.rules, MOVED_RULE: moved}))
 
 
 def move_rule(runtime: World) -> None:
-    """Have the rule files give the ordered rule to another runner from now on."""
+    """Change the rule files, so that the ordered rule has another runner."""
     (runtime.folder / _MOVED).touch()
 
 
 @dataclass(frozen=True)
 class Size:
-    """How large a world is: its valid orders, or bills; its moves; and after how many of what a file is written.
+    """The size of a world: the numbers of valid orders or bills and of moves, and how many items each file holds.
 
-    With one response a segment the number of calls does not depend on how threads take turns.
+    With one response per segment, the number of calls does not depend on the scheduling of threads.
     """
 
     valid: int = 2
@@ -200,7 +200,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Visit:
-    """How a process opens a world: the hosts of its targets, its clock's lead in hours, and the Spark it routes on."""
+    """How a process opens a world: its targets' hosts, how many hours its clock is ahead, and its Spark."""
 
     urls: Mapping[str, str] = field(default_factory=dict)
     ahead_hours: float = 0.0
@@ -227,7 +227,7 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
             "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": str(size.chunk_deliveries),
             "EVENTBRIDGE_BATCH_MAX_EVENTS": str(made["batch_events"]),
             "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
-            "EVENTBRIDGE_STORE_MAX_SIZE": "1024GiB",  # so that what batches leave is counted
+            "EVENTBRIDGE_STORE_MAX_SIZE": "1024GiB",  # so that the store's size is counted
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         }
     )
@@ -238,15 +238,15 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
 
 
 def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool = False) -> None:
-    """Write the rule file, make the ledger and publish the events: `orders` and the moves between them, `placed` ones,
-    or `bills`.
+    """Write the rule file, make the ledger and publish the events: `orders` with moves in between, `placed` orders, or
+    `bills`.
 
-    Every trial has a copy of that ledger: making one costs as much as a stage. `split`: a batch takes all events but
-    one.
+    Every trial has a copy of that ledger, because making one takes as long as a stage. If `split`, a batch takes all
+    events but one.
     """
     (folder / "rules").mkdir(parents=True)
     (folder / "rules" / "orders.yaml").write_text(_LANE_RULES if kind in STREAMING_KINDS else _RULES)
-    # Early in the day: the hours that a world is put forward by end on the same, so that it has one day at any time.
+    # Early in the day, so that a world whose clock is advanced by hours stays on the same day.
     made_at = datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0)
     records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]
     first = records[0][0]
@@ -267,7 +267,7 @@ def _partition(folder: Path, clock: Callable[[], datetime]) -> QueueFile:
 
 
 def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
-    """Open the bus of a world: it lies beside the ledger."""
+    """Open the bus of a world, which is stored next to the ledger."""
     url = ledger_url(folder)
     if url:
         from eventbridge.sources.embedded.server import DatabaseBus
@@ -277,13 +277,13 @@ def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
 
 
 def ledger_url(folder: Path) -> str:
-    """Return the URL of a world's ledger if that is on a server, else ""."""
+    """Return the URL of a world's ledger if it is on a server, else ""."""
     file = folder / "ledger-url"
     return file.read_text() if file.exists() else ""
 
 
 def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], str]]:
-    """Yield the valid events of a world, each with the key by which its partition is chosen."""
+    """Yield the valid events of a world, each with its partition key."""
     for number in range(size.valid):
         name, kind = ("bill", "bill.sent") if events == "bills" else ("order", "order.placed")
         yield _event(f"{name}-{number}", kind, number=number), str(number)

@@ -1,7 +1,7 @@
-"""The pattern language a second time, as literally as its definition reads: every choice of leaves is tried.
+"""Implements the pattern language again, as literally as possible: it tries every choice of leaves.
 
 It shares no code with the matcher: raw JSON in, `Fraction` for numbers, Python's `re` for wildcards and regular
-expressions, `ipaddress` for blocks. Exponential on purpose; only for small patterns and events.
+expressions, `ipaddress` for blocks. Its time is exponential, so it is only for small patterns and events.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Spot = tuple[Any, ...]  # keys and indices from the top of the event down to a l
 
 
 def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
-    """Return whether a raw pattern matches a raw event, by the definition."""
+    """Return whether a raw pattern matches a raw event according to the definition."""
     leaves = list(walk(event, ()))
     where = {key: value for key, value in pattern.items() if key != "$not"}
     if not any(conjunction_matches(conjunction, leaves) for conjunction in expand(where, ())):
@@ -29,14 +29,14 @@ def matches(pattern: dict[str, Any], event: dict[str, Any]) -> bool:
 
 
 def choices(pattern: dict[str, Any], event: dict[str, Any]) -> int:
-    """Return about how many choices of leaves there are to try."""
+    """Return the approximate number of choices of leaves to try."""
     where = {key: value for key, value in pattern.items() if key != "$not"}
     spots = [keys(spot) for spot, _ in walk(event, ())]
     return sum(math.prod(spots.count(path) + 1 for path, _ in conjunction) for conjunction in expand(where, ()))
 
 
 def walk(value: Any, spot: Spot) -> Iterator[tuple[Spot, Any]]:
-    """Yield every scalar with the keys and indices that reach it."""
+    """Yield every scalar with the keys and indices that lead to it."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield from walk(inner, (*spot, key))
@@ -81,12 +81,12 @@ def conjunction_matches(conjunction: list[tuple[Spot, list[Any]]], leaves: list[
 
 
 def keys(spot: Spot) -> Spot:
-    """Return the keys without the indices: arrays are transparent."""
+    """Return the keys without the indices, because arrays are transparent."""
     return tuple(step for step in spot if isinstance(step, str))
 
 
 def consistent(one: Spot, other: Spot) -> bool:
-    """Return whether two leaves lie in no two elements of one array, plain scalars as elements aside."""
+    """Return whether two leaves are not in different elements of one array, ignoring elements that are scalars."""
     for depth, (left, right) in enumerate(zip(one, other, strict=False)):
         if left != right:
             return isinstance(left, str) or depth + 1 in (len(one), len(other))
@@ -110,7 +110,7 @@ def meets(value: Any, condition: Any) -> bool:
 
 
 def excluded(argument: Any) -> list[Any]:
-    """Return what anything-but excludes as conditions."""
+    """Return the values that anything-but excludes, as conditions."""
     if isinstance(argument, dict):
         ((operator, texts),) = argument.items()
         return [{operator: text} for text in (texts if isinstance(texts, list) else [texts])]
@@ -138,7 +138,7 @@ def in_range(value: Fraction, bounds: list[Any]) -> bool:
 
 
 def meets_text(value: str, operator: str, argument: Any) -> bool:
-    """Return whether a string meets an operator of strings."""
+    """Return whether a string meets an operator for strings."""
     if isinstance(argument, dict):
         return meets_text(value.casefold(), operator, argument["equals-ignore-case"].casefold())
     if operator == "cidr":
@@ -160,7 +160,7 @@ def meets_text(value: str, operator: str, argument: Any) -> bool:
 
 
 def in_block(value: str, block: str) -> bool:
-    """Return whether a string is an address of a block."""
+    """Return whether a string is an address in a block."""
     try:
         address = ipaddress.ip_address(value)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Damages JSON documents: bytes, tokens, whole parts; half of what comes out is still JSON, or nearly."""
+"""Damages bytes, tokens or parts of JSON documents; half of the results are still JSON, or almost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Sequence
 from typing import Final
 
-#: What is put in, or in the place of something else.
+#: Strings that are inserted, or that replace something else.
 TOKENS: Final = (
     *(b"{", b"}", b"[", b"]", b",", b":", b'"', b"\\", b" ", b"\t", b"\n", b"\r", b"{}", b"[]", b'""', b"[[", b"]]"),
     *(b"\x0c", b"\x0b", b"\x00", b"\x1f", b"\x7f", b"\xa0", b"\xc2\xa0", b"\xe2\x80\xa8", b"\xef\xbb\xbf"),
@@ -61,7 +61,7 @@ class Damage:
         )
 
     def _instead(self, way: int, text: bytes, at: int, to: int) -> bytes:
-        """Return what stands from `at` on in place of what stood there."""
+        """Return the bytes that replace those from `at` on."""
         whole, choice = self._random.randrange, self._random.choice
         if way == 0:  # a bit
             return bytes(byte ^ 1 << whole(8) for byte in text[at : at + 1]) + text[at + 1 :]
@@ -74,14 +74,14 @@ class Damage:
         return choice(TOKENS) + (text[to:] if way == 6 else text[at:])
 
     def _moved(self, way: int, text: bytes, at: int, to: int) -> bytes:
-        """Return the text without some of it, or with some of it, or of another one, at another position."""
+        """Return the text without a part, or with a part of it or of another text at another position."""
         choice = self._random.choice
-        if way == 7:  # cut off, in front or behind
+        if way == 7:  # cut off the beginning or the end
             return text[:at] if choice((True, True, False)) else text[at:]
         if way == 8:  # swap neighbours
             size = to - at
             return text[:at] + text[to : to + size] + text[at:to] + text[to + size :]
         if way == 9:  # repeat
             return text[:to] + text[at:to] * choice((1, 1, 2, 30)) + text[to:]
-        other = choice(self._documents)  # one behind the other, or one within the other
+        other = choice(self._documents)  # append another document, or insert it
         return text + choice((b"", b" ", b",", b"\n")) + other if choice((True, False)) else text[:at] + other

@@ -1,6 +1,6 @@
 """The long comparison that `make test-deep` runs: random rules on random events, then damaged documents.
 
-Also run by tests in small, as a process of its own, because what it guards against may end the process.
+Tests also run a small part of it in a separate process, because an error may end the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SHOWN = 20
 
 
 def main() -> int:
-    """Compare as often as asked, print a line for each kind, and return 1 if anything differs."""
+    """Compare as often as requested, print a line for each kind, and return 1 if anything differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pairs", type=int, default=0, help="pairs of rule and event")
     parser.add_argument("--documents", type=int, default=0, help="damaged documents")
@@ -35,7 +35,7 @@ def main() -> int:
 
 
 def agree(seed: int, pairs: int) -> list[str]:
-    """Compare on so many pairs or a few more; return the differences."""
+    """Compare at least `pairs` pairs; return the differences."""
     total, began = NOTHING, time.monotonic()
     while total.pairs < pairs:
         total = total.plus(compare_seed(seed, RULES[seed % len(RULES)], EVENTS))
@@ -49,7 +49,7 @@ def agree(seed: int, pairs: int) -> list[str]:
 
 
 def refuse(seed: int, documents: int) -> list[str]:
-    """Check so many damaged documents or a few more; return the differences."""
+    """Check at least `documents` damaged documents; return the differences."""
     done, refused, began = 0, 0, time.monotonic()
     differences: list[str] = []
     while done < documents:

@@ -24,7 +24,7 @@ EXAMPLES: Final = {"a*b?": "ab", "[ab]+": "ba", "(a|ab)(b|)": "ab", "1|[0-9.]+":
 
 @st.composite
 def events_near(draw: st.DrawFn, pattern: dict[str, Any]) -> dict[str, Any]:
-    """Draw an event with a leaf for most of a pattern's conditions, objects partly spread over arrays."""
+    """Draw an event with a leaf for most conditions of a pattern; some of its objects are spread over arrays."""
     event = draw(objects_near(pattern))
     for key, value in draw(st.sampled_from([{}, {}, {"c": None}, {"b": Number("1")}])).items():
         event.setdefault(key, value)
@@ -33,7 +33,7 @@ def events_near(draw: st.DrawFn, pattern: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def objects_near(draw: st.DrawFn, pattern: dict[str, Any]) -> dict[str, Any]:
-    """Draw an object for a sub-pattern; of a `$or`, one alternative and now and then more."""
+    """Draw an object for a sub-pattern; for a `$or` it has one alternative and sometimes more."""
     parts: dict[str, Any] = {key: value for key, value in pattern.items() if not key.startswith("$")}
     for alternative in pattern.get("$or", []):
         if draw(st.booleans()):
@@ -48,7 +48,7 @@ def objects_near(draw: st.DrawFn, pattern: dict[str, Any]) -> dict[str, Any]:
 
 @st.composite
 def arrays_of(draw: st.DrawFn, pattern: dict[str, Any]) -> Any:
-    """Draw an object, or an array of objects whose keys may lie in one element or in several, or arrays of arrays."""
+    """Draw an object, an array of objects whose keys may be in one element or in several, or an array of arrays."""
     shape = draw(st.sampled_from(["object", "object", "array", "array", "spread", "nested"]))
     if shape == "object":
         return draw(objects_near(pattern))

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for the JSON text of events, not its values: white space, escapes, keys twice."""
+"""Hypothesis strategies for the JSON text of events, with white space, escapes and repeated keys."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ values: Final = st.recursive(
 
 @st.composite
 def event_texts(draw: st.DrawFn) -> bytes:
-    """Return the text of one CloudEvent; some have no data, or other data than JSON. None has a member twice."""
+    """Draw the text of one CloudEvent; some have no data, or data that is not JSON. None repeats a member."""
     members = ['"specversion":"1.0"', '"id" : "e1"', '"source":"/s"', '"type":"t"']
     members += [f'"data":{draw(_SPACE)}{draw(values)}' for _ in range(draw(st.sampled_from([0, 1, 1, 1, 1])))]
     members += draw(

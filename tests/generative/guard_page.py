@@ -1,4 +1,4 @@
-"""Memory that ends, or begins, where nothing may be read: one byte too far ends the process with a signal."""
+"""Allocates memory next to forbidden pages, so that reading one byte too far ends the process with a signal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.matching.scan.tree import PathTree, Step
 
 _PAGE: Final = mmap.PAGESIZE
 _FORBIDDEN: Final = 0  # PROT_NONE
-# The scanner writes these by another way: a copy would be stale.
+# The scanner writes these arrays through another reference, so a copy would be stale.
 _SHARED: Final = (event_tables.LEAF_ARRAY, event_tables.LEAF_ELEMENT)
 
 Guard: TypeAlias = Callable[[npt.NDArray[Any]], npt.NDArray[Any]]
@@ -28,7 +28,7 @@ _libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 
 
 def guarded(size: int) -> npt.NDArray[np.uint8]:
-    """Return writable pages for at least `size` bytes with a forbidden page before and behind them."""
+    """Return writable pages for at least `size` bytes with a forbidden page before and after them."""
     pages = max(1, -(-size // _PAGE))
     whole = np.frombuffer(mmap.mmap(-1, (pages + 2) * _PAGE), np.uint8)
     for page in (0, pages + 1):
@@ -38,18 +38,18 @@ def guarded(size: int) -> npt.NDArray[np.uint8]:
 
 
 class GuardedText:
-    """Guards texts so that the byte behind their padding is forbidden."""
+    """Places texts so that the byte after their padding is forbidden."""
 
     def __init__(self, room: int) -> None:
         self._memory = guarded(room + PADDING)
 
     @property
     def size(self) -> int:
-        """Bytes that a matcher would have to give back: none."""
+        """The bytes that a matcher would have to release, which are none."""
         return 0
 
     def texts(self, contents: list[bytes], behind: int = 0) -> Texts:
-        """Return texts one behind the other, then `PADDING` bytes `behind`; those placed before are freed."""
+        """Return consecutive texts, followed by `PADDING` bytes `behind`; earlier texts are freed."""
         ends = np.cumsum([len(content) for content in contents], dtype=np.int64)
         buffer = self._memory[len(self._memory) - PADDING - int(ends[-1]) :]
         buffer[:-PADDING] = np.frombuffer(b"".join(contents), np.uint8)
@@ -57,13 +57,13 @@ class GuardedText:
         return Texts(buffer, np.concatenate([np.zeros(1, np.int64), ends[:-1]]), ends)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:
-        """Return a block of texts, in place of a matcher's `TextBuffer`."""
+        """Return a block of texts, as a matcher's `TextBuffer` does."""
         spans = zip(texts.start[first:last], texts.end[first:last], strict=True)
         return self.texts([texts.buffer[start:end].tobytes() for start, end in spans])
 
 
 class TablesAtTheEnd(tables.Tables):
-    """Tables of which each ends where nothing may be read."""
+    """Tables that each end before a forbidden page."""
 
     def put(self, name: int, array: npt.NDArray[Any]) -> None:
         """Keep a copy of an array before a forbidden page."""
@@ -71,10 +71,10 @@ class TablesAtTheEnd(tables.Tables):
 
 
 class TablesAtTheBeginning(tables.Tables):
-    """Tables of which each begins where nothing before it may be read."""
+    """Tables that each begin after a forbidden page."""
 
     def put(self, name: int, array: npt.NDArray[Any]) -> None:
-        """Keep a copy of an array behind a forbidden page."""
+        """Keep a copy of an array after a forbidden page."""
         super().put(name, behind_guard(array))
 
 
@@ -101,7 +101,7 @@ class _GuardedRooms(event_tables.BlockBuffers):
 
 
 def guard_all(where: str) -> None:
-    """Have all matchers of this process, from now on, lie before (`end`) or behind (`beginning`) forbidden pages."""
+    """Place all later matchers of this process before (`end`) or after (`beginning`) forbidden pages."""
     guarded = before_guard if where == "end" else behind_guard
     _GuardedEventTables.guarded = _GuardedRooms.guarded = staticmethod(guarded)  # type: ignore[assignment]
     tables.Tables = TablesAtTheEnd if where == "end" else TablesAtTheBeginning  # type: ignore[misc]
@@ -123,7 +123,7 @@ def before_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def behind_guard(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return a copy of an array that begins behind a forbidden page."""
+    """Return a copy of an array that begins after a forbidden page."""
     return _filled(guarded(array.nbytes)[: array.nbytes], array)
 
 

@@ -29,7 +29,7 @@ class Agreement(NamedTuple):
     differences: list[str]
 
     def plus(self, other: Agreement) -> Agreement:
-        """Return both comparisons as one."""
+        """Return the sum of both comparisons."""
         return Agreement(*[one + more for one, more in zip(self, other, strict=True)])
 
 
@@ -37,7 +37,7 @@ NOTHING = Agreement(0, 0, 0, [])
 
 
 def results(found: Matches) -> list[list[int] | None]:
-    """Return the rules that each event matches, ascending; None for a malformed event."""
+    """Return the rules that each event matches in ascending order, None for a malformed event."""
     malformed = set(found.malformed.tolist())
     offsets = found.offsets.tolist()
     return [
@@ -47,7 +47,7 @@ def results(found: Matches) -> list[list[int] | None]:
 
 
 def expected_result(patterns: Sequence[Pattern], event: bytes) -> list[int] | None:
-    """Return the rules that an event matches by the reference matcher, None if it is malformed."""
+    """Return the rules that an event matches in the reference matcher, None if it is malformed."""
     try:
         leaves = flatten(parse_document(event))
     except EventError:
@@ -56,7 +56,7 @@ def expected_result(patterns: Sequence[Pattern], event: bytes) -> list[int] | No
 
 
 def compare(patterns: Sequence[Pattern], events: Sequence[bytes], matcher: Matcher | None = None) -> Agreement:
-    """Ask both matchers every rule of every event."""
+    """Compare both matchers' results for every rule and every event."""
     matcher = matcher or compile_rules(patterns)
     found = matcher.match(pa.array(events, pa.binary()))
     differences = []
@@ -77,7 +77,7 @@ def compare(patterns: Sequence[Pattern], events: Sequence[bytes], matcher: Match
 
 
 def made(seed: int, rules: int, events: int) -> tuple[list[Pattern], list[bytes]]:
-    """Return a random rule set and events made for its rules; the same for the same seed."""
+    """Return a random rule set and events made for its rules, which depend only on the seed."""
     vocabulary = Vocabulary(random.Random(seed))
     patterns, written = RandomRules(vocabulary).rule_set(rules)
     writer = RandomEvents(vocabulary)
@@ -89,7 +89,7 @@ def made(seed: int, rules: int, events: int) -> tuple[list[Pattern], list[bytes]
 def compare_seed(seed: int, rules: int = 100, events: int = 200) -> Agreement:
     """Compare on a random rule set; the differences name the seed.
 
-    Half of the seeds have anchors, and half have rules that another matcher has, in every combination.
+    Half of the seeds have anchors, and half have rules that another matcher has too; all combinations occur.
     """
     patterns, texts = made(seed, rules, events)
     previous = compile_rules(patterns[::2]) if seed % 4 > 1 else None

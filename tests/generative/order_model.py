@@ -1,6 +1,6 @@
-"""A product of lists around `eventbridge.policy.ordering`: batches, pending rows, leases, pushes in single steps.
+"""Models the product around `eventbridge.policy.ordering` with lists: batches, pending rows, leases, pushes in steps.
 
-It checks what it does: nothing is sent that overtakes another one, or while another one of its key may still arrive.
+It asserts that no delivery overtakes another one of its key, or is sent while another one of its key may still arrive.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from eventbridge.policy.response_to_outcome import RetryTerms, decide, expired, 
 from eventbridge.rules.model import RetryPolicy
 
 PARTITIONS = [Partition("orders", "", number) for number in range(2)]
-#: The first two are of one shard.
+#: The first two keys are in the same shard.
 KEYS = ['"a"', '"b"', "17"]
 
 _TIMEOUT = 30.0
 _POLICY = RetryPolicy.from_name("EXPONENTIAL_DECAY_RETRY")
 _IN_FLIGHT = 2
-#: A push makes a retry itself that is due so soon.
+#: A push makes a retry itself if it is due within this time.
 _LINGER = timedelta(seconds=2)
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """No push wrote down what became of a delivery: none sent it, or the one that did died."""
+    """No push recorded the outcome of a delivery, because none sent it or the one that did died."""
 
 
 @dataclass(eq=False)
 class Delivery:
-    """One delivery and what ledger and store know of it."""
+    """One delivery and what the ledger and the store record about it."""
 
     key: str
     position: Position
@@ -63,7 +63,7 @@ class Delivery:
 
 @dataclass(eq=False)
 class Row:
-    """A pending row; `taken`: a batch has it in hand."""
+    """A pending row; `taken` is true while a batch has it."""
 
     deliveries: list[Delivery]
     shard: int
@@ -81,7 +81,7 @@ class Row:
 
 @dataclass(eq=False)
 class Batch:
-    """What a batch has of each shard; `rows` are those it took up, none if it is a normal one. Outcomes are durable."""
+    """A batch's deliveries by shard; `rows` are the pending rows of a retry batch. Outcomes are durable."""
 
     shards: dict[int, list[Delivery]]
     rows: list[Row]
@@ -97,18 +97,18 @@ class Push:
     shard: int
     lease: datetime | None = None
     open: Open = field(default_factory=Open)
-    tried: list[Row] = field(default_factory=list)  # of others, tried before, that were pending when it read
+    tried: list[Row] = field(default_factory=list)  # others' rows that had been tried and were pending when it read
     turns: DeliveriesByKey[Delivery] = field(default_factory=lambda: DeliveriesByKey([]))
     due: dict[Delivery, datetime] = field(default_factory=dict)
     tries: dict[Delivery, int] = field(default_factory=dict)
     received: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
     flying: list[Delivery] = field(default_factory=list)
     unclear: bool = False
-    overslept: bool = False  # its lease ran out once
+    overslept: bool = False  # its lease has expired once
 
 
 class OrderModel:
-    """One ordered target; `strict`: it dead-letters nothing, and has one key."""
+    """One ordered target; if `strict`, it dead-letters nothing and has a single key."""
 
     def __init__(self, *, strict: bool) -> None:
         self.now = datetime(2026, 3, 1, tzinfo=UTC)
@@ -121,7 +121,7 @@ class OrderModel:
         self._retries: list[Batch] = []
         self.rows: list[Row] = []
         self._leases: dict[int, tuple[Push, datetime]] = {}
-        self._flights: dict[Delivery, datetime] = {}  # until when a request may arrive
+        self._flights: dict[Delivery, datetime] = {}  # the time until which a request may arrive
 
     @property
     def batches(self) -> list[Batch]:
@@ -130,12 +130,12 @@ class OrderModel:
 
     @property
     def on_hold(self) -> list[Row]:
-        """The rows that the rule is on hold at."""
+        """The rows that block the rule."""
         return [row for row in self.rows if delivery_on_hold_at(row.hold_reason) is not None and not row.taken]
 
     @property
     def left(self) -> list[Delivery]:
-        """What has neither been delivered nor dead-lettered."""
+        """The deliveries that have been neither delivered nor dead-lettered."""
         return [each for events in self.published.values() for each in events if each not in self.done]
 
     def publish(self, key: str, partition: Partition, not_before: datetime | None = None) -> None:
@@ -145,7 +145,7 @@ class OrderModel:
         events.append(Delivery(SINGLE_KEY if self.strict else key, position, self.now, not_before))
 
     def plan(self, most: int) -> None:
-        """Plan a normal batch of so many events of each partition."""
+        """Plan a normal batch of at most `most` events of each partition."""
         shards: dict[int, list[Delivery]] = defaultdict(list)
         for partition, events in self.published.items():
             for each in events[self._taken_until[partition] : self._taken_until[partition] + most]:
@@ -155,7 +155,7 @@ class OrderModel:
             self.normal = Batch(dict(shards), [])
 
     def plan_retries(self, most: int) -> None:
-        """Plan a retry batch of so many rows, of shards without a push."""
+        """Plan a retry batch of at most `most` rows, of shards without a push."""
         for shard in {row.shard for row in self.rows}:
             rows = [row for row in self.rows if row.shard == shard]
             if all(row.hold_reason == BEHIND_ITS_KEY and not row.taken for row in rows):
@@ -174,17 +174,17 @@ class OrderModel:
             self._retries.append(Batch(dict(shards), chosen))
 
     def release(self, note: str) -> None:
-        """Note what a person says to all that the rule is on hold at: RELEASED or SKIPPED."""
+        """Record an operator's decision, RELEASED or SKIPPED, on all rows that block the rule."""
         for row in self.on_hold:
             row.hold_reason, row.due_at = note, self.now
 
     def begin_push(self, batch: Batch, shard: int) -> Push:
-        """Begin a push; another one of the same may be at work, or asleep."""
+        """Begin a push; another push of the same shard may be running or asleep."""
         self.pushes.append(Push(batch, shard))
         return self.pushes[-1]
 
     def step(self, push: Push, response: Callable[[Delivery], str], *, write: bool) -> None:
-        """Let a push take its responses, write them down if it is time to, and send what comes next."""
+        """Let a push take its responses, record them if it is time to, and send the next deliveries."""
         if push.lease is None:
             if not self._take_lease(push):
                 return
@@ -207,7 +207,7 @@ class OrderModel:
             self._send_all(push, ready)
 
     def commit(self, batch: Batch) -> None:
-        """Freeze the outcomes of a batch and make pending what is open; pushes of it may still be at work."""
+        """Settle the outcomes of a batch and make open deliveries pending; its pushes may still be running."""
         batch.settled = True
         groups: dict[tuple[int, datetime, int, str], list[Delivery]] = defaultdict(list)
         progress: set[int] = set()
@@ -260,7 +260,7 @@ class OrderModel:
         return True
 
     def _read(self, push: Push) -> None:
-        """Read what is open beside what the push has in hand, under its lease."""
+        """Read, under the push's lease, what is open in addition to the push's own deliveries."""
         batch = push.batch
         hand, failed = [], []
         for each in batch.shards[push.shard]:
@@ -321,7 +321,7 @@ class OrderModel:
         earlier = self.published[each.position.partition][: each.position.offset]
         open_ones = [other.position for other in earlier if other.key == each.key and other not in self.done]
         assert open_ones == [], f"{each} overtakes {open_ones}"
-        # a row may be of what was delivered a moment ago, which is not written down
+        # a row's delivery may have been delivered a moment ago without a record
         tried = (other for row in push.tried if row in self.rows for other in row.deliveries if other not in self.done)
         heads = [other.position for other in tried if other.key == each.key and other is not each]
         assert heads == [] or push.overslept or push.tries[each] > 0, f"{each} does not wait for {heads}"
@@ -333,7 +333,7 @@ class OrderModel:
         push.flying.append(each)
 
     def _record_response(self, push: Push, each: Delivery, how: str) -> None:
-        """Take the response to a request, or that there is none."""
+        """Take the response to a request, or the fact that there is none."""
         push.tries[each] += 1
         attempts, begins = push.tries[each], each.not_before or each.arrived_at
         if how == "interrupted":

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for patterns, one per operator, over a vocabulary so small that events hit them often."""
+"""Hypothesis strategies for patterns, one per operator, over a vocabulary so small that events often match."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def numeric() -> st.SearchStrategy[Any]:
 
 
 def anything_but() -> st.SearchStrategy[Any]:
-    """Return what anything-but takes: scalars, or one operator with a text or several."""
+    """Return arguments of anything-but: scalars, or one operator with one or more strings."""
     below = {
         "prefix": some_texts,
         "suffix": some_texts,
@@ -66,7 +66,7 @@ def anything_but() -> st.SearchStrategy[Any]:
 
 
 def ends() -> st.SearchStrategy[Any]:
-    """Return what prefix and suffix take."""
+    """Return arguments of prefix and suffix."""
     return st.one_of(texts, texts.map(lambda text: {"equals-ignore-case": text}))
 
 
@@ -97,7 +97,7 @@ leaf_lists = st.lists(conditions, min_size=1, max_size=2)
 
 @st.composite
 def objects(draw: st.DrawFn, depth: int = 2, size: int = 2) -> dict[str, Any]:
-    """Draw a sub-pattern that is not empty: leaf lists, objects and now and then a `$or`."""
+    """Draw a non-empty sub-pattern of leaf lists, objects and sometimes a `$or`."""
     keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=size, unique=True))
     drawn: dict[str, Any] = {
         key: draw(objects(depth - 1, size)) if depth and draw(st.booleans()) else draw(leaf_lists) for key in keys
@@ -108,13 +108,13 @@ def objects(draw: st.DrawFn, depth: int = 2, size: int = 2) -> dict[str, Any]:
 
 
 def alternatives(depth: int = 1, size: int = 2) -> st.SearchStrategy[list[Any]]:
-    """Return what `$or` takes."""
+    """Return arguments of `$or`."""
     return st.lists(objects(depth, size), min_size=2, max_size=2)
 
 
 @st.composite
 def patterns(draw: st.DrawFn) -> dict[str, Any]:
-    """Draw a whole pattern, now and then with a `$not`."""
+    """Draw a pattern, sometimes with a `$not`."""
     drawn = draw(objects())
     if draw(st.integers(0, 3)) == 0:
         drawn["$not"] = draw(objects(depth=1))

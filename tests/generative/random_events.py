@@ -1,7 +1,7 @@
-"""Random events made for rules: a leaf for most of a rule's conditions, in objects, arrays and arrays of arrays.
+"""Makes random events for rules, with a leaf for most of a rule's conditions, in objects, arrays and arrays of arrays.
 
-Written as text right away, because how an event is spelled is half of what can go wrong: escapes in keys and values,
-duplicate keys, white space, numbers in all their forms.
+It writes JSON text directly, because the spelling of an event causes half of the errors: escapes in keys and values,
+duplicate keys, white space, and all forms of numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SPACES: Final = ("", "", "", "", " ", "\n", " \t\r\n", " " * 40)
 
 
 class _Node:
-    """What an event is to hold at a path."""
+    """The planned content of an event at a path."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
@@ -33,7 +33,7 @@ class RandomEvents:
         self._arrays = True
 
     def event(self, rules: list[dict[str, Any]]) -> str:
-        """Return the text of an event that these rules likely match, or nearly; rarely one nested too deeply."""
+        """Return the text of an event that these rules match or almost match; rarely, it is nested too deeply."""
         choice = self.random.choice
         self._space, self._arrays = choice(_SPACES), choice((True, False))
         root = _Node()
@@ -46,7 +46,7 @@ class RandomEvents:
             node.values.append(self.vocabulary.scalar_text())
         return self._space + self._object(root) + self._space
 
-    # --- what is in it ---
+    # --- the content ---
 
     def _add(self, node: _Node, pattern: dict[str, Any]) -> None:
         for key, inner in pattern.items():
@@ -64,7 +64,7 @@ class RandomEvents:
                     below.values.append(text)
 
     def _witness(self, condition: Any) -> str | None:
-        """Return the text of a scalar that likely meets a condition, None for having none."""
+        """Return the text of a scalar that is likely to meet a condition, None for no value."""
         if self.random.random() < 0.04:
             return self.vocabulary.scalar_text()
         if condition is None or isinstance(condition, bool):
@@ -85,7 +85,7 @@ class RandomEvents:
         return self._string(self._text_for(operator, argument))
 
     def _every(self, conditions: list[Any]) -> str | None:
-        """Begin with what one wants and end with what another does: with prefix and suffix that meets both."""
+        """Return a string that begins as one condition requires and ends as another does."""
         texts = {"prefix": "", "contains": "", "suffix": ""}
         for condition in conditions:
             if not isinstance(condition, dict) or next(iter(condition)) not in texts:
@@ -135,10 +135,10 @@ class RandomEvents:
         exact: Decimal = plain(sign, whole + fraction, int(exponent or 0) - len(fraction))
         return self.vocabulary.spelled_number(self.vocabulary.near_number(exact))
 
-    # --- how it is written ---
+    # --- the spelling ---
 
     def _value(self, node: _Node) -> str:
-        """Write what is at a node: scalars and objects, in arrays where there are several, and now and then anyway."""
+        """Write the scalars and objects at a node, in an array if there are several and sometimes otherwise."""
         if not self._arrays:
             return self._object(node) if node.keys else self.random.choice(node.values or ["{}"])
         values = list(node.values)
@@ -162,7 +162,7 @@ class RandomEvents:
         return self._array([self._array(values)])
 
     def _objects(self, node: _Node) -> list[str]:
-        """Write the keys of a node as elements of an array: together, twice, or each in an element of its own."""
+        """Write the keys of a node as elements of an array: together, twice, or each in a separate element."""
         way = self.random.randrange(4)
         if way == 0:
             return [self._object(node), self._object(node)]
@@ -184,7 +184,7 @@ class RandomEvents:
         keys = list(node.keys)
         self.random.shuffle(keys)
         for key in keys:
-            if self.random.random() < 0.05:  # replaced by what follows
+            if self.random.random() < 0.05:  # the next value replaces it
                 members.append(f"{spelled(key)}{space}:{self._decoy(node.keys[key])}")
             members.append(f"{spelled(key)}{space}:{space}{self._value(node.keys[key])}")
             if self.random.random() < 0.02:

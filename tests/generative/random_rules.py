@@ -1,4 +1,4 @@
-"""Random patterns over a vocabulary: every operator, `$or` and `$not`, alone and in one another; cheap to make."""
+"""Makes random patterns over a vocabulary quickly: every operator, `$or` and `$not`, alone and nested."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class RandomRules:
                 self._below[path[:length]] = [other for other in rest if other]
 
     def rule_set(self, count: int) -> tuple[list[Pattern], list[dict[str, Any]]]:
-        """Return patterns, parsed and as they are written; now and then one of them twice."""
+        """Return patterns, parsed and as JSON; sometimes one of them is repeated."""
         written = [self.pattern() for _ in range(count)]
         for index in range(1, count):
             if self.random.random() < 0.03:
@@ -39,7 +39,7 @@ class RandomRules:
         return [parse_pattern(pattern) for pattern in written], written
 
     def pattern(self) -> dict[str, Any]:
-        """Return a pattern as it is written."""
+        """Return a pattern as JSON."""
         kind = self.random.random()
         if kind < 0.01:
             return {}
@@ -59,7 +59,7 @@ class RandomRules:
         return pattern
 
     def _object(self, above: Relative, depth: int) -> dict[str, Any]:
-        """Return a sub-pattern that is not empty: leaf lists, and now and then a `$or` at any level."""
+        """Return a non-empty sub-pattern of leaf lists, and sometimes a `$or` at any level."""
         found = self._fields(above, self.random.choice((1, 1, 2, 2, 3)))
         if depth and self.random.random() < 0.2:
             found["$or"] = self._alternatives(above, depth)

@@ -1,4 +1,4 @@
-"""What is refused: the kernel, `parse_document` and the standard library's strictest reading must all say the same."""
+"""Compares which texts the kernel, `parse_document` and the standard library's strictest reading reject."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from eventbridge.matching.scan.tree import path_tree, tree_tables
 BLOCK: Final = 500
 _ROOM: Final = 4 << 20
 
-#: What may follow a text in memory: nothing, or bytes that would continue a cut-off text.
+#: The bytes that may follow a text in memory: none, or bytes that would continue a truncated text.
 BEHIND: Final = (0, *b'1"\\} e\xff')
 
-#: As producers write them: compact, with white space, with everything in it.
+#: Documents as producers write them: compact, with white space, and with every kind of value.
 REAL: Final = [
     b'{"specversion":"1.0","id":"UA1545-2013-01-01","source":"/airports/EWR","type":"flight.departed",'
     b'"time":"2013-01-01T10:17:00Z","data":{"carrier":"UA","flight":1545,"tailnum":"N14228","origin":"EWR",'
@@ -42,10 +42,10 @@ REAL: Final = [
 
 
 def is_strict_json(document: bytes) -> bool:
-    """Return whether the standard library reads bytes as one object, without any of its additions, not too deep."""
+    """Return whether the standard library reads bytes as one object, strictly and not nested too deep."""
     try:
         text = document.decode("utf-8", "strict")
-        # numbers as text, because integers of more than 4,300 digits raise; members as tuples, to keep them all
+        # numbers stay text, because integers of more than 4,300 digits raise; members are tuples, to keep duplicates
         value = json.loads(text, parse_constant=_refuse, parse_int=str, parse_float=str, object_pairs_hook=tuple)
     except (ValueError, RecursionError):
         return False
@@ -69,7 +69,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 class _Alone:
-    """The scanner alone, on one document before the guard page."""
+    """The scanner on a single document before the guard page."""
 
     def __init__(self, paths: list[tuple[str, ...]]) -> None:
         self._tree = path_tree(paths)
@@ -77,7 +77,7 @@ class _Alone:
         self._leaves = room_for_leaves(1 << 16)
 
     def refuses(self, texts: Texts) -> bool:
-        """Return whether the one text is malformed."""
+        """Return whether the only text is malformed."""
         first_leaf, status = np.zeros(2, np.int64), np.empty(1, np.uint8)
         text = address_of(texts.buffer)
         assert scan(text, texts.start, texts.end, self._tables, self._leaves, first_leaf, status, 0) == 1
@@ -85,13 +85,13 @@ class _Alone:
 
 
 def originals(seed: int) -> tuple[list[Pattern], list[bytes]]:
-    """Return rules, and documents to damage that these rules are about."""
+    """Return rules, and documents to damage that were made for these rules."""
     patterns, events = made(seed, rules=12, events=300)
     return patterns, [event for event in events if len(event) < 3_000] + REAL
 
 
 def check_damaged(seed: int, count: int) -> tuple[int, list[str]]:
-    """Damage so many documents; return how many were refused, and every difference."""
+    """Damage `count` documents; return how many were rejected, and every difference."""
     patterns, documents = originals(seed)
     matcher, damage = compile_rules(patterns), Damage(seed, documents)
     alone = _Alone([("a",), ("a", "b"), ("data", "customer", "name"), ("data",), ("b",)])

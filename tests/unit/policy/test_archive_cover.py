@@ -1,4 +1,4 @@
-"""Which offsets of which archive file a replay takes: every event once, whichever runner landed it."""
+"""A replay reads every event once, whichever runners' archive files contain it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def file(runner: str, start: int, end: int, at: int, partition: int = 0) -> ArchiveFile:
-    """Return a file of these offsets that was planned so many seconds after noon."""
+    """Return a file with these offsets that was planned `at` seconds after noon."""
     name = f"{runner}-{partition}-{start}-{at}"
     planned_at = NOON + timedelta(seconds=at)
     return ArchiveFile(name, end - start, name, runner, "rules", planned_at, Partition("t", "", partition), start, end)
 
 
 def test_one_runners_files_are_taken_whole_in_bus_order() -> None:
-    """By partition and offset."""
+    """The files of a single runner are read completely, ordered by partition and offset."""
     files = [file("a", 10, 20, 2), file("a", 0, 10, 1), file("a", 0, 5, 1, partition=1)]
 
     found = take_once(files, "a")
@@ -33,7 +33,7 @@ def test_one_runners_files_are_taken_whole_in_bus_order() -> None:
 
 
 def test_files_of_others_give_what_its_own_do_not_have() -> None:
-    """Also in the middle of a file; one that gives nothing is left out."""
+    """Other runners' files supply only missing offsets, even in the middle of a file; unneeded files are left out."""
     files = [file("b", 0, 30, 0), file("a", 10, 20, 9), file("c", 5, 15, 1)]
 
     found = {each.runner: spans for each, spans in take_once(files, "a")}
@@ -42,7 +42,7 @@ def test_files_of_others_give_what_its_own_do_not_have() -> None:
 
 
 def test_every_offset_is_taken_once() -> None:
-    """However it was landed, in whatever pieces: all offsets that any file has, each from one file."""
+    """For any set of files, each offset that a file contains is read from exactly one file."""
     dice = random.Random(1)
     for _ in range(200):
         files = []

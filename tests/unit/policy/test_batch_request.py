@@ -1,4 +1,4 @@
-"""Which deliveries travel together, and what identifies them."""
+"""Deliveries are grouped into batch requests, and each batch request has an id."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LIMITS = st.builds(Limits, st.integers(2, 12), st.integers(1, 1_000))
 
 
 def batch_requests(candidates: list[Candidate], limits: Limits) -> list[list[Candidate]]:
-    """Return candidates as they are sent."""
+    """Return the batch requests in which candidates are sent."""
     found, first = [], 0
     while count := together(iter(candidates[first:]), limits):
         found.append(candidates[first : first + count])
@@ -51,7 +51,7 @@ def batch_requests(candidates: list[Candidate], limits: Limits) -> list[list[Can
 def test_batch_requests_hold_everything_in_order_and_keep_every_limit(
     candidates: list[Candidate], limits: Limits
 ) -> None:
-    """None mixes kinds, is larger than a limit or than one of its deliveries bears; one alone may be too large."""
+    """No batch request mixes kinds or exceeds a limit, even one of a single delivery's; only a lone delivery may."""
     found = batch_requests(candidates, limits)
 
     assert [each for batch_request in found for each in batch_request] == candidates
@@ -65,7 +65,7 @@ def test_batch_requests_hold_everything_in_order_and_keep_every_limit(
 
 @given(CANDIDATES, LIMITS)
 def test_no_batch_request_could_hold_the_next_one_too(candidates: list[Candidate], limits: Limits) -> None:
-    """Nothing is sent in two requests that could be sent in one."""
+    """Deliveries that fit into one batch request are not sent in two."""
     found = batch_requests(candidates, limits)
 
     for batch_request, after in pairwise(found):
@@ -80,7 +80,7 @@ def test_no_batch_request_could_hold_the_next_one_too(candidates: list[Candidate
 
 
 def test_of_what_comes_later_nothing_is_asked_for() -> None:
-    """What decides is the next one: thousands may be waiting."""
+    """Only the next candidate is read, because thousands may be waiting."""
     asked: list[int] = []
 
     def endless() -> Iterator[Candidate]:
@@ -110,12 +110,12 @@ def test_of_what_comes_later_nothing_is_asked_for() -> None:
     ],
 )
 def test_the_content_type_decides_the_kind_of_array(content_type: str, kind: Kind | None) -> None:
-    """Events apart from other JSON; what an array would not say of its items goes alone."""
+    """Events and other JSON are not mixed; a delivery that an array cannot describe is sent alone."""
     assert kind_of(content_type) == kind
 
 
 def test_an_array_has_its_items_byte_for_byte() -> None:
-    """Spaces, digits and order stay."""
+    """An array contains its items with their spaces, digits and order unchanged."""
     items = [b'{"n": 2.50}', b"[ 1 ]", b'"x"', b"null"]
 
     assert join_payloads(items) == b'[{"n": 2.50},[ 1 ],"x",null]'
@@ -124,14 +124,14 @@ def test_an_array_has_its_items_byte_for_byte() -> None:
 
 
 def test_a_batch_request_of_one_has_the_id_of_its_delivery() -> None:
-    """A receiver that knows nothing of batch requests sees the id that it would have seen."""
+    """A batch request of one delivery has the id of that delivery, as without batch requests."""
     one = str(uuid.uuid4())
 
     assert batch_request_id([one]) == one
 
 
 def test_the_same_deliveries_in_the_same_order_have_the_same_id() -> None:
-    """It is a hash of the list, so that a receiver can check the list by a signature that covers the id."""
+    """The id is a hash of the list of deliveries, so that a signature over the id also protects the list."""
     ids = [str(uuid.UUID(int=n)) for n in range(5)]
 
     found = uuid.UUID(batch_request_id(ids))
@@ -144,7 +144,7 @@ def test_the_same_deliveries_in_the_same_order_have_the_same_id() -> None:
 
 
 def test_a_refusal_lowers_the_limits() -> None:
-    """413 halves the bytes that follow, 431 the deliveries; nothing is learnt from one alone, nor from its content."""
+    """413 halves the limit of bytes and 431 that of deliveries; a request of one delivery changes neither."""
     limits = Limits(100, 10_000)
 
     assert limits_after_refusal(limits, 413, 100, 9_000) == Limits(100, 4_500)

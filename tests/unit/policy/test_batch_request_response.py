@@ -1,4 +1,4 @@
-"""What the response to a batch request means for each of its deliveries, and that no nonsense counts as delivered."""
+"""The response to a batch request decides each of its deliveries, and no invalid response counts as delivered."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def outcome(response: Response | None) -> Outcome:
     ],
 )
 def test_a_2xx_that_says_no_more_is_everybodys(reported: ResponseContent) -> None:
-    """A body matters only by two members that no response has by chance."""
+    """A 2xx delivers every item unless its body has one of two members that no response has by chance."""
     assert read_response(taken(202), reported, IDS).responses == (taken(202),) * 4
 
 
 def test_each_is_judged_by_its_own_status() -> None:
-    """By the table that holds for requests; `retry_after` is its own, else that of the whole response."""
+    """Each item's status counts like that of a single request; `retry_after` is the item's, else the response's."""
     body = results(200, 503, 400, 410)
     body[RESULTS][1] |= {"retry_after": 7, "error": "busy"}
     responses = read(body, code=207, retry_after="60")
@@ -89,7 +89,7 @@ def test_each_is_judged_by_its_own_status() -> None:
 
 @pytest.mark.parametrize("member", ["error", "id"])
 def test_an_error_quotes_nothing_of_a_response(member: str) -> None:
-    """What a target says may quote the event, so that only the recorded response has it."""
+    """Only the recorded response has the target's text, because that may quote the event."""
     body = {RESULTS: [{"status": 422, member: f"card 4111 {number}"} for number in range(4)]}
     responses = [each for each in read(body) if each is not None]
 
@@ -101,7 +101,7 @@ def test_an_error_quotes_nothing_of_a_response(member: str) -> None:
 
 
 def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
-    """An item that is not named was not acknowledged."""
+    """Results by id may be in any order; an item without a result was not acknowledged."""
     body = {RESULTS: [{"id": IDS[3].upper(), "status": 201}, {"id": IDS[0], "status": 500}]}
     responses = [each for each in read(body, "text/plain") if each is not None]
 
@@ -114,7 +114,7 @@ def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
 
 
 def test_an_acknowledge_index_judges_the_first_that_was_not_taken() -> None:
-    """Later items were not processed, and go again as if they had not been sent."""
+    """The index names the first item that was not accepted; later items are sent again as if they had not been sent."""
     responses = read({INDEX: 2})
 
     assert responses[:2] == [taken(), taken()]
@@ -125,7 +125,7 @@ def test_an_acknowledge_index_judges_the_first_that_was_not_taken() -> None:
 
 
 def test_retry_after_applies_to_every_item_not_accepted() -> None:
-    """`Retry-After` beside an index is no matter of the first one alone."""
+    """`Retry-After` next to an index applies to all items from the index on."""
     responses = read({INDEX: 1}, retry_after="30")
 
     assert [each.retry_after for each in responses[1:] if each] == ["30"] * 3
@@ -166,7 +166,7 @@ def test_retry_after_applies_to_every_item_not_accepted() -> None:
     ],
 )
 def test_nonsense_counts_for_nothing(body: Any) -> None:
-    """Nothing of such a response is believed: each delivery is tried again, and says why."""
+    """After an invalid response each delivery is retried, and its detail gives the reason."""
     found = [each for each in read(body, retry_after="9") if each is not None]
 
     assert [(each.accepted, each.code, each.error_class, each.retry_after) for each in found] == [
@@ -178,12 +178,12 @@ def test_nonsense_counts_for_nothing(body: Any) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"ok", {"status": "fine"}, []])
 def test_207_promises_results(body: Any) -> None:
-    """Without them the result is unknown."""
+    """A 207 without results leaves the result of each delivery unknown."""
     assert {each.error_class for each in read(body, "text/plain", code=207) if each} == {"UnclearResults"}
 
 
 def test_results_count_whatever_they_are_declared_as() -> None:
-    """Results without a content type count all the same; a body that breaks off among them is unclear."""
+    """Results count without a content type too; a body that is cut off within the results is unclear."""
     whole = json.dumps(results(200, 200, 503, 200)).encode()
 
     assert [each.accepted for each in read(whole, "") if each] == [True, True, False, True]
@@ -192,7 +192,7 @@ def test_results_count_whatever_they_are_declared_as() -> None:
 
 @pytest.mark.parametrize("code", [400, 413, 422, 431])
 def test_a_refusal_that_one_item_may_cause_is_retried_in_halves(code: int) -> None:
-    """EventBridge makes the batch request: no item is penalised for its neighbour. A single item is judged."""
+    """A refused batch request is retried in halves, so that no item fails because of another."""
     assert read_response(refused(code), ResponseContent(b""), IDS) == ((None,) * 4, 2)
     assert read_response(refused(code), ResponseContent(b""), IDS[:3]) == ((None,) * 3, 2)
     assert read_response(refused(code), ResponseContent(b""), IDS[:1]) == ((refused(code),), None)
@@ -204,7 +204,7 @@ def test_a_refusal_that_one_item_may_cause_is_retried_in_halves(code: int) -> No
 
 @pytest.mark.parametrize("code", [302, 401, 403, 404, 408, 410, 429, 500, 503, None])
 def test_any_other_response_is_everybodys(code: int | None) -> None:
-    """It is about the target, whatever its body says."""
+    """Any other response applies to every delivery, whatever its body says."""
     response = refused(code, error_class=None if code else "Timeout")
 
     assert read_response(response, said({INDEX: 4}), IDS).responses == (response,) * 4
@@ -224,7 +224,7 @@ BODY = st.one_of(
 
 @given(BODY, st.sampled_from([200, 207]), st.integers(0, 40))
 def test_of_any_body_only_what_it_surely_says_is_delivered(body: Any, code: int, cut: int) -> None:
-    """Whatever comes there are as many responses as deliveries; those that are delivered, it names or counts."""
+    """For any body each delivery has one result, and only items that the body names or counts are delivered."""
     text = json.dumps(body).encode()
     for part in (text, text[:cut]):
         responses = read_response(taken(code), ResponseContent(part, JSON), IDS).responses
@@ -235,7 +235,7 @@ def test_of_any_body_only_what_it_surely_says_is_delivered(body: Any, code: int,
 
 
 def _surely(text: bytes, code: int) -> set[int]:
-    """Return the places of those that a response can mean to be delivered, by a reading of its own."""
+    """Return the indexes of the items that a response may report as delivered, read independently of the code."""
     everybody = {0, 1, 2, 3}
     if not text.strip():
         return set() if code == 207 else everybody

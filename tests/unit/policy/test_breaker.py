@@ -1,4 +1,4 @@
-"""The breaker's decisions: what opens it, what closes it, what is sent meanwhile, when a target is disabled."""
+"""The breaker opens and closes, decides what is sent meanwhile, and disables a target."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def ended(settled: int, allowed: int, *, delivered: int | None = None, spent: bo
     [(9, 9, False), (10, 6, False), (10, 7, True), (100, 69, False), (100, 70, True), (0, 0, False)],
 )
 def test_seventy_of_a_hundred_and_seven_of_ten_open_it(attempts: int, failed: int, opens: bool) -> None:
-    """At least 10 attempts of which at least 70 % failed, and nothing less."""
+    """The breaker opens after at least 10 attempts of which at least 70 % failed."""
     assert trips(Count(attempts, failed)) is opens
 
 
 def test_it_opens_for_thirty_seconds() -> None:
-    """The window of all pushes decides, not the one tally; its reason has the numbers."""
+    """The attempts of all pushes in the window open the breaker for 30 s; its reason has the numbers."""
     status = next_status(OK, tally(2, 2), Count(12, 10), NOW)
 
     assert (status.state, status.since, status.until) == ("degraded", NOW, NOW + timedelta(seconds=30))
@@ -54,7 +54,7 @@ def test_it_opens_for_thirty_seconds() -> None:
 
 
 def test_the_window_is_thirty_seconds() -> None:
-    """A second is in the window of any moment up to 30 s after its end."""
+    """The window contains each second until 30 s after its end."""
     assert first_second(NOW) == SECOND - 29
     assert first_second(NOW + timedelta(seconds=0.9)) == SECOND - 29
 
@@ -75,12 +75,12 @@ def test_the_window_is_thirty_seconds() -> None:
     ],
 )
 def test_the_state_of_the_breaker_decides_about_sending(status: TargetStatus | None, admitted: str) -> None:
-    """A healthy target gets all pushes, an open one none, then one probe; a slow one gets the slow lane."""
+    """A healthy target gets all pushes, an open one none and later one probe, and a slow one the slow lane."""
     assert admits(status, NOW) == admitted
 
 
 def test_five_good_probes_close_it() -> None:
-    """In one report or several; it is then ok, and ramped for 30 s."""
+    """Five good probes, in one report or several, close the breaker; the rate then rises for 30 s."""
     one_by_one = OPENED
     for _ in range(4):
         one_by_one = next_status(one_by_one, tally(1, probes=(True,)), Count(1), NOW)
@@ -93,7 +93,7 @@ def test_five_good_probes_close_it() -> None:
 
 
 def test_one_bad_probe_opens_it_again() -> None:
-    """It begins to count its good probes again, and has been unwell since it first opened."""
+    """A failed probe reopens the breaker and resets the count of good probes, but not the time of the first failure."""
     half_open = next_status(OPENED, tally(4, probes=(True,) * 4), Count(4), NOW)
 
     status = next_status(half_open, tally(1, 1, probes=(False,)), Count(5, 1), NOW)
@@ -103,12 +103,12 @@ def test_one_bad_probe_opens_it_again() -> None:
 
 
 def test_failures_before_the_recovery_do_not_open_it_again() -> None:
-    """The window that it recovers with still holds what failed before."""
+    """Failures before the recovery that are still in the window do not open the breaker again."""
     assert next_status(OPENED, tally(5, probes=(True,) * 5), Count(40, 35), NOW).state == "ok"
 
 
 def test_responses_that_come_late_change_nothing_while_it_is_open() -> None:
-    """What was in flight when it opened says nothing of how it stands."""
+    """Responses to requests that were in flight when the breaker opened do not change it."""
     status = replace(OPENED, until=NOW + timedelta(seconds=20))
 
     assert next_status(status, tally(20), Count(60, 40), NOW) == status
@@ -116,7 +116,7 @@ def test_responses_that_come_late_change_nothing_while_it_is_open() -> None:
 
 
 def test_a_target_that_delivers_but_not_half_is_slow() -> None:
-    """It gets its deliveries in the slow lane, at once."""
+    """A target that settles less than half within a budget is slow; the slow lane has its deliveries immediately."""
     status = next_status(OK, tally(49, ended=ended(49, 100)), Count(49), NOW)
 
     assert (status.state, status.slow, status.until) == ("degraded", True, NOW)
@@ -124,7 +124,7 @@ def test_a_target_that_delivers_but_not_half_is_slow() -> None:
 
 
 def test_a_target_that_delivers_nothing_within_a_budget_is_left_alone() -> None:
-    """Nothing came back at all: the breaker is open for 30 s, whatever the number of attempts."""
+    """If a push gets no response within its budget, the breaker opens for 30 s, whatever the number of attempts."""
     status = next_status(OK, tally(ended=ended(0, 2)), Count(), NOW)
 
     assert (status.state, status.slow, status.until) == ("degraded", False, NOW + timedelta(seconds=30))
@@ -132,12 +132,12 @@ def test_a_target_that_delivers_nothing_within_a_budget_is_left_alone() -> None:
 
 @pytest.mark.parametrize("end", [ended(50, 100), ended(49, 100, spent=False), ended(0, 0)])
 def test_half_is_enough(end: Ended) -> None:
-    """Half settled, or work left for another reason than the budget: no word against the target."""
+    """A push that settled half, or stopped for another reason than its budget, does not count against the target."""
     assert next_status(OK, tally(50, ended=end), Count(50), NOW) == OK
 
 
 def test_a_push_that_ran_out_of_deliveries_to_probe_with_lets_the_next_probe() -> None:
-    """Its claim ends with it."""
+    """A push without deliveries left to probe with releases its claim, so that another push can probe."""
     claimed = replace(OPENED, until=NOW + timedelta(seconds=20))
 
     status = next_status(claimed, tally(2, probes=(True, True), ended=ended(2, 2, spent=False)), Count(2), NOW)
@@ -146,7 +146,7 @@ def test_a_push_that_ran_out_of_deliveries_to_probe_with_lets_the_next_probe() -
 
 
 def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
-    """From the first failure after the last success on; one success ends it."""
+    """The time to disable a target is measured from the first failure after the last success."""
     week = 7 * 86_400.0
     failing = next_status(OK, tally(1, 1, disable_after_seconds=week), Count(1, 1), NOW - timedelta(days=8))
     assert failing.failing_since == NOW - timedelta(days=8)
@@ -160,7 +160,7 @@ def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
 
 
 def test_a_disabled_target_stays_so() -> None:
-    """Whatever a push that was in progress still reports."""
+    """A disabled target stays disabled, whatever a push in progress still reports."""
     gone = disabled(OK, "the target responded with 410", NOW)
 
     assert next_status(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone
@@ -168,7 +168,7 @@ def test_a_disabled_target_stays_so() -> None:
 
 @pytest.mark.parametrize("status", [OK, OPENED, replace(OPENED, state="half-open", good=2)])
 def test_a_pause_changes_nothing_else(status: TargetStatus) -> None:
-    """A target that asks for one stands as it did; the later of two counts, and one that is over is none."""
+    """A pause changes only the time of sending; the later of two pauses counts, and an expired one has no effect."""
     later, sooner = NOW + timedelta(seconds=30), NOW + timedelta(seconds=2)
     paused = next_status(
         next_status(status, tally(paused_until=later), Count(), NOW), tally(paused_until=sooner), Count(), NOW

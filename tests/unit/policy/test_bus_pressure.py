@@ -1,4 +1,4 @@
-"""When a bus takes no more events: its disk, with two watermarks, and its backlog."""
+"""A bus rejects events when its disk, which has two watermarks, or its backlog is full."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ LINES = Watermarks(low=100, high=200)
 def test_a_bus_is_full_below_its_watermark_or_beyond_its_backlog(
     free: int | None, backlog: int | None, most: int | None, refused: bool
 ) -> None:
-    """An unknown size, or no limit, refuses nothing."""
+    """A bus is full under its watermark or above its backlog limit; unknown sizes and missing limits reject nothing."""
     assert (refusal(BusLoad(free, backlog), LINES, most, None) is not None) == refused
 
 
 def test_a_disk_that_was_full_takes_events_from_the_high_line_on() -> None:
-    """Between the watermarks it stays as it was."""
+    """A bus that was full accepts events again from the high watermark on; between the watermarks nothing changes."""
     full = refusal(BusLoad(50, None), LINES, None, None)
 
     assert refusal(BusLoad(150, None), LINES, None, full) is not None
@@ -38,7 +38,7 @@ def test_a_disk_that_was_full_takes_events_from_the_high_line_on() -> None:
 
 
 def test_a_backlog_says_nothing_of_the_disk() -> None:
-    """After a refusal for the backlog the low line counts."""
+    """After a rejection because of the backlog, the low watermark of the disk still applies."""
     behind = refusal(BusLoad(150, 11), LINES, 10, None)
 
     assert behind is not None
@@ -46,7 +46,7 @@ def test_a_backlog_says_nothing_of_the_disk() -> None:
 
 
 def test_a_store_at_its_quota_is_a_full_bus() -> None:
-    """No runner takes events off it; it takes some again once the store holds what the quota resumes at."""
+    """A bus is full while its owner's store is at its quota, until the store is as small as the quota's resume size."""
     full = refusal(BusLoad(None, None, StoreQuota(100, 100, 90, None)), LINES, None, None)
 
     assert full is not None

@@ -28,7 +28,7 @@ def limits(max_deliveries: int = 100, **changes: object) -> ChunkLimits:
 
 
 def bulk(each: PlannedPiece, deliveries: int = 400, size: int = 100_000) -> PlannedPiece:
-    """Return the piece as one of a target that takes more at a time."""
+    """Return the piece as one of a target with larger chunks."""
     return replace(each, chunk=ChunkSize(deliveries, size))
 
 
@@ -37,14 +37,14 @@ def targets(chunk: ChunkPlan) -> list[str]:
 
 
 def test_small_rules_share_a_chunk() -> None:
-    """Pieces of one pool fill a chunk together while it has room."""
+    """Pieces of one pool share a chunk while it has room."""
     chunks = cut_chunks([piece("a", 40), piece("b", 40), piece("c", 40)], limits(), {})
 
     assert [targets(chunk) for chunk in chunks] == [["a", "b"], ["c"]]
 
 
 def test_topics_take_turns_in_what_a_target_gets() -> None:
-    """The few pieces of a quiet topic are not behind all of a hot one, nor what is left over; a shard stays whole."""
+    """A quiet topic's pieces do not wait for all of a hot topic's, and a shard is not split."""
     hot = [piece("a", 50, file=f"hot/e/0/{number}") for number in range(6)]
     quiet = [piece("a", 50, file=f"quiet/e/0/{number}") for number in range(2)]
 
@@ -66,7 +66,7 @@ def test_bytes_bound_a_chunk_too() -> None:
 
 
 def test_pools_and_weights_are_never_mixed() -> None:
-    """Each chunk is of one pool and one weight; the heaviest come first."""
+    """Each chunk has one pool and one weight; the chunks with the highest weight are first."""
     pieces = [
         piece("a", 1, pool="p", weight=250),
         piece("b", 1, pool="p", weight=750),
@@ -79,7 +79,7 @@ def test_pools_and_weights_are_never_mixed() -> None:
 
 
 def test_rows_of_a_target_stay_together() -> None:
-    """A target's pieces from several files lie next to each other, so that a hanging target touches few chunks."""
+    """A target's pieces from several files are adjacent, so that a hanging target affects few chunks."""
     pieces = [piece(target, 30, file=file) for file in "xyz" for target in "ab"]
 
     chunks = cut_chunks(pieces, limits(max_deliveries=90), {})
@@ -88,7 +88,7 @@ def test_rows_of_a_target_stay_together() -> None:
 
 
 def test_a_degraded_target_has_chunks_of_its_own_that_are_not_handed_out() -> None:
-    """What a degraded target gets is pending, due at once, and shares no chunk."""
+    """A degraded target's deliveries are pending, due immediately, and share no chunk with others."""
     chunks = cut_chunks([piece("a", 1), piece("b", 1)], limits(), {("rule-a", "a"): "degraded"})
 
     assert [(targets(chunk), chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [
@@ -98,21 +98,21 @@ def test_a_degraded_target_has_chunks_of_its_own_that_are_not_handed_out() -> No
 
 
 def test_a_disabled_target_is_held() -> None:
-    """What a disabled target gets waits until a person enables it."""
+    """A disabled target's deliveries are on hold until an operator enables it."""
     chunks = cut_chunks([piece("a", 1)], limits(), {("rule-a", "a"): "disabled"})
 
     assert [(chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [(False, "target disabled")]
 
 
 def test_a_closed_pool_is_held() -> None:
-    """A pool of 0 slots gets nothing; what it would get is on hold."""
+    """The deliveries of a pool with 0 slots are on hold."""
     chunks = cut_chunks([piece("a", 1)], limits(pools={"eventbridge.medium": PoolSlots(0, 0)}), {})
 
     assert [(chunk.handed_out, chunk.hold_reason) for chunk in chunks] == [(False, "pool closed")]
 
 
 def test_a_pool_gets_at_most_twice_its_free_slots() -> None:
-    """What exceeds twice the free slots is not handed out, due at once; a pool that is not known is not bounded."""
+    """Chunks beyond twice the free slots are not handed out but due immediately; an unknown pool has no limit."""
     pieces = [piece(target, 100, pool=pool) for pool in ("busy", "unknown") for target in "abcdef"]
 
     chunks = cut_chunks(pieces, limits(pools={"busy": PoolSlots(5, 2)}), {})
@@ -133,7 +133,7 @@ def test_every_pool_has_its_turn_before_the_batch_is_full() -> None:
 
 
 def test_the_cut_does_not_depend_on_the_order_of_pieces() -> None:
-    """Two routes of one batch cut the same chunks, whichever slice came back first."""
+    """Two routes of one batch create the same chunks, whichever slice was routed first."""
     pieces = [piece(target, 30, file=file) for file in "xyz" for target in "abcde"]
     shuffled = random.Random(7).sample(pieces, len(pieces))
 
@@ -152,7 +152,7 @@ def test_no_delivery_is_left_out() -> None:
 
 
 def shard(number: int, counts: list[int], target: str = "a") -> list[PlannedPiece]:
-    """Return an order shard's pieces, one of each of so many files."""
+    """Return an order shard's pieces, one in each of several files."""
     return [
         replace(piece(target, count, file=f"{index:03}", size=count), shard=number)
         for index, count in enumerate(counts)
@@ -160,7 +160,7 @@ def shard(number: int, counts: list[int], target: str = "a") -> list[PlannedPiec
 
 
 def test_an_order_shard_is_in_one_chunk() -> None:
-    """Shards fill chunks whole: no two chunks that are handed out have rows of one shard."""
+    """No two chunks that are handed out have rows of the same shard."""
     pieces = [each for number in range(5) for each in shard(number, [20, 20])]
 
     chunks = cut_chunks(pieces, limits(), {})
@@ -169,7 +169,7 @@ def test_an_order_shard_is_in_one_chunk() -> None:
 
 
 def test_of_a_shard_that_is_too_large_the_first_rows_are_handed_out() -> None:
-    """What does not fit one chunk waits, also a small piece behind a large one, in chunks that fit."""
+    """Rows that do not fit into one chunk wait in other chunks, even a small piece after a large one."""
     chunks = cut_chunks(shard(3, [60, 30, 50, 5, 90]), limits(), {})
 
     assert [(chunk.handed_out, [each.count for each in chunk.pieces]) for chunk in chunks] == [
@@ -180,7 +180,7 @@ def test_of_a_shard_that_is_too_large_the_first_rows_are_handed_out() -> None:
 
 
 def test_the_first_rows_of_a_shard_are_those_of_the_first_slices() -> None:
-    """Not of the first files: these lie in folders of the tries that routed them."""
+    """A shard's first rows are those of the first slices, not of the first files, whose folders differ by try."""
     pieces = [replace(each, file=f"{9 - index}") for index, each in enumerate(shard(3, [40, 40, 40, 40]))]
 
     chunks = cut_chunks(pieces, limits(), {})
@@ -189,7 +189,7 @@ def test_the_first_rows_of_a_shard_are_those_of_the_first_slices() -> None:
 
 
 def test_an_early_row_withholds_later_rows_of_its_shard() -> None:
-    """Its first rows are handed out, from the first that is too early on nothing is; other shards do not notice."""
+    """Rows of a shard from the first early one on are withheld; earlier rows and other shards are handed out."""
     first, early, behind = shard(3, [10, 10, 10])
 
     chunks = cut_chunks([behind, first, replace(early, early=True), *shard(4, [10])], limits(), {})
@@ -201,7 +201,7 @@ def test_an_early_row_withholds_later_rows_of_its_shard() -> None:
 
 
 def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
-    """Its retries wait by key; the slow lane is not for it. Disabled it is on hold like any other."""
+    """A degraded ordered target is handed out, because its retries wait by key; a disabled one is on hold."""
     (chunk,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "degraded"})
     (held,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "disabled"})
 
@@ -210,7 +210,7 @@ def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
 
 
 def test_an_early_delivery_is_not_handed_out() -> None:
-    """It lies in chunks of its own, not held; a disabled target holds it all the same."""
+    """An early delivery waits in a separate chunk that is not on hold, unless its target is disabled."""
     early = replace(piece("a", 1, file="b"), early=True)
 
     chunks = cut_chunks([piece("a", 1), early], limits(), {})
@@ -224,7 +224,7 @@ def test_an_early_delivery_is_not_handed_out() -> None:
 
 
 def test_a_target_that_takes_more_at_a_time_has_larger_chunks() -> None:
-    """Of a bulk target a chunk holds as much as its type says; of the others as much as ever."""
+    """A bulk target's chunk is as large as its type allows; other targets keep the usual size."""
     pieces = [bulk(piece("a", 100, file=str(number), size=1000)) for number in range(5)]
     pieces += [piece("b", 100, pool="p", file=str(number), size=1000) for number in range(2)]
 
@@ -239,7 +239,7 @@ def test_a_target_that_takes_more_at_a_time_has_larger_chunks() -> None:
 
 
 def test_targets_that_share_a_chunk_take_its_room_in_proportion() -> None:
-    """Half of what a chunk may hold of one leaves half of what it may hold of another, deliveries and bytes alike."""
+    """If one target fills half of its limit in a chunk, half of another target's limit is left."""
     half = bulk(piece("a", 200))
 
     fits = cut_chunks([half, piece("b", 50)], limits(), {})
@@ -252,7 +252,7 @@ def test_targets_that_share_a_chunk_take_its_room_in_proportion() -> None:
 
 
 def test_a_full_chunk_has_room_for_exactly_what_it_may_hold() -> None:
-    """No rounding leaves a place empty, or gives one away, however many pieces fill it."""
+    """Rounding neither wastes nor adds room in a chunk, however many pieces fill it."""
     pieces = [bulk(piece("a", 1, file=f"{number:04}", size=0), deliveries=4999) for number in range(5000)]
 
     chunks = cut_chunks(pieces, limits(), {})
@@ -261,7 +261,7 @@ def test_a_full_chunk_has_room_for_exactly_what_it_may_hold() -> None:
 
 
 def test_withheld_deliveries_are_in_small_chunks() -> None:
-    """A degraded target, and deliveries beyond the batch's limit: a later batch may want few of them."""
+    """Withheld deliveries are in small chunks, because a later batch may take only a few of them."""
     pieces = [bulk(piece(target, 100, file=str(number))) for target in "abc" for number in range(4)]
 
     chunks = cut_chunks(pieces, limits(max_handed_out=1), {("rule-a", "a"): "degraded"})
@@ -271,14 +271,14 @@ def test_withheld_deliveries_are_in_small_chunks() -> None:
 
 
 def test_a_shard_of_a_bulk_target_is_as_large_as_its_chunk() -> None:
-    """The bound of a shard is its target's, and it is not split."""
+    """A bulk target's shard may be as large as the target's chunk, and is not split."""
     chunks = cut_chunks([bulk(each) for each in shard(3, [90, 90, 90, 90, 90])], limits(), {})
 
     assert [(chunk.handed_out, chunk.count) for chunk in chunks] == [(True, 360), (False, 90)]
 
 
 def test_rows_that_lie_side_by_side_are_one_piece() -> None:
-    """Of one file and target, and one run; what has a gap, or is of another target or file, stays apart."""
+    """Adjacent rows of one file and target become one piece; rows after a gap do not."""
     first = replace(piece("a", 10), rows="0-9")
     second = replace(piece("a", 5, size=7), rows="10-14")
     gap = replace(piece("a", 1), rows="16")
@@ -293,7 +293,7 @@ def test_rows_that_lie_side_by_side_are_one_piece() -> None:
 
 
 def test_joined_pieces_name_the_same_rows() -> None:
-    """Whatever is joined, each row occurs once."""
+    """Joined pieces contain each row exactly once."""
     dice = random.Random(3)
     pieces, row = [], 0
     for number in range(200):
@@ -312,7 +312,7 @@ def test_joined_pieces_name_the_same_rows() -> None:
 
 
 def test_a_batch_hands_a_pool_twice_its_free_slots() -> None:
-    """At most the given number; an unknown pool does not bound it."""
+    """A batch hands out at most twice a pool's free slots; an unknown pool sets no limit."""
     assert chunks_for(PoolSlots(8, 5), 64) == 10
     assert chunks_for(PoolSlots(8, 0), 64) == 0
     assert chunks_for(PoolSlots(100, 100), 64) == 64

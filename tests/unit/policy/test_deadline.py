@@ -1,4 +1,4 @@
-"""Until when a delivery may be sent, and what becomes of one past that."""
+"""A delivery has a deadline, after which it is dead-lettered."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DEADLINE = NOON + timedelta(minutes=10)
 
 
 def test_a_target_without_the_field_has_all_time() -> None:
-    """No deadline, however old the event."""
+    """A target without deliver_within has no deadline, however old the event is."""
     assert deadline_of(NOON, None) is None
     assert missed(None, NOON + timedelta(days=999)) is None
     late = RetryAt(NOON + timedelta(days=999), "HTTP 503")
@@ -26,7 +26,7 @@ def test_a_target_without_the_field_has_all_time() -> None:
 
 
 def test_at_its_deadline_it_is_too_late() -> None:
-    """Up to the last microsecond before it may be sent."""
+    """A delivery may be sent until one microsecond before its deadline."""
     assert deadline_of(NOON, 600.0) == DEADLINE
     assert missed(DEADLINE, DEADLINE - timedelta(microseconds=1)) is None
     end = missed(DEADLINE, DEADLINE)
@@ -36,7 +36,7 @@ def test_at_its_deadline_it_is_too_late() -> None:
 
 
 def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
-    """With the response in its detail; one before it, and any other outcome, stays what it is."""
+    """A retry after the deadline becomes a dead letter whose detail has the response; other outcomes stay the same."""
     soon = RetryAt(DEADLINE - timedelta(microseconds=1), "HTTP 503")
     assert dead_letter_if_late(soon, DEADLINE) is soon
     assert dead_letter_if_late(DELIVERED, DEADLINE) is DELIVERED
@@ -47,6 +47,6 @@ def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
 
 
 def test_a_deadline_warning_comes_after_four_fifths_of_the_time() -> None:
-    """Of 10 minutes 8: what was published so long ago, or longer."""
+    """With 10 minutes to the deadline, the warning comes 8 minutes after the event was published."""
     assert late_reported_before(600.0, NOON) == NOON - timedelta(minutes=8)
     assert missed_before(600.0, NOON) == NOON - timedelta(minutes=10)

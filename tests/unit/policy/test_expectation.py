@@ -1,4 +1,4 @@
-"""Whether a batch met what its rules expect follows from its reconciliation alone."""
+"""A batch's reconciliation alone decides whether it met its rules' expectations."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rules(expect: Expect | None, shadows: Mapping[str, str] | None = None, **fie
 
 
 def reconciliation(**numbers: tuple[int, int]) -> Reconciliation:
-    """Return a reconciliation with so many of `r/a` and of `r/b` in each field."""
+    """Return a reconciliation with the given counts of `r/a` and `r/b` in each field."""
     pairs = {name: {"r/a": Fingerprint(a, 0, 0), "r/b": Fingerprint(b, 0, 0)} for name, (a, b) in numbers.items()}
     failures = {key: value.count for key, value in pairs.pop("transform_failures", {}).items()}
     return Reconciliation(**pairs, transform_failures=failures)  # type: ignore[arg-type]
@@ -49,21 +49,21 @@ def reconciliation(**numbers: tuple[int, int]) -> Reconciliation:
     ],
 )
 def test_counts_are_compared_with_both_bounds(expect: Expect | None, failed: str | None) -> None:
-    """10 events for two targets: 12 delivered, 4 dead letters, one for its transform, 4 pending."""
+    """Counts and rates are compared with both bounds."""
     found = reconciliation(matched=(10, 10), delivered=(10, 2), pending=(0, 4), dead=(0, 4), transform_failures=(0, 1))
 
     assert failed_expectations(rules(expect), found) == ({} if failed is None else {"r": failed})
 
 
 def test_a_rule_without_a_match_has_rates_of_nothing() -> None:
-    """0 matches fail a lower bound of matches, and no upper bound of a rate."""
+    """A rule without a match fails a lower bound of matches, but no upper bound of a rate."""
     expect = Expect(matches=Bounds(at_least=1), dead_letter_rate=Bounds(at_most=0))
 
     assert failed_expectations(rules(expect), Reconciliation()) == {"r": "matches is 0, expected at least 1"}
 
 
 def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
-    """Nothing is matched of the one, and a part of the other's events is routed later."""
+    """A disabled rule and a rule whose events are partly routed later are not judged."""
     expect = Expect(matches=Bounds(at_least=1))
 
     assert failed_expectations(rules(expect, enabled=False), Reconciliation()) == {}
@@ -71,7 +71,7 @@ def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
 
 
 def test_shadows_do_not_count() -> None:
-    """All deliveries of one are settled, whatever its target responds: it would halve the rate of the real ones."""
+    """Shadows do not count, because all their deliveries are settled and would halve the rate of the others."""
     expect = Expect(dead_letter_rate=Bounds(at_most=0.6))
     found = reconciliation(matched=(10, 10), delivered=(0, 10), dead=(10, 0))
     shadowed = rules(expect, shadows={"b": "a"})

@@ -1,4 +1,4 @@
-"""In which order those that wait are served, and how much of the room each gets."""
+"""Waiting targets are served in turn, and share the room fairly."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ from eventbridge.policy.batch_size import fair_shares
     ],
 )
 def test_room_is_shared_fairly(room: int, wants: list[int], shares: list[int]) -> None:
-    """No target gets more than it wants, and the others share the rest."""
+    """No target gets more than it needs, and the others share the rest."""
     assert fair_shares(room, wants) == shares

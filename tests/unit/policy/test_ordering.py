@@ -1,4 +1,4 @@
-"""What may go of an ordered target, as pure decisions: shards, turns, what a key waits for, leases."""
+"""Pure decisions choose what an ordered target may be sent: shards, turns, what a key waits for, and leases."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ keyed = st.lists(st.tuples(st.sampled_from("abc"), positions), unique_by=lambda 
 
 
 def test_shards_never_change() -> None:
-    """The ledger holds what they left pending: these are the shards of today and of every day."""
+    """Shards never change, because the ledger holds pending deliveries by shard."""
     assert [shard_of(key) for key in (SINGLE_KEY, '"a"', '"b"', "17", "null")] == [0, 9, 9, 0, 8]
 
 
 def test_keys_are_spread_over_all_shards() -> None:
-    """Of 16,000 keys each shard has about a thousand."""
+    """Each shard has about a thousand of 16,000 keys."""
     found = Counter(shard_of(str(number)) for number in range(1_000 * SHARDS))
 
     assert len(found) == SHARDS
@@ -47,7 +47,7 @@ def test_keys_are_spread_over_all_shards() -> None:
 
 @given(keyed)
 def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Position]]) -> None:
-    """A key's deliveries come in the order of offsets within each partition, none twice, none lost."""
+    """A key's deliveries are sent in the order of offsets within each partition; none is repeated or lost."""
     turns = DeliveriesByKey((key, position, (key, position)) for key, position in deliveries)
     seen = []
     while turns:
@@ -65,7 +65,7 @@ def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Posi
 def test_nothing_goes_before_an_earlier_one_of_its_key(
     waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]
 ) -> None:
-    """Whatever is open: a delivery waits exactly for the earlier ones of its key in its partition."""
+    """A delivery waits exactly for the earlier open deliveries of its key in its partition."""
     found = Open()
     for key, position in waiting:
         found.add(key, position, head=False)
@@ -79,7 +79,7 @@ def test_nothing_goes_before_an_earlier_one_of_its_key(
 
 @given(keyed, keyed)
 def test_an_unread_span_could_not_block(waiting: list[tuple[str, Position]], going: list[tuple[str, Position]]) -> None:
-    """Where the spans say that nothing that waits lies before what is to go, nothing of it does."""
+    """If no span contains anything earlier than the deliveries to send, no waiting delivery is earlier."""
     may = may_block(spans_of(position for _, position in waiting), spans_of(position for _, position in going))
     found = Open()
     for key, position in waiting:
@@ -90,7 +90,7 @@ def test_an_unread_span_could_not_block(waiting: list[tuple[str, Position]], goi
 
 
 def test_a_key_waits_for_its_head_in_another_partition() -> None:
-    """One that was tried, or that its rule is on hold at, is waited for over all partitions, and not for itself."""
+    """A key waits, in all partitions, for a delivery that was tried or blocks its rule, but that one not for itself."""
     found = Open()
     found.add("a", Position(ONE, 7), head=True)
 
@@ -101,7 +101,7 @@ def test_a_key_waits_for_its_head_in_another_partition() -> None:
 
 
 def test_events_that_are_not_routed_come_first() -> None:
-    """Their keys are unknown yet: later events of their partition wait, earlier ones go."""
+    """Later events of a partition wait for unrouted ones, whose keys are unknown; earlier events are sent."""
     found = Open()
     found.add_deferred_match(Position(ONE, 9))
     found.add_deferred_match(Position(ONE, 5))
@@ -112,7 +112,7 @@ def test_events_that_are_not_routed_come_first() -> None:
 
 
 def test_a_shard_with_too_much_before_it_is_closed() -> None:
-    """Nothing of it goes, other shards do."""
+    """Nothing of a shard with too many earlier deliveries is sent; other shards are."""
     found = Open()
     found.close_shard(shard_of("a"))
 
@@ -122,7 +122,7 @@ def test_a_shard_with_too_much_before_it_is_closed() -> None:
 
 @pytest.mark.parametrize("timeout", [1.0, 10.0, 30.0])
 def test_a_lease_outlasts_every_send_that_starts_under_it(timeout: float) -> None:
-    """The last send starts a timeout before its end, and one that starts at once is never cut short by it."""
+    """The last send starts one timeout before the lease ends, and a send that starts immediately is never cut short."""
     until = lease_until(NOW, timeout)
 
     assert last_start(until, timeout) + timedelta(seconds=timeout) <= until

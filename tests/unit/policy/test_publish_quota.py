@@ -1,4 +1,4 @@
-"""How many events a second an owner may publish."""
+"""A quota limits how many events per second an owner may publish."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def after(seconds: float) -> datetime:
-    """Return a time so many seconds after the start."""
+    """Return the time `seconds` after the start."""
     return START + timedelta(seconds=seconds)
 
 
 def test_a_call_is_taken_whole_while_there_is_a_balance() -> None:
-    """One that is larger than the rate is taken at once, and the next one waits until that is paid."""
+    """A call that is larger than the rate is accepted immediately, and the next one waits until its debt is paid."""
     first = grant(None, 10.0, 25, START)
     refused = grant(first.left, 10.0, 1, after(1))
     again = grant(refused.left, 10.0, 1, after(1 + refused.wait_seconds))
@@ -29,7 +29,7 @@ def test_a_call_is_taken_whole_while_there_is_a_balance() -> None:
 
 
 def test_a_server_is_granted_some_ahead() -> None:
-    """Of the waiting bytes as much as comes in a fifth of a second, beside the call's own events."""
+    """A server is granted the call's own events and in advance what the rate gives in a fifth of a second."""
     much = grant(None, 100.0, 3, START)
     little = grant(Balance(5.0, START), 100.0, 3, START)
 
@@ -39,9 +39,9 @@ def test_a_server_is_granted_some_ahead() -> None:
 
 @pytest.mark.parametrize("servers", [1, 3])
 def test_no_more_than_the_rate_gets_in(servers: int) -> None:
-    """In any time at most the rate for it and a second more, one call, and what each server holds ahead.
+    """In any time at most the rate plus one second, one call, and each server's advance are accepted.
 
-    A clock that goes back fills nothing.
+    A clock that goes back adds nothing to the balance.
     """
     draw = random.Random(7)
     rate = 20.0

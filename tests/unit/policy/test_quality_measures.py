@@ -1,4 +1,4 @@
-"""What an hour's counts are measured as, and within which bounds."""
+"""An hour's counts become measures, which are compared with bounds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FIELD = Subject("field", "r", "$.a")
 
 
 def test_a_volume_is_bounded_by_the_least_and_the_most_of_other_days() -> None:
-    """Half of the least to one and a half of the most; with too few days there are no bounds, and it is said why."""
+    """The bounds are half of the minimum and 1.5 times the maximum; with too few days, a reason replaces them."""
     enough = measures_of({"orders": BusCounts(7)}, {}, {}, {(BUS, "events"): [10, 20, 12]}, LIMITS)
     too_few = measures_of({"orders": BusCounts(7)}, {}, {}, {(BUS, "events"): [10, 20]}, LIMITS)
 
@@ -29,7 +29,7 @@ def test_a_volume_is_bounded_by_the_least_and_the_most_of_other_days() -> None:
 
 
 def test_rates_are_shares_of_what_they_are_about() -> None:
-    """Malformed and duplicate of what was read, dead letters of what is settled, pending of what was matched."""
+    """Each rate is a share of its base: events that were read or matched, or deliveries that are settled."""
     counts = TargetCounts(matched=10, pending=4, delivered=3, dead_letters={"non_retryable": 1})
     found = measures_of({"orders": BusCounts(100, 2, 3)}, {("r", "a"): counts}, {}, {}, LIMITS)
 
@@ -45,7 +45,7 @@ def test_rates_are_shares_of_what_they_are_about() -> None:
 
 
 def test_a_field_without_a_number_has_no_range() -> None:
-    """Its null rate is measured, and that no value is of another type; there is no least value."""
+    """A field without a number has a null rate and a count of other types, but no minimum."""
     expected = FieldExpectation(null_rate=Bounds(at_most=0.5), value=Bounds(at_least=1))
     found = measures_of({}, {}, {("r", "$.a"): (expected, FieldCounts(4, 3, 0))}, {}, LIMITS)
 
@@ -56,7 +56,7 @@ def test_a_field_without_a_number_has_no_range() -> None:
 
 
 def test_only_what_a_rule_expects_holds_it() -> None:
-    """A failed field holds its rule, with all its failures; a failure of a bus or a target is only reported."""
+    """A failed field expectation puts its rule on hold; a failure of a bus or a target is only reported."""
     of_bus = Measure(BUS, "events", 2, 5, 30)
     of_field = [Measure(FIELD, "null_rate", 0.75, None, 0.5), Measure(FIELD, "least_value", 0.5, 1)]
 

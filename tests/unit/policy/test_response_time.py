@@ -1,4 +1,4 @@
-"""Which responses are slow, and until when a push starts requests whose responses can still come."""
+"""Response times decide which responses are slow, and when a push stops starting requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ UNTIL = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
     [(10.0, 20.0, 2.0), (30.0, 20.0, 4.0), (6.0, 20.0, 1.2), (5.0, 20.0, 1.0), (1.0, 20.0, 1.0), (30.0, 2.0, 1.0)],
 )
 def test_a_response_is_slow_from_a_fifth_of_its_time_on(timeout: float, budget: float, seconds: float) -> None:
-    """Its time is the timeout, or the push budget if that is shorter; what takes less than a second is never slow."""
+    """A response is slow from a fifth of the timeout, or of the push budget if shorter, but never under a second."""
     assert slow_after(timeout, budget) == pytest.approx(seconds)
 
 
@@ -27,5 +27,5 @@ def test_a_response_is_slow_from_a_fifth_of_its_time_on(timeout: float, budget: 
 def test_a_push_starts_nothing_whose_response_would_come_after_its_budget(
     budget: float, longest: float, before_the_end: float
 ) -> None:
-    """A response may take a quarter longer than the longest one so far; half of the budget is for sending anyway."""
+    """A push starts no request whose response may miss its budget, but always sends for half of the budget."""
     assert UNTIL - last_start(UNTIL, timedelta(seconds=budget), longest) == timedelta(seconds=before_the_end)

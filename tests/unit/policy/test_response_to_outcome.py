@@ -1,4 +1,4 @@
-"""The delivery decision: what each response, policy and age comes to."""
+"""Each response, retry policy and age of a delivery has a defined outcome."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_2xx_is_delivered(code: int) -> None:
 
 @pytest.mark.parametrize("code", [401, 407, 408, 409, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999, 101])
 def test_codes_that_are_tried_again(code: int) -> None:
-    """What may pass is tried again; a code outside 100..599 counts as 5xx."""
+    """Status codes of temporary errors are retried; a code outside 100 to 599 counts as 5xx."""
     assert decided(response(code)) == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}")
 
 
@@ -52,7 +52,7 @@ def test_codes_that_are_tried_again(code: int) -> None:
     "code", [300, 301, 302, 304, 307, 308, 400, 402, 403, 404, 405, 406, 411, 413, 422, 426, 451, 499]
 )
 def test_codes_that_end_it(code: int) -> None:
-    """Other 3xx and 4xx are no use trying again."""
+    """Other 3xx and 4xx codes are not retried."""
     assert decided(response(code)) == DeadLettered("non_retryable", f"HTTP {code}")
 
 
@@ -61,14 +61,14 @@ def test_codes_that_end_it(code: int) -> None:
     ["Timeout", "ConnectionRefused", "HostUnknown", "TlsError", "NetworkError", "FileError", "FlushFailed"],
 )
 def test_no_response_is_tried_again(error_class: str) -> None:
-    """Whatever kept a response from coming may pass; the reason names the class alone, so that rows group by it."""
+    """A missing response is retried; the reason is only the class of the error, so that rows can be grouped by it."""
     assert decided(response(error_class=error_class, error="details")) == RetryAt(
         NOW + timedelta(seconds=1), error_class
     )
 
 
 def test_410_disables_the_target() -> None:
-    """410 ends the delivery and the target, abort header or not."""
+    """410 ends the delivery and disables the target, with or without the abort header."""
     gone = DeadLettered("target_gone", "HTTP 410", disable_target=True)
 
     assert decided(response(410)) == gone
@@ -78,7 +78,7 @@ def test_410_disables_the_target() -> None:
 
 @pytest.mark.parametrize("code", [400, 429, 500, 503])
 def test_the_abort_header_ends_it(code: int) -> None:
-    """A target that says `webhook-delivery: abort-message` is not asked again."""
+    """A delivery whose response has `webhook-delivery: abort-message` is not retried."""
     outcome = decided(response(code, abort=True))
 
     assert outcome == DeadLettered("non_retryable", f"HTTP {code}, webhook-delivery: abort-message")
@@ -91,14 +91,14 @@ def test_the_abort_header_takes_nothing_back() -> None:
 
 @pytest.mark.parametrize(("sent_seconds_ago", "due_in_seconds"), [(0, 10), (4, 6), (10, 0), (60, 0)])
 def test_an_abandoned_request_waits_for_its_time_out(sent_seconds_ago: int, due_in_seconds: int) -> None:
-    """The target may have taken it, so that is neither its failure nor an end, however many attempts were made."""
+    """An abandoned request, which may have arrived, is retried after its timeout, however many attempts were made."""
     sent = response(error_class="Interrupted", started_at=NOW - timedelta(seconds=sent_seconds_ago))
 
     assert decided(sent, attempts=1000) == RetryAt(NOW + timedelta(seconds=due_in_seconds), "Interrupted")
 
 
 def test_an_unsendable_delivery_ends_at_once() -> None:
-    """A header that HTTP cannot carry will not become better."""
+    """A delivery with a header that HTTP cannot carry is not retried."""
     outcome = decided(response(error_class="InvalidHeader", error="ce-x holds a line break"))
 
     assert outcome == DeadLettered("non_retryable", "InvalidHeader: ce-x holds a line break")
@@ -115,14 +115,14 @@ def test_attempts_are_exhausted_after_the_first_and_the_policys() -> None:
 
 
 def test_a_policy_without_retries() -> None:
-    """Own policy with 0 attempts after the first: the first failure ends it."""
+    """With a policy without retries, the first failure ends the delivery."""
     policy = RetryPolicy(policy="custom", max_retries=0)
 
     assert decided(response(503), policy) == DeadLettered("maximum_retry_attempts", "HTTP 503, attempt 1 of 1")
 
 
 def test_a_retry_due_beyond_the_age_ends_now() -> None:
-    """Whichever is reached first ends it: a next attempt at or after the maximum age is not waited for."""
+    """A delivery whose next attempt would be at or after the maximum age ends immediately."""
     policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 100.0})
     young = NOW - timedelta(seconds=98)
     old = NOW - timedelta(seconds=99)
@@ -135,7 +135,7 @@ def test_a_retry_due_beyond_the_age_ends_now() -> None:
 
 
 def test_time_held_is_no_age() -> None:
-    """Time on hold for a person, an order or a closed pool does not count."""
+    """Time on hold for an operator, an order or a closed pool does not count as age."""
     policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 100.0})
     arrived_at = NOW - timedelta(seconds=500)
 
@@ -146,7 +146,7 @@ def test_time_held_is_no_age() -> None:
 
 
 def test_exponential_delays_double_to_512_seconds() -> None:
-    """1, 2, 4 ... 512 s, then 512 s, whatever the dice say: about a day in all."""
+    """The delays are 1, 2, 4 ... 512 s, then 512 s, for any random number: about a day in total."""
     delays = [delay_seconds(EXPONENTIAL, made, 0.9) for made in range(1, 177)]
 
     assert delays[:11] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 512]
@@ -155,7 +155,7 @@ def test_exponential_delays_double_to_512_seconds() -> None:
 
 
 def test_backoff_delays_lie_between_10_and_20_seconds() -> None:
-    """BACKOFF_RETRY waits 10 s at the lowest draw and just below 20 s at the highest, after every attempt."""
+    """BACKOFF_RETRY waits 10 s for the lowest random number and almost 20 s for the highest, after every attempt."""
     for made in (1, 2, 3):
         assert delay_seconds(BACKOFF, made, 0.0) == pytest.approx(10)
         assert delay_seconds(BACKOFF, made, 0.5) == pytest.approx(15)
@@ -163,7 +163,7 @@ def test_backoff_delays_lie_between_10_and_20_seconds() -> None:
 
 
 def test_own_delays_grow_to_their_maximum_with_jitter() -> None:
-    """An own policy multiplies up to its maximum, and its jitter spreads also there; 1000 attempts do not overflow."""
+    """A custom policy's delays grow to their maximum, to which jitter also applies; 1,000 attempts do not overflow."""
     policy = RetryPolicy(policy="custom", initial_delay_seconds=2, multiplier=10, max_delay_seconds=60, jitter=0.2)
 
     assert delay_seconds(policy, 1, 0.5) == pytest.approx(2)
@@ -190,7 +190,7 @@ def test_own_delays_grow_to_their_maximum_with_jitter() -> None:
     ],
 )
 def test_retry_after_is_seconds_or_a_date_capped(header: str, seconds: int) -> None:
-    """All forms of RFC 9110 are read; nothing asks for more than the longest wait."""
+    """`Retry-After` may have any form of RFC 9110 and is limited to the longest wait."""
     assert retry_after(header, NOW, timedelta(days=1)) == NOW + timedelta(seconds=seconds)
 
 
@@ -198,18 +198,18 @@ def test_retry_after_is_seconds_or_a_date_capped(header: str, seconds: int) -> N
     "header", [None, "", "soon", "-5", "1.5", "\u0665", "9" * 5000, "Sun, 99 Mar 2026 12:05:00 GMT"]
 )
 def test_a_retry_after_that_cannot_be_read_is_no_request(header: str | None) -> None:
-    """Anything else is as good as no header."""
+    """Any other `Retry-After` counts as missing."""
     assert retry_after(header, NOW, timedelta(days=1)) is None
 
 
 def test_the_later_of_retry_after_and_policy_counts() -> None:
-    """`Retry-After` can only put a retry off, not bring it forward."""
+    """`Retry-After` can only delay a retry, not bring it forward."""
     assert decided(response(503, retry_after="30")) == RetryAt(NOW + timedelta(seconds=30), "HTTP 503")
     assert decided(response(503, retry_after="1"), attempts=5) == RetryAt(NOW + timedelta(seconds=16), "HTTP 503")
 
 
 def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
-    """The cap is for what targets ask, not for what the user wrote."""
+    """The limit applies to what targets ask for, not to the delays of a policy."""
     policy = RetryPolicy(
         policy="custom", max_retries=5, initial_delay_seconds=7200, multiplier=1, max_delay_seconds=7200, jitter=0
     )
@@ -220,7 +220,7 @@ def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
 
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
-    """Two hours are two hours; the wait is cut to the setting, and to a minute before the event is too old."""
+    """A retry waits for `Retry-After`, but no longer than the setting or until a minute before the maximum age."""
     assert decided(response(code, retry_after="7200")) == RetryAt(NOW + timedelta(hours=2), f"HTTP {code}")
     cut = decided(response(code, retry_after="7200"), retry_after_max=timedelta(minutes=5))
     assert cut == RetryAt(NOW + timedelta(minutes=5), f"HTTP {code}")
@@ -233,7 +233,7 @@ def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
 
 
 def test_a_paused_delivery_waits_no_longer_than_its_age() -> None:
-    """Until the pause is over, or until it is too old if that comes first; one that is too old ends at once."""
+    """A paused delivery waits until the pause is over or it is too old; one that is too old ends immediately."""
     until = NOW + timedelta(hours=2)
     policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 3600.0})
 
@@ -244,7 +244,7 @@ def test_a_paused_delivery_waits_no_longer_than_its_age() -> None:
 
 
 def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
-    """It is due when the window opens again, and dead-lettered if its age is over by then."""
+    """A retry outside the window is due when the window opens, and dead-lettered if it is too old by then."""
     window = DeliverBetween(hours="08:00-12:00", time_zone="UTC")
     opens = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -255,7 +255,7 @@ def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
 
 
 def test_an_early_delivery_is_deferred() -> None:
-    """Until its own time, and from there on until the window opens; what may be sent is not."""
+    """An early delivery is deferred to its own time or to the window's opening after that; others are sent."""
     window = DeliverBetween(hours="08:00-13:00", time_zone="UTC")
     tomorrow = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
@@ -267,7 +267,7 @@ def test_an_early_delivery_is_deferred() -> None:
 
 
 def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
-    """On arrival, or later where it had to wait."""
+    """Age is measured from the arrival of an event, or from when its delivery could first be sent."""
     later = NOW + timedelta(hours=1)
 
     assert age_begins(NOW, None) == age_begins(NOW, NOW - timedelta(hours=1)) == NOW
@@ -288,7 +288,7 @@ def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
     ],
 )
 def test_429_asks_for_a_pause(given: Response, attempts: int, seconds: int) -> None:
-    """As long as it says, a day at most; if it does not say, as long as the policy waits, 10 s at most."""
+    """429 pauses a target for its `Retry-After`, at most a day, or else for the policy's delay, at most 10 s."""
     asked = pause_asked(given, RetryTerms(EXPONENTIAL, 10.0), attempts=attempts, now=NOW, draw=0.5)
 
     assert asked == NOW + timedelta(seconds=seconds)
@@ -299,5 +299,5 @@ def test_429_asks_for_a_pause(given: Response, attempts: int, seconds: int) -> N
     [response(200), response(503, retry_after="30"), response(429, retry_after="0"), response(error_class="Timeout")],
 )
 def test_nothing_else_asks_for_a_pause(given: Response) -> None:
-    """A 503 delays its own delivery alone, and a wait of no time is none."""
+    """A 503 delays only its own delivery, and a wait of 0 s is no pause."""
     assert pause_asked(given, RetryTerms(EXPONENTIAL, 10.0), attempts=1, now=NOW, draw=0.5) is None

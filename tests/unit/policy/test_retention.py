@@ -1,4 +1,4 @@
-"""What may go of a batch: by a simple model over random batches, and the cases that people ask for."""
+"""A simple model and chosen cases show which data of a batch retention may delete."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def a_batch(age: timedelta, **changes: object) -> Batch:
 def test_a_step_is_taken_if_it_is_due_and_no_earlier_data_is_needed(
     age: timedelta, kind: str, kept: str, retention: Retention, needed: frozenset[str]
 ) -> None:
-    """The model: from the data kept today, continue while the next step is old enough and not needed."""
+    """The model takes the next step while it is old enough and no earlier data is needed."""
     batch = a_batch(age, kind=kind, kept=kept)
 
     found = keeping(batch, NOW, retention, [Need(what, "x") for what in needed])  # type: ignore[arg-type]
@@ -55,7 +55,7 @@ def test_a_step_is_taken_if_it_is_due_and_no_earlier_data_is_needed(
 
 @given(ages, retentions)
 def test_nothing_goes_within_a_day(age: timedelta, retention: Retention) -> None:
-    """Whatever rule files and settings say; and each kind of record is kept at least as long as the one before."""
+    """Nothing is deleted within a day, and each kind of record is kept at least as long as the previous one."""
     assert LEAST_AGE <= retention.deliveries <= retention.archive <= retention.dead_letters <= retention.manifests
     if age < LEAST_AGE:
         assert keeping(a_batch(age), NOW, retention, []).kept == "all"
@@ -73,12 +73,12 @@ def test_nothing_goes_within_a_day(age: timedelta, retention: Retention) -> None
     ],
 )
 def test_a_kind_of_record_goes_at_its_time(days: float, kind: str, kept: str) -> None:
-    """The events of a batch that is not normal are no archive: they go with its deliveries."""
+    """Each kind of record is deleted at its time; the events of a batch that is not normal go with its deliveries."""
     assert keeping(a_batch(days * DAY, kind=kind), NOW, MONTH, []).kept == kept
 
 
 def a_replay(**changes: object) -> Replay:
-    """Return a replay of the tenth to the twentieth day back."""
+    """Return a replay of the events from 20 to 10 days ago."""
     fields = {"replay_id": "r", "run": "run", "bus": "orders", "selection": {}, "parts": (), "started_at": NOW}
     times = {"since": NOW - 20 * DAY, "until": NOW - 10 * DAY, "next_at": NOW}
     return Replay(**{**fields, **times, **changes})  # type: ignore[arg-type]
@@ -101,12 +101,12 @@ def a_replay(**changes: object) -> Replay:
 def test_a_replay_needs_what_it_reads(
     days: float, changes: dict[str, object], of_replay: dict[str, object], needed: set[str]
 ) -> None:
-    """The archive of its time and bus; one that chooses by outcome also what followed, in whatever batch."""
+    """A replay needs the archive of its time and bus and, if it selects by outcome, the later outcomes in any batch."""
     found = needs_of_requests(a_batch(days * DAY, **changes), [a_replay(**of_replay)], [])
 
     assert {need.what for need in found} == needed
 
 
 def test_a_redrive_needs_dead_letters() -> None:
-    """Of every batch: it is not known yet which ones it takes."""
+    """A redrive needs the dead letters of every batch, because its selection is not known yet."""
     assert list(needs_of_requests(a_batch(DAY), [], ["d"])) == [Need("dead_letters", "redrive d is running")]

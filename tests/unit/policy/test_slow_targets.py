@@ -1,4 +1,4 @@
-"""When a target is delivered apart from the others because its responses are slow, and when it is with them again."""
+"""Slow responses move a target to the slow lane, and quick ones move it back."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def after_chunks(status: TargetStatus, *tallies: Tally, now: datetime = NOW) -> 
     [(9, 9, False), (10, 4, False), (10, 5, True), (500, 249, False), (500, 250, True), (0, 0, False)],
 )
 def test_a_target_is_slow_when_half_of_ten_responses_are(attempts: int, slow: int, found: bool) -> None:
-    """Fewer than ten decide nothing."""
+    """A target is slow if half of at least ten responses are slow."""
     assert is_slow(Count(attempts, 0, slow)) is found
 
 
 def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why() -> None:
-    """All pushes within 30 s count together, whatever this one reports."""
+    """The responses of all pushes within 30 s decide, and the target's status gives the reason."""
     reported = Tally("late", "crm", {int(NOW.timestamp()): Count(1, 0, 1)})
 
     assert next_status(OK, reported, Count(20, 0, 9), NOW) == OK
@@ -51,7 +51,7 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
     [(1, "1 request had no response in time"), (4, "4 requests had no response in time")],
 )
 def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
-    """The next batch does not wait for a timeout again; nor for one of an ordered target, which has no breaker."""
+    """A target that does not respond is in the slow lane immediately, even an ordered one, which has no breaker."""
     reported = Tally("late", "crm", no_response=count)
     status = next_status(OK, reported, Count(100, 1, 1), NOW)
 
@@ -61,14 +61,14 @@ def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> 
 
 
 def test_one_that_fails_is_left_alone() -> None:
-    """That is worse than slow, before and after it was found to be slow."""
+    """A failing target's breaker opens, whether or not the target was slow before."""
     for status in (OK, SLOW):
         failing = next_status(status, replace(tally(), no_response=10), Count(10, 10, 10), NOW)
         assert (failing.state, failing.slow, failing.until) == ("degraded", False, NOW + timedelta(seconds=30))
 
 
 def test_five_quick_chunks_in_a_row_heal_it() -> None:
-    """It is then with the others again, at once and at any rate: it was sent to all the time."""
+    """Five consecutive quick chunks end the slow lane immediately and without a slow start."""
     four = after_chunks(SLOW, *[tally()] * 4)
     assert (four.state, four.slow, four.good) == ("degraded", True, 4)
 
@@ -80,12 +80,12 @@ def test_five_quick_chunks_in_a_row_heal_it() -> None:
 
 @pytest.mark.parametrize("other", [tally(quick=False), tally(settled=4), tally(settled=0)])
 def test_a_chunk_that_was_not_quick_begins_the_count_again(other: Tally) -> None:
-    """Slow responses or none, or less than half settled."""
+    """A chunk with slow responses, without responses or less than half settled resets the count of quick chunks."""
     assert after_chunks(SLOW, *[tally()] * 4, other, *[tally()] * 4).good == 4
 
 
 def test_an_ordered_target_heals_by_quick_chunks_and_nothing_else_of_its_pushes_changes_it() -> None:
-    """What it does not settle within a budget waits by key."""
+    """Only quick chunks change the state of a slow ordered target; unsettled deliveries wait by key."""
     tried_one_by_one = replace(tally(), opens=False)
     unsettled = replace(tally(settled=0, spent=True, apart=False), opens=False)
 
@@ -96,7 +96,7 @@ def test_an_ordered_target_heals_by_quick_chunks_and_nothing_else_of_its_pushes_
 
 
 def test_it_is_slow_for_half_a_minute_at_least() -> None:
-    """Or one that is slow by turns would be with the others again between two."""
+    """A target stays slow for at least half a minute, so that one that is slow at times does not leave in between."""
     just_now = replace(SLOW, since=NOW - timedelta(seconds=29))
 
     status = after_chunks(just_now, *[tally()] * 9)
@@ -106,12 +106,12 @@ def test_it_is_slow_for_half_a_minute_at_least() -> None:
 
 
 def test_a_push_in_progress_at_the_slow_decision_heals_nothing() -> None:
-    """The other pushes of its batch end later, and may have been quicker."""
+    """Pushes that were in progress when the target became slow do not count as quick."""
     assert after_chunks(SLOW, *[tally(apart=False)] * 9) == SLOW
 
 
 def test_one_whose_chunks_do_not_fit_the_budget_stays_slow() -> None:
-    """It delivers at its own speed, and may continue at once."""
+    """A target whose chunks do not fit the budget stays slow, and its next push may start immediately."""
     status = after_chunks(replace(SLOW, good=4), tally(settled=4, spent=True))
 
     assert (status.state, status.slow, status.good, status.until) == ("degraded", True, 0, NOW)

@@ -1,4 +1,4 @@
-"""How long a batch in streaming mode is open, and when its responses are recorded."""
+"""The rate of events decides how long a batch in streaming mode stays open and when its responses are recorded."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from eventbridge.policy.streaming import batch_is_over, poll_seconds, segment_is
     ],
 )
 def test_a_batch_stays_open_longer_if_few_events_arrive(age: float, events: int, usual: float, over: bool) -> None:
-    """At ten events a second the batch lasts as long as its setting; at fewer, six times as long, at most a minute."""
+    """At ten events per second a batch is open as long as set; at fewer, up to six times as long, at most a minute."""
     assert batch_is_over(age, events, usual) == over
 
 
 def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
-    """Its pending work waits for the close, even if few events arrive."""
+    """A batch whose close sends deliveries is not open longer, because its pending work waits for the close."""
     assert batch_is_over(10.0, 1, 10.0, waits=True)
     assert not batch_is_over(9.9, 1, 10.0, waits=True)
 
@@ -45,7 +45,7 @@ def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
     ],
 )
 def test_responses_are_recorded_less_often_if_few_arrive(age: float, responses: int, usual: float, due: bool) -> None:
-    """After a second at ten responses a second, after five below that or in a bucket, at once if many wait."""
+    """Responses are recorded after 1 s at ten per second, after 5 s at fewer or in a bucket, or once many wait."""
     assert segment_is_due(age, responses, usual, max_responses=2_000) == due
 
 

@@ -4,7 +4,7 @@ from eventbridge.policy.streaming import short_of_slots
 
 
 def test_streaming_tasks_that_take_every_slot_are_reported() -> None:
-    """A streaming task holds a slot as long as it lasts; one that is left is enough to say nothing."""
+    """Streaming tasks that take every slot are reported; one free slot is enough for no report."""
     assert short_of_slots(3, 4) is None
     assert short_of_slots(4, 4) == (
         "4 runners are in streaming mode, and core.parallelism of Airflow is 4: "
@@ -15,6 +15,6 @@ def test_streaming_tasks_that_take_every_slot_are_reported() -> None:
 
 
 def test_without_a_limit_or_a_streaming_task_nothing_is_said() -> None:
-    """0 is Airflow's word for any number."""
+    """Nothing is reported without a limit, which Airflow writes as 0, or without a streaming task."""
     assert short_of_slots(1_000, 0) is None
     assert short_of_slots(0, 8) is None

@@ -1,4 +1,4 @@
-"""Tokens: how many a lease gives, when the next is available, and what a ramp allows."""
+"""A token bucket decides how many tokens a lease has, when the next is available, and how fast a rate rises."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def after(seconds: float) -> datetime:
 
 
 def test_a_bucket_that_was_never_used_holds_a_second() -> None:
-    """200 a second: 200 at once, and the next after 5 ms."""
+    """A bucket of 200 per second gives 200 tokens immediately, and the next after 5 ms."""
     first = lease(None, 200.0, 1_000, NOW)
     second = lease(first.left, 200.0, 1_000, NOW)
 
@@ -29,7 +29,7 @@ def test_a_bucket_that_was_never_used_holds_a_second() -> None:
 
 
 def test_ten_a_minute_are_one_every_six_seconds() -> None:
-    """A bucket holds one token of a slow rate, and what comes in a second."""
+    """A bucket of a slow rate holds one token, plus what comes in a second."""
     first = lease(None, 10 / 60, 5, NOW)
     early = lease(first.left, 10 / 60, 5, after(5))
     late = lease(early.left, 10 / 60, 5, after(6.001))
@@ -41,7 +41,7 @@ def test_ten_a_minute_are_one_every_six_seconds() -> None:
 
 @pytest.mark.parametrize("late", [0.0, 0.3, 0.9])
 def test_a_push_that_asks_late_gets_the_whole_rate(late: float) -> None:
-    """60 a minute are 60 in a minute, though each lease comes up to a second after the token was there."""
+    """A rate of 60 per minute gives 60 tokens, even if each lease comes up to a second late."""
     tokens, at, granted = lease(None, 1.0, 1, NOW).left, 0.0, 0
     while True:
         found = lease(tokens, 1.0, 1, after(at))
@@ -55,14 +55,14 @@ def test_a_push_that_asks_late_gets_the_whole_rate(late: float) -> None:
 
 
 def test_no_more_than_is_wanted_is_taken() -> None:
-    """The rest stays for other pushes."""
+    """A lease takes no more tokens than requested; the rest stays for other pushes."""
     found = lease(None, 200.0, 3, NOW)
 
     assert (found.granted, found.left.count) == (3, 197.0)
 
 
 def test_a_clock_that_goes_back_fills_nothing() -> None:
-    """And does not make what comes later count twice."""
+    """A clock that goes back adds no tokens, and its time is not counted twice later."""
     empty = Bucket(0.0, after(10))
 
     assert lease(empty, 10.0, 5, NOW).granted == 0
@@ -74,7 +74,7 @@ def test_a_clock_that_goes_back_fills_nothing() -> None:
     st.lists(st.tuples(st.floats(min_value=0, max_value=3), st.integers(min_value=1, max_value=5_000)), max_size=60),
 )
 def test_any_leases_keep_the_rate(rate: float, asked: list[tuple[float, int]]) -> None:
-    """For any requests at any times: in any t seconds at most rate * t tokens and a full bucket are given."""
+    """For any requests, at most rate * t tokens plus one full bucket are given in any t seconds."""
     tokens, at, given_out = None, 0.0, []
     for wait, wanted in asked:
         at += wait
@@ -90,7 +90,7 @@ def test_any_leases_keep_the_rate(rate: float, asked: list[tuple[float, int]]) -
 
 
 def test_a_ramp_begins_slowly_and_never_exceeds_the_rate() -> None:
-    """5 a second at first, doubling every 2.5 s; after 30 s the target's own rate, or none."""
+    """The rate begins at 5 per second and doubles every 2.5 s; after 30 s the target's own rate applies, or none."""
     until = after(30)
 
     assert allowed_per_second(None, until, NOW) == pytest.approx(5.0)
@@ -104,32 +104,32 @@ def test_a_ramp_begins_slowly_and_never_exceeds_the_rate() -> None:
 
 @pytest.mark.parametrize(("rate", "tokens"), [(200.0, 200), (10 / 60, 1), (1.5, 2)])
 def test_a_second_is_leased_at_a_time(rate: float, tokens: int) -> None:
-    """At least one token."""
+    """A lease covers a second, and has at least one token."""
     assert second_of(rate) == tokens
 
 
 @pytest.mark.parametrize(("text", "rate"), [("200/s", 200.0), ("10/m", 10 / 60), ("1/m", 1 / 60)])
 def test_rates_are_read(text: str, rate: float) -> None:
-    """A whole number a second or a minute."""
+    """A rate is a whole number per second or per minute."""
     assert parse_rate(text) == pytest.approx(rate)
 
 
 @pytest.mark.parametrize("text", ["", "200", "0/s", "-1/s", "1.5/s", "200/h", "200 / s", "200/sec", "12345678/s"])
 def test_an_invalid_rate_is_refused(text: str) -> None:
-    """With an example of one."""
+    """The error for an invalid rate has an example."""
     with pytest.raises(ValueError, match="200/s or 10/m"):
         parse_rate(text)
 
 
 def test_a_rate_allows_so_many_deliveries_within_a_time() -> None:
-    """Its own rate times the seconds; without one, and without a ramp, any number."""
+    """A rate allows rate times seconds deliveries; without a rate or a recent recovery, any number."""
     assert tokens_within(200.0, None, NOW, 20.0) == 4_000
     assert tokens_within(None, None, NOW, 20.0) is None
     assert tokens_within(200.0, after(-1), NOW, 20.0) == 4_000
 
 
 def test_a_ramp_allows_what_it_comes_to_within_a_time() -> None:
-    """The sum over the seconds, with its own rate as a bound; one that ends before allows any number."""
+    """While the rate rises, it allows the sum over the seconds, up to the target's rate; after that, any number."""
     begun = tokens_within(None, after(30), NOW, 20.0)
     summed = sum(allowed_per_second(None, after(30), after(number / 100)) or 0 for number in range(2_000)) / 100
 

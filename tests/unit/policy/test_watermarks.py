@@ -31,14 +31,14 @@ def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | 
     ],
 )
 def test_a_quota_is_a_room_with_lines(was_stopped: bool, used: int, stopped: bool) -> None:
-    """It is taken up by as many bytes as it has, and free again with no more than those to resume at."""
+    """A quota is full at its size in bytes, and free again at its resume size."""
     room = quota_space(used, 100, 90)
 
     assert (short_of([room], "quota" if was_stopped else None) is not None) is stopped
 
 
 def test_each_room_resumes_at_its_own_line() -> None:
-    """What stopped for want of disk does not wait for the lower line of the quota, nor the other way round."""
+    """Disk and quota each resume at their own watermark."""
     disk, quota = FreeSpace("disk", 150, Watermarks(100, 200)), quota_space(95, 100, 90)
 
     assert short_of([disk, quota], None) is None

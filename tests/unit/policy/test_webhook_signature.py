@@ -1,4 +1,4 @@
-"""Signatures of webhooks: the examples that their makers publish, and what is not believed."""
+"""Webhook signatures are verified as in their providers' examples, and invalid ones are rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stripe(secret: str = "whsec_key", at: int = int(NOW), body: bytes = BODY) ->
 
 
 def standard(key: bytes = b"key", at: int = int(NOW), body: bytes = BODY) -> dict[str, str]:
-    """Return the headers that Standard Webhooks asks for."""
+    """Return the headers that Standard Webhooks requires."""
     digest = hmac.new(key, f"msg_1.{at}.".encode() + body, hashlib.sha256).digest()
     signature = f"v1a,AAAA v1,{base64.b64encode(digest).decode()}"
     return {"webhook-id": "msg_1", "webhook-timestamp": str(at), "webhook-signature": signature}
@@ -36,14 +36,14 @@ SECRET = f"whsec_{base64.b64encode(b'key').decode()}"
 
 
 def test_the_example_of_githubs_documentation() -> None:
-    """Its secret, payload and signature."""
+    """GitHub's documented secret, payload and signature are accepted."""
     headers = {"x-hub-signature-256": "sha256=757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"}
 
     assert signature_problem("github", [b"It's a Secret to Everybody"], headers, b"Hello, World!", NOW) == ""
 
 
 def test_the_example_of_standard_webhooks() -> None:
-    """Its secret, id, time, payload and signature."""
+    """The secret, id, time, payload and signature of the Standard Webhooks example are accepted."""
     headers = {
         "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
         "webhook-timestamp": "1614265330",
@@ -59,7 +59,7 @@ def test_the_example_of_standard_webhooks() -> None:
     [("github", "old key", github()), ("stripe", "whsec_old whsec_key", stripe()), ("standard", SECRET, standard())],
 )
 def test_a_signature_by_any_of_the_secrets_is_accepted(kind: str, secrets: str, headers: dict[str, str]) -> None:
-    """Several secrets count at a time, and of several signatures one is enough; another body is not believed."""
+    """One valid signature by any of several secrets is enough; a signature of another body is rejected."""
     keys = keys_of(kind, secrets)  # type: ignore[arg-type]
 
     assert signature_problem(kind, keys, headers, BODY, NOW) == ""  # type: ignore[arg-type]
@@ -85,7 +85,7 @@ def test_a_signature_by_any_of_the_secrets_is_accepted(kind: str, secrets: str, 
     ],
 )
 def test_a_rejected_signature_has_a_reason(kind: str, headers: dict[str, str], said: str) -> None:
-    """A header that is missing or invalid, a time that is too far, a foreign signature."""
+    """A missing or invalid header, a time too far away and a foreign signature are rejected with a reason."""
     keys = keys_of(kind, {"standard": SECRET}.get(kind, "key"))  # type: ignore[arg-type]
 
     assert said in signature_problem(kind, keys, headers, BODY, NOW)  # type: ignore[arg-type]
@@ -93,7 +93,7 @@ def test_a_rejected_signature_has_a_reason(kind: str, headers: dict[str, str], s
 
 @pytest.mark.parametrize("secret", ["key", "whsec_", "whsec_a"])
 def test_a_secret_of_standard_webhooks_is_base64(secret: str) -> None:
-    """An invalid secret is reported without being shown."""
+    """A secret of Standard Webhooks is base64; an invalid one is reported without being shown."""
     with pytest.raises(ValueError, match=r"secret|base64|padding|data") as caught:
         keys_of("standard", secret)
 
