@@ -1,8 +1,8 @@
-"""The pure core against a simple model: plan, cut, decide and commit under a simulated clock and hostile targets.
+"""The pure core agrees with a simple model under a simulated clock and hostile targets.
 
-The machine below is a product of lists and dictionaries around `batch_size`, `chunking`, `response_to_outcome` and
-`reconciliation` of `policy`. What must hold: nothing is lost or doubled, an offset moves only over settled events, no
-rule starves, a retry comes when its policy says. Thousands of stories by HYPOTHESIS_PROFILE=deep.
+The model is made of lists and dictionaries around `batch_size`, `chunking`, `response_to_outcome` and
+`reconciliation` of `policy`. Nothing may be lost or repeated, an offset may move only over settled events, no rule may
+starve, and retries must follow their policies. HYPOTHESIS_PROFILE=deep runs thousands of stories.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from eventbridge.rules.types import ChunkSize
 _BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 _PARTITIONS = [Partition("orders", "", number) for number in range(3)]
 _TIMEOUT_SECONDS = 10.0
-#: Highest first, written down by hand: two outcomes of one delivery are merged so.
+#: The ranks by which two outcomes of one delivery are merged, highest first, independent of the product's code.
 _RANKS: list[type[Outcome | Unknown]] = [Delivered, DeadLettered, RetryAt, Unknown]
 
-#: Per target: its policy, and the shortest and longest wait after each attempt, written down by hand.
+#: By target: its policy, and the shortest and longest wait after each attempt, independent of the product's code.
 _POLICIES: dict[str, tuple[RetryPolicy, list[tuple[float, float]]]] = {
     "backoff": (RetryPolicy.from_name("BACKOFF_RETRY"), [(10, 20)] * 3),
     "decay": (
@@ -66,7 +66,7 @@ _HOSTILE = st.sampled_from(
 
 @dataclass(frozen=True)
 class _Delivery:
-    """One delivery as the model knows it; `state`: open (in a batch), pending, delivered or dead."""
+    """One delivery in the model; `state` is open (in a batch), pending, delivered or dead."""
 
     raw: bytes
     target: str
@@ -80,10 +80,10 @@ class _Delivery:
 
 @dataclass
 class _Batch:
-    """What a batch took, and the outcomes so far."""
+    """The deliveries of a batch, and their outcomes so far."""
 
     deliveries: list[bytes]
-    ends: dict[int, int]  # of a normal batch
+    ends: dict[int, int]  # only for a normal batch
     handed_out: set[bytes]
     outcomes: dict[bytes, Outcome | Unknown]
 
@@ -143,7 +143,7 @@ class _Product(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is not None)
     @rule(responses=st.lists(_HOSTILE, min_size=1, max_size=8), draw=st.floats(0, 0.999), lost=st.booleans())
     def push(self, responses: list[str], draw: float, lost: bool) -> None:
-        """Deliver what was handed out; with `lost` every third response is lost with the process that had it."""
+        """Deliver what was handed out; if `lost`, every third response is lost with its process."""
         assert self.batch is not None
         for number, raw in enumerate(sorted(self.batch.handed_out)):
             known = self.batch.outcomes.get(raw, Unknown())
@@ -155,7 +155,7 @@ class _Product(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is not None and self.batch.outcomes)
     @rule(other=_HOSTILE, draw=st.floats(0, 0.999))
     def overtake(self, other: str, draw: float) -> None:
-        """Another attempt reports a delivery that has a response: the better of the two counts, in whatever order."""
+        """When another attempt reports a delivery that has a response, the better outcome counts, in any order."""
         assert self.batch is not None
         raw = min(self.batch.outcomes)
         before = self.batch.outcomes[raw]
@@ -169,8 +169,8 @@ class _Product(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is not None)
     @rule(wrong=st.sampled_from(["", "", "lose", "double", "forge"]))
     def commit(self, wrong: str) -> None:
-        """Settle and commit; a reconciliation in which one delivery is lost, doubled or moved to another outcome is
-        refused.
+        """Settle and commit; a reconciliation in which one delivery is lost, repeated or has another outcome is
+        rejected.
         """
         assert self.batch is not None
         settled = {raw: self.batch.outcomes.get(raw, Unknown()) for raw in self.batch.deliveries}
@@ -199,7 +199,7 @@ class _Product(RuleBasedStateMachine):
         assert all(targets == set(_POLICIES) for targets in settled.values()), "a delivery was lost"
 
     def teardown(self) -> None:
-        """Whatever targets do from now on, every event is taken, and every delivery ends within its policy."""
+        """For any further responses, every event is read, and every delivery ends within its policy."""
         if not hasattr(self, "all"):
             return
         if self.batch is not None:
@@ -237,7 +237,7 @@ class _Product(RuleBasedStateMachine):
         return sorted(raw for raw, each in self.all.items() if each.state == "pending" and each.due_at <= self.now)
 
     def _begin(self, taken: list[bytes], ends: dict[int, int], slots: int, free: int, most: int) -> None:
-        """Cut what was taken into chunks and note which deliveries are handed out to a push."""
+        """Divide the batch into chunks and record which deliveries are handed out to a push."""
         by_target: dict[str, list[bytes]] = defaultdict(list)
         for raw in taken:
             by_target[self.all[raw].target].append(raw)
@@ -261,7 +261,7 @@ class _Product(RuleBasedStateMachine):
         self.batch = _Batch(taken, ends, handed_out, {})
 
     def _attempt(self, raw: bytes, how: str, draw: float) -> Outcome:
-        """Make one attempt: the outcome is what `decide` says, compared with the policy as it is written above."""
+        """Make one attempt, and compare the outcome of `decide` with the policy in this module."""
         each = self.all[raw]
         policy, waits = _POLICIES[each.target]
         over = expired(policy, each.arrived_at, 0.0, self.now)
@@ -287,12 +287,12 @@ class _Product(RuleBasedStateMachine):
             case RetryAt(due_at):
                 shortest, longest = (timedelta(seconds=each) for each in waits[attempts - 1])
                 asked = timedelta(seconds=int(how.split()[-1])) if "retry-after" in how else timedelta(0)
-                # a target that asks for more is tried once more shortly before the event is too old
+                # a target that asks for a longer wait is tried once more just before the event is too old
                 asked = min(asked, RETRY_AFTER_MAX, each.arrived_at + age - LAST_CHANCE - self.now)
                 assert max(shortest, asked) <= due_at - self.now <= max(longest, asked)
                 assert due_at - each.arrived_at < age
             case DeadLettered("maximum_retry_attempts"):
-                assert attempts > policy.max_retries  # by more than one only where two attempts overlapped
+                assert attempts > policy.max_retries  # greater by more than one only if two attempts overlapped
             case DeadLettered("maximum_event_age"):
                 assert self.now + timedelta(seconds=waits[attempts - 1][1]) - each.arrived_at >= age
             case DeadLettered(reason):
@@ -319,7 +319,7 @@ class _Product(RuleBasedStateMachine):
             self.all[raw] = replace(each, state=_state(outcome))
 
     def _reconciliation(self, rows: list[tuple[bytes, str]]) -> Reconciliation:
-        """Return the reconciliation of the batch, whose files say what `rows` does."""
+        """Return the reconciliation of the batch, whose files contain `rows`."""
         assert self.batch is not None
         by_state: dict[str, list[bytes]] = defaultdict(list)
         for raw, state in rows:
@@ -350,7 +350,7 @@ def _state(outcome: Outcome | Unknown) -> str:
 
 
 def _damaged(rows: list[tuple[bytes, str]], wrong: str) -> list[tuple[bytes, str]]:
-    """Return the rows with the first one lost, doubled, or passed off as delivered without a response."""
+    """Return the rows with the first one lost, repeated, or shown as delivered without a response."""
     if wrong == "lose":
         return rows[1:]
     if wrong == "double":

@@ -1,8 +1,8 @@
-"""Array consistency on many small patterns and events of nothing but structure.
+"""The matcher decides array consistency correctly on many small patterns and events without other content.
 
-Hypothesis spends a millisecond on what takes the matcher microseconds, and most of what it draws is decided by a
-missing leaf. Here a seeded generator draws zeros, ones, absences and arrays only, so that most results depend on the
-choice of elements. `ARRAY_EXAMPLES` in the environment asks for more of them.
+Hypothesis takes a millisecond per example and the matcher microseconds, and a missing leaf decides most of its
+examples. Here a seeded generator draws only zeros, ones, gaps and arrays, so that most results depend on the choice of
+elements. The environment variable `ARRAY_EXAMPLES` sets their number.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LEAF_LISTS = (
 
 
 def draw_pattern(draw: random.Random, depth: int, ors: float) -> dict[str, Any]:
-    """Draw a sub-pattern over few keys; `ors` is how likely an object holds a `$or`."""
+    """Draw a sub-pattern over few keys; `ors` is the probability that an object has a `$or`."""
     pattern: dict[str, Any] = {}
     for key in draw.sample("abc", draw.choice((1, 2, 2, 3) if depth < 2 else (1, 2))):
         below = depth == 2 or (depth == 1 and draw.random() < 0.3)
@@ -45,7 +45,7 @@ def draw_pattern(draw: random.Random, depth: int, ors: float) -> dict[str, Any]:
 
 
 def draw_value(draw: random.Random, depth: int) -> Any:
-    """Draw a scalar, an object or an array, whose elements may be arrays and scalars too."""
+    """Draw a scalar, an object, or an array, whose elements may also be arrays and scalars."""
     kind = draw.random()
     if depth == 0 or kind < 0.2:
         return draw.choice((ZERO, ONE, ONE, ONE, ONE))
@@ -55,7 +55,7 @@ def draw_value(draw: random.Random, depth: int) -> Any:
 
 
 def draw_event(draw: random.Random, pattern: dict[str, Any], gaps: float = 0.05) -> dict[str, Any]:
-    """Draw an event whose objects have mostly the pattern's keys; `gaps` is how likely a key is missing."""
+    """Draw an event whose objects mostly have the pattern's keys; `gaps` is the probability that a key is missing."""
     event: dict[str, Any] = {}
     for key in {**pattern, **draw.choice(pattern.get("$or", [{}]))}:
         below = pattern.get(key)
@@ -73,7 +73,7 @@ def draw_event(draw: random.Random, pattern: dict[str, Any], gaps: float = 0.05)
 
 
 def pairs(draw: random.Random, count: int) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield patterns and events with few enough choices of leaves to try them all."""
+    """Yield patterns and events with so few choices of leaves that all of them can be tried."""
     while count:
         pattern = draw_pattern(draw, depth=2, ors=0.3)
         event = draw_event(draw, pattern)
@@ -83,7 +83,7 @@ def pairs(draw: random.Random, count: int) -> Iterator[tuple[dict[str, Any], dic
 
 
 def test_reference_matcher_agrees_with_the_definition_on_arrays() -> None:
-    """The matcher responds as trying every choice of leaves does, in arrays of arrays with `$or` and absences."""
+    """The matcher agrees with trying every choice of leaves, in arrays of arrays with `$or` and missing leaves."""
     draw = random.Random(20131)
     matched = 0
     for pattern, event in pairs(draw, EXAMPLES):

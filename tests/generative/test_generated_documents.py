@@ -1,4 +1,4 @@
-"""Laws of documents and numbers on generated text."""
+"""Documents and numbers obey their laws on generated text."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ near_json = st.text('{}[]":,0123456789.eE+-truefalsn \t\n\\u/a\x00\ufeffé', max
 
 @given(number_texts, number_texts)
 def test_numbers_compare_as_their_exact_values(one: str, other: str) -> None:
-    """Order, equality and hash are those of the exact fraction."""
+    """Numbers have the order, equality and hash of their exact fractions."""
     left, right = Number(one), Number(other)
     expected = (Fraction(one) > Fraction(other)) - (Fraction(one) < Fraction(other))
 
@@ -45,7 +45,7 @@ def test_numbers_compare_as_their_exact_values(one: str, other: str) -> None:
 
 @given(number_texts, st.integers(0, 5))
 def test_the_same_number_spelled_otherwise_is_equal(text: str, zeros: int) -> None:
-    """Zeros at the end and a shifted exponent change nothing, not even the hash."""
+    """Trailing zeros and a shifted exponent change neither equality nor the hash."""
     mantissa, _, exponent = text.lower().partition("e")
     whole, _, fraction = mantissa.lstrip("-").partition(".")
     sign, power = "-" if text.startswith("-") else "", zeros + len(whole) + int(exponent or 0)
@@ -57,22 +57,22 @@ def test_the_same_number_spelled_otherwise_is_equal(text: str, zeros: int) -> No
 
 @given(st.dictionaries(strings, json_values, max_size=4))
 def test_document_survives_being_written(document: dict[str, Any]) -> None:
-    """Reading what was written gives the document again, numbers to the letter, as UTF-8 too."""
+    """Reading a written document returns the same document with the same digits, also as UTF-8."""
     again = parse_document(write_document(document).encode("utf-8"))
 
     assert write_document(again) == write_document(parse_document(write_document(again)))
-    # halves of a pair that stood side by side in Python are one character once they are JSON
+    # adjacent surrogate halves in Python become one character in JSON
     assert again == document or SURROGATE_PAIR.search(repr(write_document(document)))
 
 
 def refuse(word: str) -> None:
-    """Refuse what the standard library takes beyond the standard."""
+    """Reject a word that the standard library accepts although it is not JSON."""
     raise ValueError(word)
 
 
 @given(near_json)
 def test_strictness_is_that_of_the_standard(text: str) -> None:
-    """A text is read just when the standard library reads it, without its additions, and as the same value."""
+    """A text is accepted exactly if the standard library accepts it strictly, and has the same value."""
     try:
         expected = json.loads(text, parse_constant=refuse)
         good = True

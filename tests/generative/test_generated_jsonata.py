@@ -1,6 +1,6 @@
-"""Whatever expression of JSONata meets whatever data: a response or a failure, and the next event is evaluated rightly.
+"""Any JSONata expression on any data has a result or fails, and the next event is evaluated correctly.
 
-Thousands of new ones by HYPOTHESIS_PROFILE=deep.
+HYPOTHESIS_PROFILE=deep tries thousands of new expressions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventbridge.rules import Transform
 from eventbridge.transform import Budget, compile_transform
 
 CASES: Any = parse_value((Path(__file__).parents[1] / "conformance" / "jsonata.json").read_text(encoding="utf-8"))
-#: Expressions that mean something: those of the conformance cases.
+#: Valid expressions, from the conformance cases.
 WRITTEN = [str(test["expression"]) for group in CASES for test in group["tests"]]
 
 NAMES = ["a", "b", "c", "n", "`k v`", "$", "$$", "$eb.rule", "*", "**", "%", "data"]
@@ -74,7 +74,7 @@ VALUES = st.recursive(
 
 
 def _nested(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """Return expressions made of smaller ones."""
+    """Return expressions that contain smaller ones."""
     several = st.lists(inner, max_size=3)
     return st.one_of(
         st.tuples(inner, st.sampled_from(OPERATORS), inner).map(" ".join),
@@ -99,7 +99,7 @@ GENERATED = st.recursive(st.sampled_from([*NAMES, *NUMBERS, *LITERALS, "$x", "$v
 
 @st.composite
 def mutated(draw: st.DrawFn) -> str:
-    """Return an expression that means something, changed in a few places; most mean nothing any more."""
+    """Draw a valid expression with a few changes, most of which are no longer valid."""
     text = draw(st.sampled_from(WRITTEN) | GENERATED)
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(text)))
@@ -121,7 +121,7 @@ PROBE = compile_transform(Transform(form="JSONATA", value='{"n": $sum(data.l) + 
 
 
 def check(expression: str, data: Any, budget: Budget) -> str:
-    """Evaluate, and then something else; say how it ended."""
+    """Evaluate an expression and then another one, and return how the first one ended."""
     try:
         renderer = compile_transform(Transform(form="JSONATA", value=expression))
     except TransformError:
@@ -135,7 +135,7 @@ def check(expression: str, data: Any, budget: Budget) -> str:
     except BudgetSpent:
         assert budget.spent_seconds >= budget.seconds
         outcome = "spent"
-    # The same names are free, the built-in functions are themselves, and the worker has not noticed.
+    # Variables are unset and built-in functions are unchanged, so the evaluator is unaffected.
     after = json.loads(PROBE.render(event({"l": [1, 2.5]}), SCOPE).payload)
     assert after == {"n": 4.5, "by": SCOPE.rule}
     return outcome
@@ -143,19 +143,19 @@ def check(expression: str, data: Any, budget: Budget) -> str:
 
 @given(GENERATED, VALUES)
 def test_an_expression_has_a_result_or_fails_and_nothing_else_notices(expression: str, data: Any) -> None:
-    """Operators, functions, predicates, sorts, lambdas and transforms, put together at random."""
+    """Random combinations of operators, functions, predicates, sorts, lambdas and transforms have a result or fail."""
     check(expression, data, Budget(2.0))
 
 
 @given(mutated(), VALUES)
 def test_a_damaged_expression_is_refused_or_fails_and_nothing_else_notices(expression: str, data: Any) -> None:
-    """Brackets, quotes and tokens that are missing, doubled or out of place."""
+    """Expressions with missing, repeated or misplaced tokens are rejected or fail without side effects."""
     check(expression, data, Budget(2.0))
 
 
 @given(st.lists(st.sampled_from(WRITTEN), min_size=1, max_size=5), VALUES)
 def test_expressions_that_mean_something_meet_any_data(expressions: list[str], data: Any) -> None:
-    """Those of the conformance cases, on data that they were not made for; once a budget is spent none is evaluated."""
+    """The conformance cases' expressions evaluate or fail on other data; once a budget is spent, none is evaluated."""
     spent = Budget(0.001)
     spent.charge(0.001)
     for expression in expressions:

@@ -1,4 +1,4 @@
-"""What a file target takes for JSON at first sight is JSON, on generated damage."""
+"""What a file target's fast parser accepts as JSON is JSON, on generated damaged text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.targets.lines import _is_surely_json, is_json, json_line, json_
 
 
 def test_a_document_accepted_by_the_fast_parser_is_json() -> None:
-    """The fast parser may refuse more than RFC 8259 does, and then is asked no further; it never takes more."""
+    """The fast parser may reject more than RFC 8259 does, but never accepts more."""
     damage = Damage(2026, REAL)
     documents = [damage.document() for _ in range(20_000)]
     taken = [document for document in documents if _is_surely_json(document)]
@@ -20,7 +20,7 @@ def test_a_document_accepted_by_the_fast_parser_is_json() -> None:
 
 
 def test_lines_of_a_block_are_those_of_its_payloads() -> None:
-    """However damaged some of them are, and wherever in a larger array they lie."""
+    """A block's lines are those of its payloads, even if some are damaged, at any place in a larger array."""
     damage = Damage(2027, REAL)
     documents = [damage.document() for _ in range(4_000)]
     good = [document for document in documents if _is_surely_json(document) and min(document) >= ord(" ")]

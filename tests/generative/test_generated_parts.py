@@ -1,4 +1,4 @@
-"""The compiled pass finds what a path leads to, in any text of any event."""
+"""The compiled code finds the value at a path in any JSON text of any event."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ PATHS = st.lists(
 
 
 def value_of(text: str) -> Any:
-    """Return the JSON text of a value as its document writes it."""
+    """Return the JSON text of a value as in its document."""
     return write_document(parse_document(f'{{"x":{text}}}')["x"])
 
 
 @given(st.lists(event_texts(), min_size=1, max_size=3), PATHS)
 def test_a_part_is_what_its_path_leads_to(events: list[bytes], paths: list[tuple[str | int, ...]]) -> None:
-    """Last duplicate, escaped keys, elements from either end, wherever white space stands; else it is missing."""
+    """A path's value is found with duplicate or escaped keys, from either end of a list, and with any white space."""
     texts = padded_texts(pa.array(events, pa.binary()))
     rows = np.arange(len(events), dtype=np.int64)[::-1].copy()
 

@@ -1,4 +1,4 @@
-"""Laws of the pattern language on generated patterns and events."""
+"""The pattern language obeys its laws on generated patterns and events."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def reordered(value: Any, reverse: bool = True) -> Any:
 @given(pairs)
 @settings(max_examples=settings().max_examples * 2)
 def test_reference_matcher_agrees_with_the_definition(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """The matcher responds as trying every choice of leaves does."""
+    """The matcher agrees with trying every choice of leaves."""
     pattern, event = pair
 
     assert matches(pattern, write_document(event)) == brute_force.matches(pattern, event)
@@ -47,7 +47,7 @@ def test_order_of_keys_never_matters(pair: tuple[dict[str, Any], dict[str, Any]]
 
 @given(st.lists(patterns(), min_size=2, max_size=4), events)
 def test_other_rules_never_matter(several: list[dict[str, Any]], event: dict[str, Any]) -> None:
-    """Patterns asked together, in any order, on the same leaves respond as each does alone."""
+    """Patterns that are matched together, in any order, have the same results as separately."""
     parsed, leaves = [parse_pattern(pattern) for pattern in several], flatten(event)
     alone = [matches(pattern, event) for pattern in several]
 
@@ -57,13 +57,13 @@ def test_other_rules_never_matter(several: list[dict[str, Any]], event: dict[str
 
 @given(objects(), events)
 def test_not_is_the_opposite(pattern: dict[str, Any], event: dict[str, Any]) -> None:
-    """`$not` of a pattern matches just the events that the pattern does not."""
+    """`$not` of a pattern matches exactly the events that the pattern does not match."""
     assert matches({"$not": pattern}, event) != matches(pattern, event)
 
 
 @given(objects(), objects(), st.data())
 def test_or_is_either(one: dict[str, Any], other: dict[str, Any], data: st.DataObject) -> None:
-    """`$or` of two patterns matches just the events that one of them matches, whichever comes first."""
+    """`$or` of two patterns matches exactly the events that at least one of them matches, in either order."""
     event = data.draw(st.one_of(events, events_near(one)))
     expected = matches(one, event) or matches(other, event)
 
@@ -73,7 +73,7 @@ def test_or_is_either(one: dict[str, Any], other: dict[str, Any], data: st.DataO
 
 @given(objects(), st.data())
 def test_or_of_a_pattern_with_itself_is_that_pattern(pattern: dict[str, Any], data: st.DataObject) -> None:
-    """An alternative twice is an alternative once."""
+    """`$or` of a pattern with itself matches the same events as the pattern."""
     event = data.draw(events_near(pattern))
 
     assert matches({"$or": [pattern, pattern]}, event) == matches(pattern, event)
@@ -112,7 +112,7 @@ def test_any_json_is_a_pattern_or_has_errors(value: Any) -> None:
 
 @given(patterns(), st.data())
 def test_a_damaged_pattern_is_a_pattern_or_has_errors(pattern: dict[str, Any], data: st.DataObject) -> None:
-    """A pattern with one part replaced by anything is parsed or refused at a path, never a crash."""
+    """A pattern with one part replaced is parsed or rejected with a path, and never crashes the parser."""
     damaged = data.draw(damage(pattern))
     errors = find_errors(damaged)
 

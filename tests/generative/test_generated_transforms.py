@@ -1,4 +1,4 @@
-"""Compiled code renders byte for byte what the renderers do, or hands the delivery back."""
+"""Compiled code renders the same bytes as the renderers, or returns the delivery to them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATHS = st.lists(st.sampled_from(_STEPS), max_size=3).map(lambda steps: "$.data"
 )
 CONSTANTS = st.sampled_from(["x", 'a "b" é', "\ud800", 5, True, None, {"k": [Number("1.50"), "\ud800é\n"]}])
 SOURCES = st.one_of(PATHS, PATHS, PATHS, CONSTANTS)
-#: Placeholders of a template that is text.
+#: The placeholders of a template that is not JSON.
 _TEXT_PARTS = st.sampled_from(
     [
         *("${a}", "${b}", "${c}", "${a:-none}", "${b:-\\}}", "$${a}", "é", " ", '"', "\\", "x: ", "${eb.rule}"),
@@ -40,7 +40,7 @@ TEMPLATES = st.one_of(json_templates(), json_templates(), TEXTS, st.sampled_from
 
 @st.composite
 def forms(draw: st.DrawFn) -> Form:
-    """Return a transform of any form with a program of its own, and a content mode."""
+    """Draw a transform of any form that compiled code supports, and a content mode."""
     missing = draw(st.sampled_from(["null", "error"]))
     form = draw(st.sampled_from(["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "TEMPLATE", "TEMPLATE"]))
     if form == "ORIGINAL":
@@ -50,12 +50,12 @@ def forms(draw: st.DrawFn) -> Form:
     if form == "JSONPATH":
         return Transform(form=form, value=draw(PATHS), missing=missing), "structured"
     template = draw(TEMPLATES)
-    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are an error
+    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are invalid
     value = {name: draw(SOURCES) for name in ("a", "b", "c") if name in inserted}
     return Transform(form=form, template=template, value=value, missing=missing), "structured"
 
 
 @given(st.lists(forms(), min_size=1, max_size=4), st.lists(event_texts(), min_size=1, max_size=4))
 def test_compiled_transforms_agree_with_the_renderers(transforms: list[Form], events: list[bytes]) -> None:
-    """Payload, media type and failure are the same, whatever the event's text looks like."""
+    """Payload, media type and failure are the same for any text of an event."""
     assert_agreed(transforms, events, SCOPE)

@@ -1,6 +1,6 @@
-"""The kernel against the reference matcher on random rules and events, and against readers of JSON on damaged text.
+"""The kernel agrees with the reference matcher on random rules and events, and with JSON parsers on damaged text.
 
-The same code runs for minutes in `make test-deep`.
+`make test-deep` runs the same code for minutes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def deep(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a small part of the deep comparison in a process of its own."""
+    """Run a small part of the deep comparison in a separate process."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), str(TESTS.parent / "include")])}
     command = [sys.executable, "-X", "faulthandler", "-m", "generative.deep", *arguments]
     return subprocess.run(command, cwd=TESTS, env=environment, capture_output=True, text=True, check=False)
@@ -34,7 +34,7 @@ def deep(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_kernel_agrees_with_the_reference_on_random_rule_sets(seed: int) -> None:
-    """Whatever the rules and the events made to hit them: the same results, from one rule to two hundred."""
+    """Both matchers have the same results for 1 to 200 random rules and events made for them."""
     rules = (1, 2, 10, 64, 65, 100, 130, 200)[seed % 8]
 
     assert compare_seed(seed, rules, events=150).differences == []
@@ -42,7 +42,7 @@ def test_kernel_agrees_with_the_reference_on_random_rule_sets(seed: int) -> None
 
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_kernel_agrees_where_rows_are_long(seed: int) -> None:
-    """A thousand rules and more: rows of many words, of which eight are read together, and arrays among them."""
+    """Both matchers agree on 1,000 rules and more, whose rows have many words, of which eight are read together."""
     assert compare_seed(seed, 1_500, events=20).differences == []
 
 
@@ -65,7 +65,7 @@ def events_for(several: list[dict[str, Any]]) -> st.SearchStrategy[list[dict[str
 
 @given(st.lists(patterns(), min_size=1, max_size=12).flatmap(lambda all: st.tuples(st.just(all), events_for(all))))
 def test_kernel_agrees_with_the_reference(pair: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
-    """What Hypothesis draws, and makes small if they differ."""
+    """Both matchers agree on what Hypothesis draws, which it shrinks if they differ."""
     several, documents = pair
     texts = [write_document(document).encode() for document in documents]
 
@@ -73,7 +73,7 @@ def test_kernel_agrees_with_the_reference(pair: tuple[list[dict[str, Any]], list
 
 
 def test_damaged_documents_are_refused_as_the_standard_refuses_them() -> None:
-    """Text that ends before a forbidden page: nothing is read behind the padding, and the same texts are refused."""
+    """The scanner rejects the same damaged texts as the standard library, and reads nothing after the padding."""
     run = deep("--documents", "10000", "--seed", "1")
 
     assert (run.returncode, run.stderr) == (0, ""), run.stdout
@@ -82,7 +82,7 @@ def test_damaged_documents_are_refused_as_the_standard_refuses_them() -> None:
 
 @pytest.mark.parametrize("guard", ["end", "beginning"])
 def test_tables_are_read_only_where_they_are(guard: str) -> None:
-    """With tables between forbidden pages the results are the same, and no process dies."""
+    """With tables between forbidden pages the results are the same, and no process crashes."""
     run = deep("--pairs", "60000", "--documents", "1000", "--seed", "77", "--guard", guard)
 
     assert (run.returncode, run.stderr) == (0, ""), run.stdout

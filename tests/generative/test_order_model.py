@@ -1,9 +1,9 @@
-"""The order decisions against a simple model: retries, dying and sleeping pushes, times to wait, rules on hold.
+"""The ordering decisions agree with a simple model with retries, dying and sleeping pushes, waits and rules on hold.
 
-The machine lets the steps of many pushes come in any order. What must hold: a delivery is sent only when every earlier
-one of its key and partition has been delivered or dead-lettered, and never while another one of its key may still
-arrive; a key that fails keeps no other key waiting; and all ends. `tests/pipeline/sending/test_order_survives.py` puts
-the stages through the same. Thousands of stories by HYPOTHESIS_PROFILE=deep.
+The steps of many pushes run in any order. A delivery may be sent only after every earlier one of its key and partition
+has been delivered or dead-lettered, and never while another one of its key may still arrive. A failing key must not
+delay another key, and every story must end. `tests/pipeline/sending/test_order_survives.py` tests the stages in the
+same way. HYPOTHESIS_PROFILE=deep runs thousands of stories.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY, _PARTITION = st.sampled_from(KEYS), st.sampled_from(PARTITIONS)
 _RESPONSES = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)
 _PAUSE = st.sampled_from([0, 0, 0, 3, 8, 25])
 
-#: Which push, after how many seconds, gets which responses, and whether it records them.
+#: Steps: which push gets which responses after how many seconds, and whether it records them.
 Steps = list[tuple[int, float, list[str], bool]]
 _STEPS = st.lists(st.tuples(st.integers(0, 9), _PAUSE, _RESPONSES, st.booleans()), min_size=2, max_size=9)
 
@@ -65,14 +65,14 @@ class _Orders(RuleBasedStateMachine):
     @precondition(lambda self: self.model.batches)
     @rule(which=st.integers(0, 9), steps=_STEPS)
     def push_again(self, which: int, steps: Steps) -> None:
-        """Begin further pushes of what others may be at work on, asleep, or have died with."""
+        """Begin further pushes of batches that other pushes may work on, sleep with or have died with."""
         self._push(self.model.batches[which % len(self.model.batches)])
         self.work(steps)
 
     @precondition(lambda self: self.model.pushes)
     @rule(steps=_STEPS)
     def work(self, steps: Steps) -> None:
-        """Let pushes, one at a time, take their responses, write them down perhaps, and send what comes next."""
+        """Let pushes, one at a time, take their responses, perhaps record them, and send the next deliveries."""
         for which, pause, responses, write in steps:
             self.model.now += timedelta(seconds=pause)
             if self.model.pushes:
@@ -82,7 +82,7 @@ class _Orders(RuleBasedStateMachine):
     @precondition(lambda self: self.model.pushes)
     @rule(which=st.integers(0, 9))
     def die(self, which: int) -> None:
-        """A push dies: what it has not written down is lost, its lease and what it has in flight stay."""
+        """Let a push die: its unrecorded responses are lost, but its lease and its requests in flight remain."""
         self.model.pushes.pop(which % len(self.model.pushes))
 
     @precondition(lambda self: self.model.batches)
@@ -96,7 +96,7 @@ class _Orders(RuleBasedStateMachine):
         self.model.release(note)
 
     def teardown(self) -> None:
-        """While one key fails and fails, all others come to their end soon; then it does."""
+        """While one key keeps failing, all other keys finish soon; then it finishes too."""
         if not hasattr(self, "model"):
             return
         self.model.now += timedelta(hours=2)

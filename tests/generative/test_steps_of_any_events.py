@@ -1,4 +1,4 @@
-"""Whatever an event holds: steps change what they name, and nothing else by a digit or a place."""
+"""On any event, steps change what they name, and no digit or position of anything else."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPTIONS: dict[str, st.SearchStrategy[dict[str, Any]]] = {
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[dict[str, Any]]:
-    """Return one to five steps, some of which cannot be done or read."""
+    """Draw one to five steps, some of which fail or are invalid."""
     found = []
     for operation in draw(st.lists(st.sampled_from(sorted(OPTIONS)), min_size=1, max_size=5)):
         found.append({operation: {"path": draw(PATHS), **draw(OPTIONS[operation])}})
@@ -48,19 +48,19 @@ def steps(draw: st.DrawFn) -> list[dict[str, Any]]:
 
 
 def changed(given_steps: Any, data: Any) -> str:
-    """Return the data that the steps leave."""
+    """Return the data after the steps."""
     renderer = compile_transform(Transform(form="FIELDS", steps=given_steps), content_mode="data")
     return renderer.render(event(data), SCOPE).payload.decode()
 
 
 def test_each_operation_is_generated() -> None:
-    """No operation is without a strategy."""
+    """Every operation has a strategy."""
     assert set(OPTIONS) == set(OPERATIONS)
 
 
 @given(steps(), OBJECTS)
 def test_steps_give_an_event_or_say_why_not(given_steps: Any, data: dict[str, Any]) -> None:
-    """Any steps on any data: JSON, or a failure that names the step; the event they were done on is as it was."""
+    """Any steps on any data give JSON or a failure that names the step, and do not change the original event."""
     given_event = event(data)
     before = write_document(given_event.document)
     outcome, rendered = outcome_of(given_steps, given_event)
@@ -75,7 +75,7 @@ def test_steps_give_an_event_or_say_why_not(given_steps: Any, data: dict[str, An
 
 
 def outcome_of(given_steps: Any, given_event: Any) -> tuple[str, str]:
-    """Return `refused`, `failed` or `rendered`, with the error or what was rendered."""
+    """Return `refused`, `failed` or `rendered`, with the error or the output."""
     try:
         renderer = compile_transform(Transform(form="FIELDS", steps=given_steps))
     except TransformError as error:
@@ -88,7 +88,7 @@ def outcome_of(given_steps: Any, given_event: Any) -> tuple[str, str]:
 
 @pytest.mark.parametrize("outcome", ["refused", "failed", "rendered"])
 def test_the_steps_that_are_drawn_come_to_each_outcome(outcome: str) -> None:
-    """The test above looks at all three: among what it draws are steps that are refused, fail and are done."""
+    """The strategies draw steps that are rejected, that fail and that succeed."""
     drawn = st.tuples(steps(), OBJECTS)
     found = find(drawn, lambda each: outcome_of(each[0], event(each[1]))[0] == outcome)
 
@@ -97,7 +97,7 @@ def test_the_steps_that_are_drawn_come_to_each_outcome(outcome: str) -> None:
 
 @given(OBJECTS, VALUES)
 def test_members_that_no_step_touches_stay(data: dict[str, Any], value: Any) -> None:
-    """Members keep place and digits around one that is changed, renamed, added or removed."""
+    """Members keep their position and digits when another one is changed, renamed, added or removed."""
     data = {name: inner for name, inner in data.items() if name not in ("a", "zz")}
     first, rest = dict(list(data.items())[:2]), dict(list(data.items())[2:])
     constant = {"x": value}
@@ -113,7 +113,7 @@ def test_members_that_no_step_touches_stay(data: dict[str, Any], value: Any) -> 
 
 @given(VALUES)
 def test_a_number_keeps_its_text_through_casts(value: Any) -> None:
-    """To text and back gives a number the same digits, and any value as JSON itself."""
+    """Casting a number to a string and back keeps its digits, and casting any value to JSON text and back keeps it."""
     there_and_back = [{"cast": {"path": "$.data.a", "to": "string"}}, {"cast": {"path": "$.data.a", "to": "json"}}]
 
     if isinstance(value, Number):
@@ -126,7 +126,7 @@ def test_a_number_keeps_its_text_through_casts(value: Any) -> None:
 
 @given(st.integers(-(10**25), 10**25), st.integers(0, 30))
 def test_an_integer_is_found_however_it_is_written(number: int, zeros: int) -> None:
-    """With zeros behind the point, or an exponent that puts them there."""
+    """Zeros after the decimal point and exponents are accepted in an integer."""
     cast = [{"cast": {"path": "$.data.a", "to": "integer"}}]
 
     assert changed(cast, {"a": Number(f"{number}.{'0' * (zeros + 1)}")}) == f'{{"a":{number}}}'
@@ -136,7 +136,7 @@ def test_an_integer_is_found_however_it_is_written(number: int, zeros: int) -> N
 
 @given(TEXTS.filter(lambda text: text.isprintable()), st.integers(0, 5), st.integers(0, 5))
 def test_a_mask_covers_all_but_the_ends(value: str, first: int, last: int) -> None:
-    """As many characters as before; at least all but the ends are covered, and all where nothing would be."""
+    """A mask keeps the length and covers all but the ends, or everything if nothing else would be covered."""
     step = {"mask": {"path": "$.data.a", "keep_first": first, "keep_last": last}}
     masked = json.loads(changed([step], {"a": value}))["a"]
 
@@ -147,7 +147,7 @@ def test_a_mask_covers_all_but_the_ends(value: str, first: int, last: int) -> No
 
 @given(OBJECTS)
 def test_flattening_loses_no_value(data: dict[str, Any]) -> None:
-    """The values of a flat object are those of the nested one in their order, and flattening twice changes nothing."""
+    """A flat object has the values of the nested one in the same order, and flattening it again changes nothing."""
     flatten = {"flatten": {"path": "$", "delimiter": "\u2192"}}
     names = flat_names(data)
     if len(set(names)) < len(names):
@@ -162,7 +162,7 @@ def test_flattening_loses_no_value(data: dict[str, Any]) -> None:
 
 
 def flat_names(data: dict[str, Any], before: str = "") -> list[str]:
-    """Return the names that the members of an object have once it is flat."""
+    """Return the names of an object's members after flattening."""
     found = []
     for name, value in data.items():
         inner = flat_names(value, f"{before}{name}\u2192") if isinstance(value, dict) and value else []
@@ -171,7 +171,7 @@ def flat_names(data: dict[str, Any], before: str = "") -> list[str]:
 
 
 def leaves(value: Any) -> list[str]:
-    """Return the texts of the values of an object that are no objects with members."""
+    """Return the JSON texts of an object's values that are not objects with members."""
     if isinstance(value, dict) and value:
         return [leaf for inner in value.values() for leaf in leaves(inner)]
     return [write_document(value)]

@@ -1,4 +1,4 @@
-"""Whatever an event holds: a JSON template gives JSON, every value arrives as it was, nothing is looked into twice."""
+"""For any event, a JSON template gives JSON, every value is unchanged, and no value is searched for placeholders."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.transform.template import parse_template
 
 SCOPE = Scope("rule", "bus", "target", "0190aaaa-0000-8000-8000-000000000001", datetime(2026, 5, 1, 12, tzinfo=UTC))
 
-#: Text that would do harm where it is not escaped, or where it is looked into again.
+#: Strings that would do harm if they were not escaped, or were searched for placeholders.
 NASTY = [
     '"',
     "\\",
@@ -51,7 +51,7 @@ NAMES = ["a", "b", "c"]
 
 @st.composite
 def json_templates(draw: st.DrawFn) -> str:
-    """Return a JSON template with placeholders a, b and c as values, within strings and as names of members."""
+    """Draw a JSON template with placeholders a, b and c as values, inside strings and as names of members."""
     pieces = st.sampled_from(
         ["${a}", "${b}", "${c}", "$${a}", "x ", '\\"', "\\\\", "\\u00e9", "é", "$5", "$$", "{", "}"]
     )
@@ -77,31 +77,31 @@ def event(data: dict[str, Any]) -> Event:
 
 
 def filled(template: str, data: dict[str, Any]) -> str:
-    """Return what a template gives whose names are the members of the data."""
-    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are an error
+    """Return the output of a template whose names are the members of the data."""
+    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are invalid
     value = {name: f"$.data.{name}" for name in NAMES if name in inserted}
     transform = Transform(form="TEMPLATE", template=template, value=value)
     return compile_transform(transform, content_mode="structured").render(event(data), SCOPE).payload.decode()
 
 
 def loaded(text: str) -> Any:
-    """Return JSON with its numbers as they are spelt, marked as numbers."""
+    """Return the value of JSON text, with its numbers as marked strings that keep their spelling."""
     return json.loads(text, parse_int=lambda number: ("number", number), parse_float=lambda number: ("number", number))
 
 
 def as_text(value: Any) -> str:
-    """Return what a value is within a string: text as it is, null as nothing, the rest as JSON."""
+    """Return a value as inserted into a string: a string unchanged, null as nothing, any other value as JSON."""
     return value if isinstance(value, str) else "" if value is None else write_document(value)
 
 
 def joined(text: str) -> str:
-    """Return text with halves of surrogate pairs that meet made whole, as every reader of JSON has them."""
+    """Return a string with adjacent surrogate halves joined, as every JSON parser joins them."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
 
 @given(json_templates(), st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_a_json_template_gives_json(template: str, data: dict[str, Any]) -> None:
-    """Quotes, braces, half surrogates, placeholders in values: the output is always one JSON value in UTF-8."""
+    """With quotes, braces, half surrogates and placeholders in values, the output is always one JSON value in UTF-8."""
     loaded(filled(template, data))
 
     assert parse_template(template)[0].is_json
@@ -109,13 +109,13 @@ def test_a_json_template_gives_json(template: str, data: dict[str, Any]) -> None
 
 @given(VALUES)
 def test_a_value_arrives_as_it_was(value: Any) -> None:
-    """Outside strings every value comes back equal, digit for digit."""
+    """Outside strings every inserted value is equal to the original, with all digits."""
     assert loaded(filled('{"x": ${a}}', {"a": value}))["x"] == loaded(write_document(value))
 
 
 @given(st.lists(VALUES, min_size=3, max_size=3))
 def test_text_arrives_as_it_was(values: Sequence[Any]) -> None:
-    """Inside a string each value is its text, at its place, between the literals."""
+    """Inside a string each value is inserted as its text, at its position between the literals."""
     a, b, c = values
     output = json.loads(filled('["<${a}|${b}|$${a}|${c}>"]', {"a": a, "b": b, "c": c}))
 
@@ -124,7 +124,7 @@ def test_text_arrives_as_it_was(values: Sequence[Any]) -> None:
 
 @given(st.lists(VALUES, min_size=2, max_size=2))
 def test_a_text_template_holds_the_values_as_they_are(values: Sequence[Any]) -> None:
-    """Text is inserted without any change; half a surrogate pair, which text cannot be, fails the delivery."""
+    """A text template inserts strings unchanged; half a surrogate pair, which UTF-8 cannot encode, is a failure."""
     a, b = values
     expected = f"{as_text(a)}|${{b}}|{as_text(b)}"
     try:
@@ -137,7 +137,7 @@ def test_a_text_template_holds_the_values_as_they_are(values: Sequence[Any]) -> 
 
 @given(TEXTS, TEXTS)
 def test_a_value_is_never_looked_into(first: str, second: str) -> None:
-    """What a value holds makes no difference to what is inserted elsewhere."""
+    """The content of a value does not change what is inserted elsewhere."""
     with_names = json.loads(filled('{"x": "${a}", "y": "${b}", "z": ${a}}', {"a": first, "b": second}))
 
     assert with_names == {"x": joined(first), "y": joined(second), "z": joined(first)}
@@ -145,7 +145,7 @@ def test_a_value_is_never_looked_into(first: str, second: str) -> None:
 
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_the_data_as_a_part_is_the_data(data: dict[str, Any]) -> None:
-    """JSONPATH and content_mode data give the data digit for digit."""
+    """JSONPATH and content_mode data return the data with all digits."""
     part = compile_transform(Transform(form="JSONPATH", value="$"), content_mode="structured").render(
         event(data), SCOPE
     )

@@ -1,7 +1,7 @@
-"""What random rules and the events made for them are built of: keys, texts, numbers, addresses, and their spellings.
+"""Provides the keys, strings, numbers and addresses, with their spellings, of random rules and of events made for them.
 
-A value comes with its near misses, so that both sides of every comparison are met. One vocabulary serves one rule set:
-small enough for its rules and events to hit one another.
+Each value has near misses, so that every comparison has both results. One vocabulary serves one rule set, and is so
+small that its rules and events often match.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _CHOOSE_SPELLING: Final = (0, 0, 0, 0, 1, 1, 2)
 
 
 class Decimal(NamedTuple):
-    """A number: digits without zeros around them, times ten to a power; "0" has no sign."""
+    """A number: digits without leading or trailing zeros, times a power of ten; "0" has no sign."""
 
     sign: str
     digits: str
@@ -61,7 +61,7 @@ class Decimal(NamedTuple):
 
 
 class Vocabulary:
-    """What one rule set and its events are about."""
+    """The values of one rule set and its events."""
 
     def __init__(self, random: random.Random) -> None:
         self.random = random
@@ -73,19 +73,19 @@ class Vocabulary:
         self.numbers = [self._number() for _ in range(7)]
         self.blocks = [self._block() for _ in range(5)]
 
-    # --- texts ---
+    # --- strings ---
 
     def _text(self) -> str:
         length = self.random.choice((1, 2, 2, 3, 3, 5, 8, 12, 40))
         return "".join(self.random.choices(self.random.choice(ALPHABETS), k=length))
 
     def text(self) -> str:
-        """Return one of the texts, or two of them in a row."""
+        """Return one of the strings, or two of them joined."""
         choice = self.random.choice
         return choice(self.texts) if self.random.random() < 0.8 else choice(self.texts) + choice(self.texts)
 
     def other_case(self, text: str) -> str:
-        """Return a text that likely folds to what this one folds to."""
+        """Return a string that is likely to have the same case folding as this one."""
         choice = self.random.choice
         for folded, others in _UNFOLD.items():
             if folded in text and choice((True, False)):
@@ -94,7 +94,7 @@ class Vocabulary:
         return way(text)
 
     def near_text(self, text: str) -> str:
-        """Return a text that differs from this one by little."""
+        """Return a string that differs slightly from this one."""
         at = self.random.randrange(len(text) + 1)
         way = self.random.randrange(4)
         if way == 0:
@@ -126,7 +126,7 @@ class Vocabulary:
         return number
 
     def near_number(self, number: Decimal) -> Decimal:
-        """Return a number, or one that differs from it in the last digit or in one far behind it."""
+        """Return a number, or one that differs from it in the last digit or in a much later one."""
         far = self.random.choice((0, 0, 1, 3, 14, 17, 25))
         by = self.random.choice((0, 0, 0, 1, -1))
         value = int(number.sign + number.digits) * 10**far + by
@@ -162,7 +162,7 @@ class Vocabulary:
         return f"{IPv6Address(value)}/{choice((0, 1, 8, 64, 80, 95, 96, 97, 104, 127, 128, 128))}"
 
     def address(self, block: str) -> str:
-        """Return an address in a block, at its borders, or beside it, in any spelling; now and then a damaged one."""
+        """Return an address in a block, at its boundaries or outside it, in any spelling; sometimes a damaged one."""
         spelled, _, mask = block.partition("/")
         width = 128 if ":" in spelled else 32
         value = int(IPv6Address(spelled)) if width == 128 else int.from_bytes(map(int, spelled.split(".")), "big")
@@ -210,7 +210,7 @@ class Vocabulary:
         return self.random.choice(("null", "true", "false"))
 
     def spelled_text(self, text: str) -> str:
-        """Return the JSON text of a string: plainly, with escapes beyond ASCII, or with escapes anywhere."""
+        """Return the JSON text of a string: without escapes, with escapes beyond ASCII, or with escapes anywhere."""
         way = self.random.choice(_CHOOSE_SPELLING)
         if way == 1:
             return json.dumps(text)
@@ -232,7 +232,7 @@ class Vocabulary:
 
 
 def plain(sign: str, digits: str, power: int) -> Decimal:
-    """Return a number in its only form."""
+    """Return a number in its canonical form."""
     kept = digits.lstrip("0").rstrip("0")
     if not kept:
         return Decimal("", "0", 0)
@@ -240,5 +240,5 @@ def plain(sign: str, digits: str, power: int) -> Decimal:
 
 
 def four(value: int) -> str:
-    """Return an IPv4 address as text."""
+    """Return an IPv4 address as a string."""
     return ".".join(map(str, value.to_bytes(4, "big")))
