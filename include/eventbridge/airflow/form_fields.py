@@ -36,7 +36,7 @@ class Choices:
     targets: tuple[str, ...] = ()
 
 
-#: No names, which the forms propose in the process of a task.
+#: Contains no names; used in the process of a task, which shows no form.
 NO_CHOICES = Choices()
 
 

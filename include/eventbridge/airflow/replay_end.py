@@ -31,7 +31,7 @@ Found = TypeVar("Found")
 class ReplayEnd(BaseTrigger):
     """Waits until a replay has ended, or until a time (ISO 8601), and reports which. A killed task cancels the replay.
 
-    `run` is the run that started the replay: if the replay now belongs to another run, it is not cancelled.
+    `run` is the run that started the replay. If the replay now belongs to another run, it is not cancelled.
     """
 
     def __init__(self, replay_id: str, run: str, until: str) -> None:

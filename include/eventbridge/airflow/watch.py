@@ -37,7 +37,7 @@ def open_watch() -> Watch:
 #: How long a bus is not polled after it failed to respond.
 _SILENCE = timedelta(seconds=30)
 
-#: How often the watcher records a poll in the ledger, which is several times before it counts as dead
+#: The interval at which the watcher records a poll in the ledger; several pass before it counts as dead
 #: (`WATCHER_ALIVE`).
 _RECORD_INTERVAL = timedelta(seconds=20)
 
@@ -139,7 +139,7 @@ class Watch:
         return starting
 
     def _record_poll(self, now: datetime) -> None:
-        """Record a poll in the ledger at intervals, unless a bus is silent, whose runs the fallback must start."""
+        """Record a poll in the ledger at intervals, unless a bus is silent: the fallback must then start its runs."""
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
             self.runtime.ledger.watcher.record_check()

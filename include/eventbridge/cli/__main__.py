@@ -1,4 +1,4 @@
-"""Runs the command line by `python -m eventbridge.cli` where its script is not installed."""
+"""Runs the command line with `python -m eventbridge.cli` where its script is not installed."""
 
 from eventbridge.cli import main
 

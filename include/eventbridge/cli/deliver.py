@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: How long `deliver` waits for retries before it counts as idle. A first retry is due one second after the failure,
 #: rounded up.
 SOON_SECONDS = 3.0
-#: How long a process that takes over waits for the running process to close its batch, which takes less.
+#: How long a process that takes over waits for the running process to close its batch, which takes less time.
 TAKE_OVER_SECONDS = 60.0
 
 

@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM in a command that delivers or writes, which stops gracefully first, then immediately."""
+"""Makes Ctrl-C and SIGTERM stop a command that delivers or writes, gracefully at first and then immediately."""
 
 from __future__ import annotations
 

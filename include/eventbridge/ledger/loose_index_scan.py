@@ -1,4 +1,5 @@
-"""Reads one row of each kind from an index: a loose index scan, which neither SQLite nor PostgreSQL does by itself.
+"""Reads one row of each kind from an index: a loose index scan, which neither SQLite nor PostgreSQL performs on its
+own.
 
 `SELECT DISTINCT` reads every row. This query enters the index once for each kind: at its first row, then at the first
 row after the kind that was found, and so on. The cost grows with the number of kinds, not with their rows.
@@ -26,15 +27,15 @@ def one_of_each(kind: Sequence[sa.Column[Any]], condition: sa.ColumnElement[bool
     first = sa.select(row_id).where(condition).order_by(*kind).limit(1).scalar_subquery()
     found = sa.select(first.label(row_id.name)).cte("one_of_each", recursive=True)
     # The following row has a greater last column; if there is none, a greater last but one, and so on. Each of these is
-    # one search. A row comparison such as
-    # (a, b) > (1, 2) would work, but SQLite enters its index at the first equal row and reads all of them.
+    # one search. A row comparison such as (a, b) > (1, 2) would also work, but SQLite enters its index at the first
+    # equal row and reads all of these rows.
     following = [_select_next(here, row_id, kind[:length], kind, condition) for length in range(len(kind), 0, -1)]
     next_one = sa.func.coalesce(*following) if len(following) > 1 else following[0]
     return found.union_all(sa.select(next_one).where(here.c[row_id.name] == found.c[row_id.name]))
 
 
 def on_alias(table: sa.FromClause, condition: sa.ColumnElement[bool]) -> sa.ColumnElement[bool]:
-    """Return a condition on a table as a condition on an alias of it."""
+    """Return a condition on a table as the same condition on an alias of the table."""
     return ClauseAdapter(table).traverse(condition)
 
 

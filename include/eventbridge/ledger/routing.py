@@ -250,9 +250,9 @@ class DeferredMatches(Aggregate):
             return spans, [_to_deferred_match(row) for row in connection.execute(WITHOUT_SPANS, of)]
 
     def has_due(self, now: datetime) -> bool:
-        """Return whether a batch of deferred matches can be planned at `now`; only the number of rules affects the
-        cost.
+        """Return whether a batch of deferred matches can be planned at `now`.
 
+        The cost depends only on the number of rules.
         """
         return self._first(ONE_DUE, {"now": now}) is not None
 

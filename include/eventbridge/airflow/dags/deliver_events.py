@@ -74,8 +74,8 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
 
 #: How long an Airflow connection is cached, because targets are opened at every read of the bus.
 _CONNECTION_SECONDS: Final = 30.0
-#: How long to wait for the lease, which is longer than a lease lasts after its process was killed; and how long to be
-#: the standby of a streaming task that ends soon.
+#: How long to wait for the lease, which is long enough for the lease of a killed process to end, and how long to be the
+#: standby of a streaming task that ends soon.
 _PLAN_TIMEOUT_SECONDS: Final = 8.0
 _STANDBY_SECONDS: Final = 60.0
 #: Airflow takes two seconds to start a retry, which spaces retries. After the last one, the watcher starts a run.

@@ -100,7 +100,8 @@ class RangeConsumer:
         """Yield the messages of a partition with start <= offset < end that still exist.
 
         If the last offsets hold no message, the range ends when the client reports the end of the partition. A reader
-        that stopped inside a block and continues there, or continues after the range, reuses the fetched messages.
+        that stopped inside a block and resumes at that point, or continues after the range, reuses the fetched
+        messages.
         """
         if start >= end:
             return

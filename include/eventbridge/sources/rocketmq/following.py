@@ -39,7 +39,7 @@ class PartitionFollower:
         }
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._failed: dict[str, BusError] = {}  # brokers that do not respond at the moment
+        self._failed: dict[str, BusError] = {}  # brokers that currently do not respond
         by_broker: dict[str, list[Partition]] = defaultdict(list)
         for partition in positions:
             by_broker[partition.broker].append(partition)

@@ -53,7 +53,7 @@ class Multi:
         self.fd_ready = False  # whether the watched descriptor was readable
         self._epoll.register(self._wakeup, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # watched events, and the last socket opened before
-        self._resting: set[int] = set()  # sockets that libcurl does not use at the moment
+        self._resting: set[int] = set()  # sockets that libcurl currently does not use
         #: Local ports of idle connections that their servers closed; libcurl checks for that at most once a second.
         self.closed_ports: set[int] = set()
         self.stalled_seconds = 0.0  # total stall time
