@@ -258,7 +258,7 @@ def _walk(folder: Path, path: str, after: str) -> Iterator[str]:
 
 
 def _entries(folder: Path, beginning: str) -> Iterator[os.DirEntry[str]]:
-    """Yield the files in a folder, and in its subfolders, of entries whose names start with the string `beginning`."""
+    """Yield the files in a folder and its subfolders whose path relative to the folder starts with `beginning`."""
     try:
         with os.scandir(folder) as found:
             entries = [each for each in found if each.name.startswith(beginning) and not each.name.startswith(".")]

@@ -37,7 +37,7 @@ _NEEDED = (
     "delivery_id", "bus", "topic", "broker", "partition_id", "offset", "arrived_at", "last_attempt_at", "batch_id",
 )  # fmt: skip
 
-#: SQL expressions that convert columns of bytes to strings.
+#: SQL expressions that convert columns of bytes to readable values.
 _AS_TEXT = {
     "delivery_id": "hex(delivery_id)::UUID::VARCHAR",
     "event": "try(decode(event)::JSON)",
@@ -51,7 +51,7 @@ _SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_POSITION})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 
-#: The key of a dead letter. It has the position, because an event at two positions may be dead-lettered twice in a
+#: The key of a dead letter. It includes the position, because an event at two positions may be dead-lettered twice in a
 #: batch.
 KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
 Key = tuple[Any, ...]
@@ -71,8 +71,8 @@ FROM (SELECT value, CASE WHEN isfinite(number) THEN number END AS finite
 def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     """Return a mask of the rows of a table with the columns COLUMNS that meet an SQL condition; `event` is JSON there.
 
-    DuckDB gets the table, as `events`, and nothing else: no file, no network. Raises UserError if `condition` is not a
-    condition, fails on an event, or takes too long or too much memory.
+    DuckDB gets the table, as `events`, and nothing else: no file, no network. Raises UserError if `condition` is
+    invalid, fails on an event, or takes too long or too much memory.
     """
     try:
         met = _evaluate(events, condition)
@@ -104,8 +104,8 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
     The condition may use the columns of schema DEAD_LETTER, `name`, `dead_lettered_at`, and the table `dead_letters`;
     in it, ids and `request` are strings, and `event` is JSON, or null if the event is not JSON. DuckDB gets the named
-    files and nothing else: no other file, no network. Raises UserError if `condition` is not a condition, fails on a
-    dead letter, or takes too long or too much memory. Also raises the exceptions of `read`.
+    files and nothing else: no other file, no network. Raises UserError if `condition` is invalid, fails on a dead
+    letter, or takes too long or too much memory. Also raises the exceptions of `read`.
     """
     try:
         table = _choose(read, paths, condition)

@@ -47,7 +47,7 @@ class FileLocation:
         """Open the file, creating it if missing, and return its descriptor and the folders that were created for it.
 
         Each name is opened relative to its folder, so that no link is followed, not even one that is created during the
-        call. Raises OSError. It is PathRefused for a link, and for a file that is not regular or has a second hard
+        call. Raises OSError, which is PathRefused for a link, and for a file that is not regular or has a second hard
         link.
         """
         made = [str(each) for each in _make_root(Path(self.root))]

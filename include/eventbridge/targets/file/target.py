@@ -44,7 +44,8 @@ class FileTarget:
     or removed is created again.
     """
 
-    #: A sync, with the recording of the responses that it makes final, takes as long as writing a few thousand lines.
+    #: A sync, including the recording of the responses that become final, takes as long as writing a few thousand
+    #: lines.
     flush_every = 20_000
     more_of_response = 0
 

@@ -49,7 +49,7 @@ class Endpoint:
 
     @property
     def kind(self) -> object:
-        """Return the settings of a handle that never change; endpoints with the same ones can share handles."""
+        """Return the settings of a handle that never change; endpoints with equal settings can share handles."""
         secure = self.url.lower().startswith("https:")
         return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
 

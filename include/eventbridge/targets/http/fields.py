@@ -93,7 +93,7 @@ _EXAMPLE = "batch: {count: 100, bytes: 256KiB}"
 
 
 class BatchLimits(FrozenModel):
-    """The maximum size of a batch request: the number of deliveries, and of bytes in the request's body."""
+    """The maximum number of deliveries, and of bytes of the body, in a batch request."""
 
     count: int = 100
     size_bytes: int = 256 << 10
