@@ -94,8 +94,8 @@ class Assignments(Aggregate):
         """Record that a runner delivers for these (rule, target) pairs only up to its current offsets.
 
         Pairs of other runners stay as they are. Returns False, and changes nothing, if `in_force` is no longer the rule
-        set in force, or if the runner has an uncommitted batch, which may route these rules and will move the runner's
-        offsets.
+        set in force, or if the runner has an uncommitted batch, which may contain these rules and will move the
+        runner's offsets.
         """
         pairs = sorted(set(targets))
         if not pairs:

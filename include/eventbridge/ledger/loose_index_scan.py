@@ -1,5 +1,4 @@
-"""Reads one row of each kind from an index: a loose index scan, which neither SQLite nor PostgreSQL performs on its
-own.
+"""Reads one row per kind from an index: a loose index scan, which neither SQLite nor PostgreSQL does on its own.
 
 `SELECT DISTINCT` reads every row. This query enters the index once for each kind: at its first row, then at the first
 row after the kind that was found, and so on. The cost grows with the number of kinds, not with their rows.

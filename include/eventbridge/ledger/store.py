@@ -1,4 +1,4 @@
-"""Records the size of the store in the ledger, in bytes of batches and other files, and stops of ingestion."""
+"""Records the size of the store, and why ingestion is stopped, in the ledger."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class FileTables:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[FileWriter]:
-        """Run the block as the file's only transaction; it is on disk when the block ends, rolled back if it raises."""
+        """Run the block as one exclusive transaction; it is on disk when the block ends, rolled back if it raises."""
         with self._file.writing() as connection:
             yield FileWriter(connection)
 
