@@ -258,7 +258,7 @@ def _read_piece(store: Store, file: str, pieces: Sequence[Piece], first: int) ->
 
 
 def _piece(piece: Piece, table: pa.Table, count: int, first: int, values: ItemValues, start: int) -> ReadPiece:
-    """Return a piece. `table` and `values` hold all rows of the chunk in one file; the piece's rows begin at `start`."""
+    """Return a piece; `table` and `values` hold all rows of the chunk in one file, and its own begin at `start`."""
     return ReadPiece(piece, count, first, partial(table.slice, start, count), partial(values.rows, start, count))
 
 

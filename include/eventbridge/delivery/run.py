@@ -379,9 +379,7 @@ class Progress:
         self._clock = clock
         self.may_wait: Callable[[], bool] = lambda: True
         self.ended_at: datetime | None = None
-        self.leaves_retries = (
-            False  # True if retries that are due soon are left to a retry batch, whose results then count
-        )
+        self.leaves_retries = False  # whether a retry batch makes its next retries
         self.response_seconds = 0.0
         self._longest_seconds = 0.0
         self._may_always_wait = may_always_wait

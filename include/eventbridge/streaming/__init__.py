@@ -1,1 +1,1 @@
-"""The streaming task: it delivers events as they arrive, in batches that the pipeline reconciles."""
+"""Runs the streaming task, which delivers events as they arrive, in batches that the pipeline reconciles."""

@@ -1,4 +1,4 @@
-"""The bus of a streaming task, which stays open; it is polled when it announces messages, or else at intervals."""
+"""Keeps the bus of a streaming task open, and polls it when it announces messages or, if it does not, at intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.streaming.target_queues import TargetQueues
 
 
 class StreamingBus:
-    """Opens the bus that batches read, and keeps it open for the next batch; only one thread at a time may use it."""
+    """Opens the bus that batches read, and keeps it open for the next batch. Only one thread at a time may use it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -34,7 +34,10 @@ class StreamingBus:
 
     @contextmanager
     def reading(self, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[LogSource]:
-        """Yield the bus to read from `ends`, which the body advances; after an error, the bus is opened again."""
+        """Yield the bus, to be read from `ends`, which the body advances.
+
+        After an error, the bus is closed and opened again.
+        """
         source = self.open(bus)
         try:
             if isinstance(source, FollowableLog) and self._followed != ends:
@@ -53,8 +56,8 @@ class StreamingBus:
             source.close()
 
 
-#: After this many polls in a row that found messages without an announcement, because another host wrote them, the bus
-#: is polled at intervals.
+#: After this many consecutive polls that found unannounced messages, which another host wrote, the bus is polled at
+#: intervals.
 _MAX_UNANNOUNCED: Final = 3
 
 
@@ -74,8 +77,8 @@ class BusPolls:
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Run deliveries until the next poll is due.
 
-        The last poll found `found` events, and `left` says whether it left some unread. `since` is the time in seconds
-        since events were last found.
+        The last poll found `found` events; `left` says whether it left some unread. `since` is how many seconds ago
+        events were last found.
         """
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._announced else 0
@@ -83,7 +86,7 @@ class BusPolls:
         if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
             self._targets.engine.rest(poll_seconds(found, since))
             return
-        # One poll should find all events that arrive shortly after each other.
+        # Waiting briefly lets one poll find all events that arrive shortly after each other.
         if found and self._targets.engine.rest(poll_seconds(found, 0.0)):
             return
         if not left:

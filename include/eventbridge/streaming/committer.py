@@ -1,6 +1,5 @@
-"""The committer of a streaming task: a process that reconciles its batches, so that this does not block the loop.
-
-A thread that reconciles would share the interpreter with the thread that delivers, and events would wait. If the
+"""Runs the committer of a streaming task, a process that reconciles its batches so that this does not block the loop. A
+thread that reconciles would share the interpreter with the thread that delivers, and events would wait. If the
 committer fails, the same stages finish the batch wherever they run next.
 """
 
@@ -35,19 +34,21 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How long, in seconds, to wait for a reconciliation. It takes about a second, but the first one also starts the
-#: process, which takes half a minute on a busy machine. After a timeout there is a pause before the next try, because a
-#: start takes as long as reconciling three batches. A streaming task that must stop waits less: its own process is idle
-#: then, and its caller is waiting.
+#: How many seconds to wait for a reconciliation, to pause after such a timeout, to wait if the streaming task must
+#: stop, and to wait between two polls. A reconciliation takes about a second, but the first one also starts the
+#: process, which takes half a minute on a busy machine. The pause is needed because a start takes as long as
+#: reconciling three batches. A streaming task that must stop waits less, because its own process is then idle and its
+#: caller is waiting.
 _RESPONSE_TIMEOUT_SECONDS: Final = 120.0
 _PAUSE_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
 _POLL_SECONDS: Final = 0.1
-#: The committer's niceness, added to the loop's before anything else is imported: events have priority. The start and
-#: the first reconciliation take seconds of CPU time, which delayed 9,000 events a second by up to three seconds on two
-#: cores. A much higher niceness would starve the committer on a busy machine.
+#: The committer's niceness, which is added to the loop's before anything else is imported, because events have
+#: priority. The start and the first reconciliation take seconds of CPU time, which delayed 9,000 events a second by up
+#: to three seconds on two cores. A much higher niceness would starve the committer on a busy machine.
 _NICENESS: Final = 5
-#: The process ignores signals, because the streaming task handles them and may then request a last reconciliation.
+#: The process ignores signals, because the streaming task handles them and may afterwards request a last
+#: reconciliation.
 _PROGRAM: Final = f"""
 import os, signal
 os.nice({_NICENESS})
@@ -57,7 +58,7 @@ from {__package__}.committer_process import serve
 serve()
 """
 
-#: A stop that is already set: a push with it sends no requests.
+#: A stop that is already set, so that a push with it sends no requests.
 STOPPED: Final = Stop()
 STOPPED.set()
 
@@ -71,8 +72,7 @@ def reconcile(
     check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land, route, settle and commit a planned batch; until `stop` is set, deliveries without an outcome are sent.
-
+    """Land, route, settle and commit a planned batch. Until `stop` is set, deliveries without an outcome are sent;
     `only` limits them to these targets. Messages that the batch has `taken` are not read from the bus again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
@@ -81,9 +81,8 @@ def reconcile(
 
 
 class Committer:
-    """Reconciles batches in a separate process, started for the first of them; only one thread may call it at a time.
-
-    Once `stop` is set it takes no more batches, and waits only briefly for the current one.
+    """Reconciles batches in a separate process, which is started for the first of them. Only one thread at a time may
+    call it. Once `stop` is set, it takes no more batches and waits only briefly for the current one.
     """
 
     def __init__(self, settings: Settings, stop: Stop) -> None:
@@ -96,13 +95,14 @@ class Committer:
 
     @staticmethod
     def can_reconcile(runtime: Runtime, batch: Batch) -> bool:
-        """Return whether a separate process can reconcile a batch, without connections and with the ledger's clock."""
+        """Return whether a separate process, which has no connections and uses the ledger's clock, can reconcile a
+        batch."""
         source = runtime.rules_of(batch).buses[batch.bus].source
         is_local = source.type == "embedded" and runtime.settings.store_uri.startswith("file:")
         return is_local and runtime.clock == runtime.ledger.now
 
     def start(self) -> None:
-        """Start the process in the background, which takes seconds, unless it is running."""
+        """Start the process in the background, unless it is running; starting takes seconds."""
         if self._process is None and not self._is_paused:
             self._starting = threading.Thread(target=self._start, name="start committer", daemon=True)
             self._starting.start()
@@ -112,7 +112,7 @@ class Committer:
             self._process = self._process or _start_process(self._settings)
 
     def reconcile(self, batch_id: str, pools: Pools) -> bool:
-        """Reconcile a planned batch, sending nothing; return whether that succeeded."""
+        """Reconcile a planned batch without sending anything; return whether this succeeded."""
         if self._is_paused or self._stop.is_set():
             return False
         try:
@@ -162,7 +162,8 @@ class Committer:
 
 def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM]
-    # The process gets the whole environment: it opens ledger, store and telemetry as this process does.
+    # The process inherits the entire environment, because it opens the ledger, store and telemetry as this process
+    # does.
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"

@@ -1,4 +1,4 @@
-"""The process of a committer: reconciles the batches that the streaming task requests through a pipe."""
+"""Runs the process of a committer, which reconciles the batches that the streaming task requests through a pipe."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _no_connection(name: str) -> Connection:
 
 
 def serve() -> None:
-    """Reconcile requested batches; exits immediately when the pipe closes, because the streaming task has ended."""
+    """Reconcile requested batches; exit immediately when the pipe closes, because the streaming task has then ended."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,4 +1,5 @@
-"""Handover: the standby is ready in advance, and delivers while the former streaming task closes its last batch."""
+"""Hands over to a standby, which is ready in advance and delivers while the former streaming task closes its last
+batch."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ from eventbridge.streaming.lease import Handoff, is_gone
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of targets that are opened in advance; others are opened at their first delivery.
+#: The maximum number of targets to open in advance; others are opened at their first delivery.
 _TARGETS_AHEAD: Final = 100
-#: How long, in seconds, the former streaming task may take to close its batch: it waits for responses until their
-#: timeouts, of at most 30 s, and then reconciles.
+#: How many seconds the former streaming task may take to close its batch. It waits for responses until their timeouts,
+#: at most 30 s, and then reconciles.
 _CLOSE_SECONDS = 75.0
 _POLL_SECONDS = 0.05
 
@@ -41,7 +42,8 @@ _CANARY: Final = FreshEvent(
 def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
     """Load the resources of the first batch while another streaming task delivers.
 
-    These are rules, code, the bus and the targets' connections. An error is only logged: the first batch reports it.
+    These are the rules, the code, the bus and the targets' connections. An error is only logged, because the first
+    batch reports it.
     """
     try:
         batch = runtime.ledger.batches.unfinished(runner)
@@ -66,7 +68,7 @@ def _open_targets(runtime: Runtime, rules: RuleSet) -> None:
 def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
     """Wait until the former streaming task has committed its last batch, has died, or takes too long.
 
-    Raises InfrastructureError once `stop` is over: the batch then still belongs to the former streaming task, which
+    Raises InfrastructureError once `stop` is over. The batch then still belongs to the former streaming task, which
     waits for responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS

@@ -1,4 +1,5 @@
-"""The lease of a streaming task: at most one process at a time delivers a runner's events as they arrive."""
+"""Keeps the lease of a streaming task, so that at most one process at a time delivers a runner's events as they
+arrive."""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How long a lease lasts unless it is renewed, and how many seconds pass between renewals: a dead streaming task is
-#: replaced after the lease has run out.
+#: How long a lease lasts unless it is renewed, and how many seconds pass between renewals. A dead streaming task on
+#: another host is replaced once its lease has run out.
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
-#: How long, in seconds, between two checks of the lease while waiting; less for a standby, because events wait for it.
+#: How many seconds pass between two checks of the lease while waiting for it; fewer for a standby, because events wait
+#: for it.
 _POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
-#: How many seconds before its end a streaming task requests a standby, and how many after it the task waits: a DAG run
-#: must start, and load and compile its code, which takes a few seconds, and longer on a busy machine.
+#: How many seconds before its end a streaming task requests a standby, and for how many after its end it waits for one.
+#: A DAG run must start, and load and compile its code, which takes a few seconds, or longer on a busy machine.
 _LEAD_SECONDS = 20.0
 
 
@@ -35,9 +37,9 @@ _LEAD_SECONDS = 20.0
 class Bounds:
     """The limits of a streaming task, each None if there is no limit, and how it works with other processes.
 
-    It ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a former
-    lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode. If
-    `makes_retries`, it also sends the runner's retry batches. `pools` returns the current Airflow pools. If
+    The task ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a
+    former lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode.
+    If `makes_retries`, it also sends the runner's retry batches. `pools` returns the current Airflow pools. If
     `requests_standby`, it requests a standby before its end. If `is_standby`, it is a standby itself. `others_at_work`
     returns whether another process may be working on a batch that no streaming task opened. `on_begin` is called once
     this process has the lease.
@@ -67,11 +69,9 @@ class Handoff:
 
 
 class LeaseKeeper:
-    """A runner's streaming lease, renewed by its own thread.
-
-    `is_over` is true once the lease is lost or handed over, or the task must stop or has reached a bound. A streaming
-    task that loses its lease takes no more events and stops waiting for responses (`open_batch.py`); then it fails with
-    `refuse_if_lost`.
+    """A runner's streaming lease, which a separate thread renews. `is_over` is True once the lease is lost or handed
+    over, or the task must stop or has reached a bound. A streaming task that loses its lease takes no more events and
+    stops waiting for responses (`open_batch.py`); `refuse_if_lost` then makes it fail.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -82,7 +82,7 @@ class LeaseKeeper:
         self._began = self._came = time.monotonic()
         self._runtime, self._runner = runtime, runner
         self._before = ""  # the holder that this process waits for
-        self.lost = threading.Event()  # another process may have the lease
+        self.lost = threading.Event()  # set once another process has the lease
         self._ended = threading.Event()
         self._finished = False
         self._handed_over = False
@@ -119,7 +119,7 @@ class LeaseKeeper:
         self._came = time.monotonic()
 
     def finish(self) -> None:
-        """Begin no more work: the streaming task ends early."""
+        """Begin no more work, so that the streaming task ends early."""
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:
@@ -167,7 +167,8 @@ class LeaseKeeper:
         )
 
     def _try_take(self) -> bool:
-        """Take the lease if it is free, has run out, or was handed over to this process; return whether it is taken.
+        """Take the lease if it is free, has run out, or was handed over to this process; return whether this process
+        has it.
 
         While another streaming task has the lease, this only reads the ledger.
         """
@@ -181,9 +182,8 @@ class LeaseKeeper:
         return is_gone(lease.holder) and self._end_of_dead(lease.holder) and self._take()
 
     def _end_of_dead(self, holder: str) -> bool:
-        """End the lease of a dead process of this host, so that no process waits for it to run out.
-
-        Its records stay valid, regardless of the process that ends the lease.
+        """End the lease of a dead process of this host, so that no process has to wait for it to run out. Its records
+        stay valid, whichever process ends the lease.
         """
         log.warning("runner %s: process %s, which had its lease, is dead", self._runner, holder.split(":")[-2])
         return self._runtime.ledger.streaming.release_lease(self._runner, holder)
@@ -210,7 +210,7 @@ class LeaseKeeper:
                 return
 
     def _find_standby(self) -> str | None:
-        """Return the standby; request one once the end is near."""
+        """Return the registered standby, if any; request one once the end is near."""
         ledger, bounds = self._runtime.ledger, self.bounds
         if bounds.requests_standby and bounds.seconds is not None and not self._asked:
             ask_at = self._began + bounds.seconds - min(_LEAD_SECONDS, bounds.seconds / 3)
@@ -224,14 +224,14 @@ class LeaseKeeper:
 def is_gone(holder: str) -> bool:
     """Return whether the holder of a lease was a process of this host that no longer exists.
 
-    False if that cannot be known, because another process has the same number, or the holder is on another host: its
-    lease then runs out.
+    Returns False if this cannot be known, because another process has the same number or the holder is on another host.
+    Its lease then runs out.
     """
     return claims.is_gone(holder.rpartition(":")[0])
 
 
 def anything_waits(runtime: Runtime, runner: str) -> bool:
-    """Return whether a streaming task has work: waiting events, an unfinished batch, or a group to register."""
+    """Return whether a streaming task has work: waiting events, an unfinished batch, or a runner to register."""
     return runtime.ledger.batches.unfinished(runner) is not None or waiting_events(runtime, runner) != 0
 
 
@@ -246,7 +246,7 @@ def is_delivered_in_stages(runtime: Runtime, runner: str) -> bool:
 
 
 def waiting_events(runtime: Runtime, runner: str) -> int | None:
-    """Return how many messages no committed batch has taken, None before the runner's first batch."""
+    """Return how many messages no committed batch of the runner has taken; None if the runner is not registered yet."""
     standing = runtime.ledger.offsets.committed(runner)
     if not standing:
         return None

@@ -1,4 +1,4 @@
-"""An open batch, whose events are delivered as they arrive, and its close while the next batch takes events."""
+"""Delivers the events of an open batch as they arrive, and closes the batch while the next one takes events."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from eventbridge.streaming.target_queues import PoolTurns, TargetQueues
 
 log = logging.getLogger(__name__)
 
-#: A batch is closed at this number of events; a batch without events is dropped after a minute, so that rules are read
-#: again.
+#: A batch is closed at this number of events. A batch without events is dropped after this many seconds, so that rules
+#: are read again.
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
 #: A batch is also closed at this total size of messages. While the previous batch is being closed, both limits are
-#: multiplied.
+#: multiplied by _GROWTH.
 _BATCH_BYTES, _GROWTH = 16 * 2**20, 5
-#: How long, in seconds, the close of a batch keeps sending events that were read; longer for a full batch, while
-#: responses arrive at this rate per second.
+#: For how many seconds the close of a batch keeps sending events that were read: _FULL_SENDING_SECONDS for a full
+#: batch, as long as at least _QUICK_RATE responses arrive per second, else _SENDING_SECONDS.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How long, in seconds, the close of a batch waits before it checks for responses again.
+#: How many seconds the close of a batch waits before it checks for responses again.
 _RESPONSES_SECONDS = 0.003
-#: How long, in seconds, recording the last responses is retried, and the pause between attempts.
+#: For how many seconds recording the last responses is retried, and how many seconds pass between attempts.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
-#: The maximum part of a segment's write time, in seconds, that counts as age of the next segment: otherwise a slow disk
-#: would write all the time.
+#: How many seconds of a segment's write time count, at most, towards the age of the next segment. Otherwise, a slow
+#: disk would be written to all the time.
 _WRITTEN_SECONDS = 0.2
 #: The maximum number of events to take from one partition at a time.
 _AT_ONCE = 1_000
-#: The minimum rate, in events or responses per second, at which the committer reconciles; below it a thread does, which
-#: blocks the loop only briefly. Responses count as well: the cost of the reconciliation depends on them, and an event
-#: with ten targets has ten of them.
+#: The minimum number of events or responses per second at which the committer reconciles. With fewer, a thread does,
+#: which blocks the loop only briefly. Responses also count, because the cost of the reconciliation depends on them, and
+#: an event with ten targets has ten responses.
 _LARGE_RATE = 150
 
 
@@ -57,7 +57,7 @@ _LARGE_RATE = 150
 class StreamingBatch:
     """One open batch, from its first event to its last segment.
 
-    While the `former` open batch is being closed, this batch follows it. `on_large` is called once this batch is
+    While the `former` open batch is being closed, this batch follows it. `on_large` is called when this batch becomes
     large.
     """
 
@@ -74,13 +74,12 @@ class StreamingBatch:
     taken: TakenMessages = field(default_factory=TakenMessages)
     _bytes: int = 0
     _responded: int = 0
-    _has_gap: bool = False  # messages to skip need a batch whose end is known in advance
+    _has_gap: bool = False  # skipping messages needs a batch whose end is known in advance
     _cpu: float = 0.0  # CPU seconds since the last segment with events or responses
 
     def run(self) -> bool:
-        """Deliver events until the batch is over.
-
-        Returns False if another process has the batch now: the caller must then not end it.
+        """Deliver events until the batch is over. Returns False if another process now has the batch, so that the
+        caller must not end it.
         """
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
@@ -107,7 +106,7 @@ class StreamingBatch:
         return going
 
     def record(self) -> bool:
-        """Record the responses and how far the bus was read; return False if another process has the batch now."""
+        """Record the responses, and how far the bus was read; return False if another process now has the batch."""
         begun = time.monotonic()
         kept = self.targets.engine.record(self._write_segment, everything=True)
         self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
@@ -122,9 +121,8 @@ class StreamingBatch:
         return kept
 
     def end(self) -> bool:
-        """Wait a moment for the last responses, and move the batch to `planned`; any thread may call it after `run`.
-
-        Returns False if there is no batch to close, because it has no events or another process has it now.
+        """Wait briefly for the last responses, and move the batch to `planned`; any thread may call it after `run`.
+        Returns False if there is no batch to close, because it has no events or another process now has it.
         """
         try:
             if not self.events and self.runtime.ledger.streaming.drop(self.batch.batch_id):
@@ -155,18 +153,17 @@ class StreamingBatch:
 
     @property
     def is_large(self) -> bool:
-        """Whether reconciling this batch takes so long that a separate process should do it."""
+        """Whether reconciling this batch takes long enough that a separate process should do it."""
         return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property
     def has_left(self) -> bool:
-        """Whether events wait for the close of the batch, because they are not sent while it is open."""
+        """Whether some events are left to the close of the batch, because they are not sent while it is open."""
         return self._routing.has_left
 
     def _follows(self) -> bool:
-        """Deliver until the former batch is closed; return False if another process has this batch now.
-
-        Raises the error of the close.
+        """Deliver until the former batch is closed; return False if another process now has this batch. If the close
+        fails, its error is raised.
         """
         while self._must_grow:
             if not self._deliver_briefly():
@@ -222,7 +219,7 @@ class StreamingBatch:
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if self.lease.has_standby and not self._must_grow:
-            return True  # the standby continues from here: at most one batch follows another
+            return True  # the standby continues from here, because at most one batch may follow another
         if first is None:
             return now - began >= _IDLE_BATCH_SECONDS
         if self._must_grow:
@@ -231,7 +228,8 @@ class StreamingBatch:
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former batch is still being closed: ending now would mean waiting for it without reading."""
+        """Whether the former batch is still being closed, so that ending now would mean waiting for it without
+        reading."""
         return self.former is not None and not self.former.is_done
 
     @property
@@ -242,11 +240,11 @@ class StreamingBatch:
         return self.events >= factor * _BATCH_EVENTS or self._bytes >= factor * _BATCH_BYTES
 
     def _end(self) -> bool:
-        """Wait a moment for responses, then give up requests without one, and record the last segment."""
+        """Wait briefly for responses, then give up on requests without one, and record the last segment."""
         try:
             if not self._await_responses():
                 return False
-        except InfrastructureError as error:  # the responses so far are recorded anyway
+        except InfrastructureError as error:  # the responses that have arrived are recorded anyway
             log.warning("runner %s: a batch ends without its last responses: %s", self.batch.runner, error)
         self.targets.close()
         return self._last_segment()
@@ -281,7 +279,7 @@ class StreamingBatch:
         return self.targets.is_busy and time.monotonic() < end and not must_stop
 
     def _deliver_briefly(self) -> bool:
-        """Deliver for a moment; return False if another process has the batch now."""
+        """Deliver for a moment; return False if another process now has the batch."""
         mark, responses = time.thread_time(), self.targets.engine.responses
         if self.lease.stop.is_set():
             self.targets.wind_down()
@@ -299,7 +297,7 @@ class StreamingBatch:
         return self.record() if due else True
 
     def _last_segment(self) -> bool:
-        """Record the rest, retrying for some seconds: otherwise all of it would be sent twice."""
+        """Record the rest, retrying for a few seconds, because otherwise all of it would be sent twice."""
         end = time.monotonic() + _LAST_SEGMENT_SECONDS
         while True:
             try:
@@ -321,7 +319,7 @@ class StreamingBatch:
 
 @dataclass
 class BatchClose:
-    """The close of a batch, in a thread of its own, and the batch's targets."""
+    """The close of a batch in a separate thread, and the batch's targets."""
 
     targets: TargetQueues | None  # None if another process closes it
     close: Callable[[], None]
@@ -337,7 +335,7 @@ class BatchClose:
         return self._end.done()
 
     def result(self) -> None:
-        """Wait until the close has ended; raises its error."""
+        """Wait until the close has ended; raise its error, if any."""
         self._end.result()
 
     def wait(self) -> None:

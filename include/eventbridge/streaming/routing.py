@@ -25,14 +25,13 @@ from eventbridge.store.schemas import DELIVERY
 
 log = logging.getLogger(__name__)
 
-#: How long, in seconds, the set of rules that are routed later is used before it is read again.
+#: For how many seconds the set of rules that are routed later is used before it is read again.
 _JOB_SECONDS = 1.0
 
 
 class StreamingRouting:
-    """Routes the events of one batch, except for rules whose pool is closed and targets that the close sends to.
-
-    `has_left` says whether some events wait for the close.
+    """Routes the events of one batch, except for rules whose pool is closed and targets to which only the close sends.
+    `has_left` says whether some events are left to the close.
     """
 
     def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, on_hold: Collection[str]) -> None:
@@ -51,7 +50,7 @@ class StreamingRouting:
         job = self._job
         try:
             found = route_in_memory(self._program, fresh, self._runtime.clock(), job.event_max_size, job.later)
-        except Exception:  # if an event makes the engine fail, the stages find that event
+        except Exception:  # if an event makes the engine fail, the stages will find that event
             log.exception(
                 "runner %s: routing failed, so events are left to the close of their batch", self._batch.runner
             )
@@ -79,9 +78,8 @@ def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
 
 
 def targets_sent_at_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
-    """Return the targets, as (rule, target), to which only the close of a batch sends: ordered ones and those of spans.
-
-    The close does not send matches of budgeted rules either: it makes them deferred matches, which Spark routes later.
+    """Return the (rule, target) pairs to which only the close of a batch sends, which are ordered or take spans.
+    Matches of budgeted rules are sent by neither; the close makes them deferred matches, which Spark routes later.
     """
     return frozenset(
         (rule.name, name)

@@ -1,6 +1,5 @@
-"""The targets of an open batch: each has its own queue, and none waits for another.
-
-If a pool has fewer slots than targets, the targets are served round robin.
+"""Delivers to the targets of an open batch, each of which has its own queue, so that none waits for another. If a pool
+has fewer slots than targets, the targets are served round robin.
 """
 
 from __future__ import annotations
@@ -30,16 +29,15 @@ from eventbridge.targets.http.fields import HttpFields
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of live runs of targets that block a thread: each keeps its thread until it ends.
+#: The maximum number of live runs of targets that block a thread, because each such run keeps its thread until it ends.
 _LIVE_THREADS = 32
 
 
 class TargetQueues:
-    """Delivers the pieces that are offered, each target at its own pace; all are of one open batch.
-
-    A target has one run at a time, even while the open batch `before` waits for its last responses, and takes turns if
-    a pool has fewer slots than targets. New pieces wait in its queue: a live run takes them, else the next run does.
-    One thread at a time uses this; the loop `http` is shared by all batches, so that connections stay open. The
+    """Delivers the pieces of one open batch as they are offered, to each target at its own pace. A target has one run
+    at a time, even while the open batch `before` waits for its last responses. If a pool has fewer slots than targets,
+    they take turns. New pieces wait in the target's queue, from which its live run or else its next run takes them.
+    Only one thread at a time may use this object. All batches share the loop `http`, so that connections stay open. The
     `engine` has the runs and their outcomes.
     """
 
@@ -56,7 +54,7 @@ class TargetQueues:
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
-        self._keeping: set[Key] = set()  # those of the live runs that keep a thread
+        self._keeping: set[Key] = set()  # the targets whose live runs keep a thread
         self._leaving: set[Key] = set()  # targets with a live run for whose slot other targets wait
         self._turns = turns
         self._finishing = self._wound_down = False
@@ -74,7 +72,7 @@ class TargetQueues:
         return bool(self._runs or self._waiting)
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
-        """Put deliveries into the queues of their targets."""
+        """Add deliveries to the queues of their targets."""
         notified: dict[Key, TargetRun] = {}
         for each in pieces:
             key = each.piece.rule, each.piece.target
@@ -95,7 +93,7 @@ class TargetQueues:
         self._loop.notify([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
-        """Begin runs for waiting deliveries of idle targets; does not block."""
+        """Begin runs for waiting deliveries of idle targets, without blocking."""
         for run in self.engine.take_ended():
             self._end(run)
         if self._before is not None and self._before.engine.is_closed:
@@ -121,7 +119,7 @@ class TargetQueues:
             self.engine.wind_down()
 
     def close(self) -> None:
-        """Stop: unsent deliveries get no outcome, and those in flight are deferred until their timeout has passed."""
+        """Stop. Unsent deliveries get no outcome, and those in flight are deferred until their timeout has passed."""
         if self.engine.is_closed:
             return
         self._wound_down = True
@@ -131,7 +129,8 @@ class TargetQueues:
             self._end(run)
 
     def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
-        """Return the targets that may begin now; the runs that they wait for end after their current pieces."""
+        """Return the targets that may begin now, and make the runs for which others wait end after their current
+        pieces."""
         is_at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
         begun, waited_for = self._turns.next(idle, is_at_work)
         leave = [key for key in waited_for if key in self._live and key not in self._leaving]
@@ -146,7 +145,7 @@ class TargetQueues:
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         runs = self.engine.plan(chunk, read, {}, self._live_queues(read))
         for run in runs:
-            run.progress.may_wait = bool  # retries are left to retry batches: here they would block later deliveries
+            run.progress.may_wait = bool  # leave retries, which would block later deliveries, to retry batches
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
@@ -175,9 +174,8 @@ class TargetQueues:
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
-        """Return the pieces that a run did not take to its target's queue, and report its attempts to the breaker.
-
-        After a crash, which is logged, its deliveries are left to the close.
+        """Put the pieces that a run did not take back into its target's queue, and report its attempts to the breaker.
+        After a crash, which is logged, the deliveries are left to the close.
         """
         key = run.report.rule, run.report.target
         del self._runs[key]
@@ -196,7 +194,7 @@ class TargetQueues:
 
 
 def http_loop() -> HttpLoop:
-    """Return the loop that runs the http targets of all batches of a streaming task."""
+    """Return the loop that runs the HTTP targets of all batches of a streaming task."""
     return HttpLoop([], Threads("streaming http", THREADS_AT_ONCE))
 
 
@@ -212,9 +210,8 @@ Key = tuple[str, str]
 
 
 class PoolTurns:
-    """Decides which targets of a batch may run, by the pools and overrides at its start; false if no pool limits it.
-
-    `on_hold` are the rules whose pool has no slots.
+    """Decides which targets of a batch may run, given the pools and overrides at its start; falsy if no pool limits it.
+    `on_hold` has the rules whose pool has no slots.
     """
 
     def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:

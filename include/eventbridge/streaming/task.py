@@ -1,9 +1,8 @@
-"""Streaming mode in this process: events are delivered as they arrive, in batches that the stages reconcile.
-
-A batch is open while it takes events, which go through memory: they are checked, matched and transformed by the engine
-of the stages, and sent by the engine of push. Segments record the responses, and how far the bus was read. At its end
-the open batch is moved to `planned`, and the ordinary stages finish it, skipping deliveries that the segments show. The
-same happens after a crash.
+"""Runs streaming mode in this process: delivers events as they arrive, in batches that the stages reconcile. A batch is
+open while it takes events, which stay in memory. The engine of the stages checks, matches and transforms them, and the
+engine of push sends them. Segments record the responses and how far the bus was read. At its end, the open batch is
+moved to `planned`, and the ordinary stages finish it, skipping deliveries whose outcomes are in the segments. The same
+happens after a crash.
 """
 
 from __future__ import annotations
@@ -41,24 +40,23 @@ from eventbridge.streaming.target_queues import Key, http_loop
 
 log = logging.getLogger(__name__)
 
-#: How long, in seconds, between two checks for pending deliveries.
+#: How many seconds pass between two checks for pending deliveries.
 _RETRY_SECONDS = 1.0
-#: How long, in seconds, the state of the pools is used before it is read again.
+#: For how many seconds the state of the pools is used before it is read again.
 _POOLS_SECONDS = 5.0
 #: The assumed throughput in events per second, until a higher one is measured.
 _EVENTS_A_SECOND = 2_000.0
-#: The switch interval of the interpreter's threads, in seconds: with the default of 5 ms, events would wait that long
+#: The switch interval of the interpreter's threads, in seconds. With the default of 5 ms, events would wait that long
 #: for a thread that reconciles.
 _SWITCH_SECONDS = 0.0005
-#: How long, in seconds, the close of a batch sends the remaining deliveries.
+#: For how many seconds the close of a batch sends the remaining deliveries.
 _LEFT_SECONDS = 5.0
 
 
 @dataclass
 class StreamingSummary:
-    """The result of a streaming task: batches committed and events read.
-
-    `backlog` says whether it ended because more events wait than it can deliver soon.
+    """The result of a streaming task: the number of committed batches and of events read. `backlog` is True if it ended
+    because more events were waiting than it could deliver soon.
     """
 
     batches: int = 0
@@ -67,13 +65,13 @@ class StreamingSummary:
 
 
 def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
-    """Deliver a runner's events as they arrive, until `stop` or the bounds; then finish the open batches.
+    """Deliver a runner's events as they arrive until `stop` is set or a bound is reached; then finish the open batches.
 
     Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError if another process has the lease, and
     InfrastructureError if another process took the lease over.
     """
     refuse_unfit(runtime.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
-    compile_ahead()  # takes seconds, or most of a minute after a change of the matcher: before any event waits for it
+    compile_ahead()  # before any event waits for it: takes seconds, a minute after a change of the matcher
     lease = LeaseKeeper(runtime, runner, stop, bounds)
     with no_garbage_collection(), closing(StreamingBus(runtime)) as bus:
         loop = _StreamingLoop(runtime, runner, lease, bus)
@@ -166,7 +164,7 @@ class _StreamingLoop:
             self._former = BatchClose(open_batch.targets, partial(self._end, open_batch))
 
     def _hand_over_lease(self, open_batch: StreamingBatch) -> None:
-        """Give the lease to the standby, with an open batch that has events."""
+        """Hand the lease over to the standby, with an open batch that has events."""
         try:
             if open_batch.record():
                 self._lease.hand_over_lease(open_batch.batch.batch_id)
@@ -184,7 +182,9 @@ class _StreamingLoop:
         if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
-        if batch.state != "open":  # left by another process, or planned while rules are transferred: the stages send it
+        if (
+            batch.state != "open"
+        ):  # it was left by another process, or planned during a rule transfer, so the stages send it
             if is_delivered_in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
@@ -201,14 +201,15 @@ class _StreamingLoop:
             return None
         try:
             batch = self._runtime.ledger.batches.get(batch_id)
-        except NotFoundError:  # it was empty, and its former holder, which had been suspended, has dropped it
+        except NotFoundError:  # it was empty, and its former holder, which had been suspended, dropped it
             return None
         if batch.state == "open":
             self._runtime.ledger.streaming.record_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
     def _handed_over_batch(self) -> BatchClose | None:
-        """Return the batch that the former streaming task handed over, if any: the next batch begins where it ends."""
+        """Return the close of the batch that the former streaming task handed over, if any, and open the batch that
+        follows it."""
         left = self._lease.handoff
         if left is None:
             return None
@@ -222,14 +223,18 @@ class _StreamingLoop:
         return None
 
     def _await_former(self, left: Handoff) -> None:
-        """Wait until the former streaming task has closed its batch; if that task dies first, close the batch here."""
+        """Wait until the former streaming task has closed its batch.
+
+        If that task dies first, close the batch in this process.
+        """
         wait_until_closed(self._runtime, left, self._lease.stop)
         batch = self._runtime.ledger.batches.get(left.batch_id)
         if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
     def _open_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
-        """Open the next batch while the former is being closed; return None to await the close and then listen."""
+        """Open the next batch while the former is being closed; return None if the close must be awaited before listen
+        plans one."""
         if self._is_behind:
             return None
         try:
@@ -248,8 +253,8 @@ class _StreamingLoop:
         self._is_behind = not self._lease.is_over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Reconcile a batch, and for some seconds send the deliveries that were left to its close; all others become
-        pending and are due now."""
+        """Reconcile a batch, and send deliveries that were left to its close for a few seconds; others become
+        pending."""
         batch = open_batch.batch
         left = targets_sent_at_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
         if left:
@@ -265,7 +270,7 @@ class _StreamingLoop:
 
     @property
     def _short_runtime(self) -> Runtime:
-        """The runtime of a close that sends: its push budget is some seconds."""
+        """The runtime of a close that sends, with a push budget of a few seconds."""
         budget = min(_LEFT_SECONDS, self._runtime.settings.push_timeout)
         return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))
 
@@ -275,7 +280,7 @@ class _StreamingLoop:
         self._done.batches += 1
 
     def _is_backlog(self) -> bool:
-        """Return whether the waiting events exceed what this streaming task delivers within `backlog_seconds`."""
+        """Return whether more events are waiting than this streaming task delivers within `backlog_seconds`."""
         seconds = self._lease.bounds.backlog_seconds
         if seconds is None:
             return False
