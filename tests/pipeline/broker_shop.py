@@ -1,4 +1,4 @@
-"""An installation with the examples of the brokers' pages, for the tests of buses and targets on a broker."""
+"""Sets up the examples of the brokers' pages, for the tests of buses and targets on a broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def connect(site: Any, broker: Broker) -> None:
 
 
 def shop_on(site: Any, broker: Broker, folder: Path) -> Any:
-    """Return the installation of the page's example, with a new topic of three partitions."""
+    """Set up the page's example with a new topic of three partitions, and return the installation."""
     broker.make_topics("orders", partitions=3)
     connect(site, broker)
     site.write_rules(example_of(broker.kind, "rules").replace("path: orders/", f"path: {folder}/"))
@@ -46,7 +46,7 @@ def publish(site: Any, *bodies: bytes) -> None:
 
 
 def deliver(site: Any, runner: str = "orders") -> None:
-    """Deliver until nothing waits, in the mode of the tests."""
+    """Deliver until nothing is pending, in the mode of the tests."""
     deliver_all(site.runtime, runner)
 
 

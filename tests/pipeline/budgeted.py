@@ -42,7 +42,7 @@ rules:
       more: {type: file, path: MORE, retry: {maximum_event_age: AGE}}
 """
 
-#: Small budgets, so that a loop costs a test little.
+#: Small budgets, so that a looping program delays a test only briefly.
 BUDGETS = {"route_rule_cpu_budget": 0.2, "route_deferred_cpu_budget": 0.4}
 
 
@@ -121,12 +121,12 @@ def settled(runtime: Runtime, batch_id: str) -> None:
 
 
 def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
-    """Return reason, state and number of events of the waiting deferred matches."""
+    """Return the reason, the state and the number of events of the pending deferred matches."""
     return [(each.reason, each.state, each.count) for each in runtime.ledger.deferred_matches.waiting()]
 
 
 class Crashing(InProcessRouter):
-    """A router whose worker dies on every share of the rule `expensive`, until it is fixed."""
+    """A router whose worker dies while it routes the rule `expensive`, until it is fixed."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime.store, route_with_poison)

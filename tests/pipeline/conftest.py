@@ -1,4 +1,4 @@
-"""Fixtures of the stage tests: a runtime of real parts on a temporary folder, and a death at every n-th point."""
+"""Fixtures of the stage tests: a runtime of real parts in a temporary folder, and a death at every fault point."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ rules:
 """
 
 
-#: Where no wreck differs from the one before; what a broker was asked for it may know.
+#: Points at which a death leaves the same state as at the previous point; a broker may know of requests to it.
 _READS = fault_points.READS - {"bus.read"}
 
 
@@ -81,7 +81,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Note whether a test ran a streaming task."""
+    """Record whether a test ran a streaming task."""
     before = STREAMING_RUNS.streaming_tasks
     yield
     if STREAMING_RUNS.streaming_tasks > before:
@@ -130,7 +130,7 @@ def dying_at(point: str, fatal: int) -> Iterator[list[str]]:
 
 @dataclass
 class Clock:
-    """A clock that stands still until it is advanced."""
+    """A clock that moves only when a test advances it."""
 
     now: datetime = field(default_factory=lambda: datetime(2026, 3, 1, 12, 0, tzinfo=UTC))
 
@@ -144,7 +144,7 @@ class Clock:
 
 @dataclass
 class Site:
-    """One installation in a folder, which can be opened, copied, and reopened as by a new process."""
+    """An installation in a folder, which can be opened, copied, and reopened as in a new process."""
 
     folder: Path
     clock: Clock
@@ -233,11 +233,11 @@ def order() -> Callable[..., bytes]:
 
 @pytest.fixture
 def dying_everywhere(tmp_path: Path) -> Callable[..., Iterator[Site]]:
-    """Let a stage die at the first, second, ... point that it reaches and give each wreck back for a second try.
+    """Let a stage die at each point that it reaches, and yield each wreck for a second try.
 
-    Or at each so many-th (`every`), where the crash matrix stops the same calls.
-    Not at those that only read ledger or store: what it leaves there it has left at the point before.
-    Each wreck is a copy of the site as it stood before the stage. Ends with the first try that nothing stopped.
+    With `every`, it dies at one in that many points, because the crash matrix stops the same calls. It does not die at
+    points that only read the ledger or the store, because nothing changed since the previous point. Each wreck is a
+    copy of the site before the stage. The last wreck is the first one whose stage was not stopped.
     """
 
     def wrecks(site: Site, stage: Callable[[Runtime], Any], every: int = 1) -> Iterator[Site]:
@@ -277,7 +277,7 @@ def _dies(site: Site, stage: Callable[[Runtime], Any], fatal: int) -> bool:
 
 @pytest.fixture
 def settle_by_ledger() -> Callable[[Runtime, str], None]:
-    """Move a planned batch through all its states in the ledger, as if nothing had matched."""
+    """Move a planned batch through all its states in the ledger, as if no event had matched."""
 
     def settle(runtime: Runtime, batch_id: str) -> None:
         ledger = runtime.ledger

@@ -1,6 +1,6 @@
-"""Two schedulers and eight workers of one installation, each in a process. For the tests of stages on a server.
+"""Runs two schedulers and eight workers of one installation in separate processes, for the tests of stages on a server.
 
-A folder of claims and a queue stand in for Airflow's database: a run has one scheduler, a task one worker.
+A folder of claims and a queue replace Airflow's database: each run has one scheduler, and each task one worker.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WORKERS: Final = 8
 _FORK: Final = multiprocessing.get_context("fork")
 _PATIENCE_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.05
-_PLAN_SECONDS: Final = 0.3  # how often it looks for more, unless a run of its own ends
+_PLAN_SECONDS: Final = 0.3  # how often a scheduler plans, unless one of its runs ends earlier
 _LANES: Final = {SLOW_LANE_POOL: PoolSlots(WORKERS, WORKERS)}
 
 
@@ -62,7 +62,7 @@ STAGES: Final[dict[str, Callable[[Runtime, Task], Any]]] = {
 
 
 class Crowd:
-    """The processes: they begin at one moment, and end once no runner has due work left."""
+    """The processes, which start at the same moment and end once no runner has due work."""
 
     def __init__(self, site: Any, settings: Mapping[str, object], runners: Sequence[str], claims: Path) -> None:
         self._site = site
@@ -113,7 +113,7 @@ class Crowd:
         finally:
             self._results.close()
             self._results.join_thread()
-            os._exit(0)  # what pytest and its fixtures have registered is the parent's
+            os._exit(0)  # only the parent may run the exit handlers of pytest and its fixtures
 
     def _work(self, runtime: Runtime, _: None) -> Counter[str]:
         ran: Counter[str] = Counter()
@@ -124,7 +124,7 @@ class Crowd:
         return ran
 
     def _schedule(self, runtime: Runtime, me: int) -> tuple[int, int]:
-        """Plan for every runner that has no run here, and hand out the tasks of this scheduler's runs."""
+        """Plan for every runner without a run in this scheduler, and hand out the tasks of this scheduler's runs."""
         runs: dict[tuple[str, str], tuple[Timeline, set[Task]]] = {}
         count, plan_at = 0, 0.0
         while True:
@@ -151,7 +151,7 @@ class Crowd:
             yield "retry", batch_id
 
     def _claim(self, batch_id: str) -> bool:
-        """Return whether this scheduler has the run of a batch: both hear of a batch that is planned."""
+        """Return whether this scheduler claims the run of a batch, because both schedulers find a planned batch."""
         try:
             (self._claims / batch_id).touch(exist_ok=False)
         except FileExistsError:

@@ -73,9 +73,9 @@ def rules(
 
 
 def http(url: str, **fields: object) -> str:
-    """Return a target of type http as flow YAML; unless `retry` says so it is tried again after an hour, three times.
+    """Return a target of type http as flow YAML; by default it is retried three times, after an hour each.
 
-    A URL that is only a path, such as `/healthy/crm`, is the receiver's once the rules are written by `Sending`.
+    `Sending` replaces a URL that is only a path, such as `/healthy/crm`, by the receiver's URL.
     """
     policy = "{policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     fields = {"url": f'"{url}"', "allow_http": "true", "timeout": "1s", "retry": policy} | fields
@@ -84,7 +84,7 @@ def http(url: str, **fields: object) -> str:
 
 @dataclass(frozen=True)
 class Received:
-    """A receiver as one test sees it: without earlier requests."""
+    """The receiver of one test, without the requests of earlier tests."""
 
     server: Receiver
     before: int
@@ -100,7 +100,7 @@ class Received:
 
 @dataclass
 class Sending:
-    """An installation with one rule `orders` for every order, and the receiver, whose paths its targets name."""
+    """An installation with one rule `orders` for every order, whose targets name paths of the receiver."""
 
     site: Any
     receiver: Received
@@ -122,7 +122,7 @@ class Sending:
         return runtime
 
     def routed(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Batch:
-        """Like `begin`, then listen, buffer and route; return the batch, which is ready to be pushed."""
+        """Do the same as `begin`, then listen, buffer and route, and return the batch, which is ready for push."""
         return routed(self.begin(*orders, settings=settings, **targets))
 
     def rules(self, **targets: str) -> None:
@@ -142,7 +142,7 @@ class Sending:
         self.site.write_rules(text.replace('url: "/', f'url: "{self.receiver.url("/")}'))
 
     def publish(self, *orders: int | bytes) -> None:
-        """Publish so many further orders for each number, and each message as it is."""
+        """Publish that many further orders for each number, and each message unchanged."""
         for each in orders:
             if isinstance(each, int):
                 numbers = range(self._published + 1, self._published + each + 1)
@@ -154,8 +154,7 @@ class Sending:
     def deliver_batch(self, runner: str = RUNNER, *, idle_seconds: float = 0.0) -> str | None:
         """Move one batch through all stages, or in streaming mode what a streaming task delivers, and return its id.
 
-        `idle_seconds`: how long that streaming task lasts at least after its last event, for what its targets try
-        again.
+        `idle_seconds` is how long the streaming task lasts at least after its last event, so that targets can retry.
         """
         return deliver_one_batch(self.runtime, runner, self.mode, idle_seconds)
 
@@ -164,7 +163,7 @@ class Sending:
         deliver_all(self.runtime, RUNNER, self.mode)
 
     def retry(self) -> str | None:
-        """Move one retry batch through its stages and return its id; None = nothing is due."""
+        """Move one retry batch through its stages and return its id, None if nothing is due."""
         return deliver_retries(self.runtime, RUNNER, Stop())
 
     def push(self, batch: Batch) -> None:
@@ -173,7 +172,7 @@ class Sending:
             push(self.runtime, batch.batch_id, chunk.chunk_id)
 
     def settle(self, batch: Batch) -> None:
-        """Settle a batch and make its retries pending: everything before its commit."""
+        """Settle a batch and make its retries pending, without the commit."""
         write_dead_letters(self.runtime, batch.batch_id)
         schedule_retries(self.runtime, batch.batch_id)
 
@@ -183,7 +182,7 @@ class Sending:
 
 
 def routed(runtime: Runtime) -> Batch:
-    """Listen, buffer and route; return the batch, which is now to be pushed."""
+    """Listen, buffer and route; return the batch, which is ready for push."""
     batch_id = listen(runtime, RUNNER)
     assert batch_id is not None, "events were published"
     buffer(runtime, batch_id)
@@ -206,7 +205,7 @@ def segment_rows(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
 
 
 def events_on_operations_bus(sending: Sending) -> list[dict[str, Any]]:
-    """Return the events on the bus `eventbridge`, but for those of schemas, which every new type of events brings."""
+    """Return the events on the bus `eventbridge`, except those of schemas, which every new event type causes."""
     return [each for each in operational_events(sending.runtime) if not each["type"].startswith("schema.")]
 
 
@@ -221,9 +220,9 @@ def operational_events(runtime: Runtime) -> list[dict[str, Any]]:
 
 
 def keeps(sent_at: list[datetime], rate: float) -> bool:
-    """Return whether in any t seconds there were at most `rate * (t + 2)` sends, and one.
+    """Return whether any t seconds had at most `rate * (t + 2) + 1` sends.
 
-    Tokens of t + 1 seconds are leased in that time, and those of the second before it may be used in it.
+    Tokens of t + 1 seconds are leased in that time, and those of the previous second may be used in it.
     """
     times = sorted(sent_at)
     return all(

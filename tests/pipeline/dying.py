@@ -1,4 +1,4 @@
-"""A push in its own process that ends at its n-th call of certain functions, as if it was killed there."""
+"""Runs a push in a separate process that ends at its n-th call of certain functions, as if it were killed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from eventbridge.config.settings import Settings
 from eventbridge.delivery.push import push
 from eventbridge.runtime.open import open_runtime
 
-#: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
+#: The calls that send, that receive responses and that record them. `tests/faults` dies at all other calls too.
 POINTS = frozenset({"target.send", "target.responded", "store.put", "store.put.done", "ledger.commit.done"})
 
-#: The process ended at the given point, or had nothing more to do.
+#: The exit codes of a process that ended at the given point, and of one that finished.
 DIED, DONE = 77, 0
 _SECONDS = 120.0
 
-_processes = multiprocessing.get_context("forkserver")  # no thread is forked, and what takes long is imported once
+_processes = multiprocessing.get_context("forkserver")  # no thread is forked, and slow imports happen once
 _processes.set_forkserver_preload(
     ["eventbridge.delivery.push", "pandas", "pyarrow.parquet", "sqlalchemy.dialects.sqlite"]
 )

@@ -1,4 +1,4 @@
-"""Landing in this process, for tests of shared landing and to check Spark's results against."""
+"""Lands a batch in this process, for tests of shared landing and as the reference for Spark's results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.store.protocol import Store
 
 
 class InProcessLander:
-    """A lander without Spark, one part after the other."""
+    """A lander without Spark, which lands parts one by one."""
 
     def __init__(self, store: Store, bus: Bus, open_source: Callable[[Bus], LogSource]) -> None:
         self._store = store
@@ -20,7 +20,7 @@ class InProcessLander:
         self._open_source = open_source
 
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
-        """Land each part when its response is asked for."""
+        """Land each part when its response is requested."""
         for part in parts:
             with closing(self._open_source(self._bus)) as source:
                 yield land_part(self._store, source, self._bus, job, part)

@@ -15,13 +15,13 @@ from eventbridge.streaming.task import deliver_streaming
 
 MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 
-#: How long after its last event a streaming task of a test ends; longer if a broker is polled beside it.
+#: How long after its last event a streaming task of a test ends; longer if it also polls a broker.
 _IDLE_SECONDS, _BROKER_IDLE_SECONDS = 0.5, 3.0
-#: As with the watcher, another streaming task starts if events still wait: one that finishes the batch of a dead one is
-#: idle meanwhile.
+#: The maximum number of streaming tasks. As with the watcher, another one starts if events are still pending, because
+#: a streaming task that finishes the batch of a dead one may end as idle.
 _STREAMING_TASKS = 3
 
-#: Tests of tests/pipeline that are left out in streaming mode, by reason; a file stands for all of its tests.
+#: Tests of tests/pipeline that are skipped in streaming mode, by reason; a file means all of its tests.
 _LEFT_OUT = {
     "calls stages one by one, or none": """
         test_backtest.py test_bucket_rules.py test_buffer.py test_compile_ahead.py test_budgeted_rules.py
@@ -92,9 +92,9 @@ def deliver_all(runtime: Runtime, runner: str, mode: str = MODE) -> None:
 
 
 def deliver_one_batch(runtime: Runtime, runner: str, mode: str = MODE, idle_seconds: float = 0.0) -> str | None:
-    """Deliver one batch, or in streaming mode those of a streaming task; return the id of it, or of the first.
+    """Deliver one batch, or in streaming mode those of a streaming task; return the id of the first.
 
-    `idle_seconds`: how long the streaming task waits for events, and its targets for retries, if longer than usual.
+    `idle_seconds` is how long the streaming task waits for events and retries, if longer than usual.
     """
     if mode == "batch":
         return deliver_batch(runtime, runner, InProcessRouter(runtime.store), Stop())
@@ -106,7 +106,7 @@ def deliver_one_batch(runtime: Runtime, runner: str, mode: str = MODE, idle_seco
 
 
 def run_streaming_task(runtime: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
-    """Deliver available events in a streaming task, which ends when no more come; pending deliveries are left."""
+    """Deliver available events in a streaming task, which ends when no more arrive; pending deliveries remain."""
     rules = runtime.rule_set()
     bus = rules.buses.get(rules.runners().get(runner, ""))
     idle = _IDLE_SECONDS if bus is None or bus.source.type == "embedded" else _BROKER_IDLE_SECONDS
@@ -119,5 +119,5 @@ def run_streaming_task(runtime: Runtime, runner: str, idle_seconds: float = 0.0)
 
 
 def why_left_out(test: str) -> str | None:
-    """Return why a test, such as `sending/test_push.py::test_a`, runs in batch mode only; None: in both modes."""
+    """Return why a test, such as `sending/test_push.py::test_a`, runs in batch mode only, None if in both modes."""
     return ONLY_IN_BATCH_MODE.get(test.partition("[")[0], ONLY_IN_BATCH_MODE.get(test.partition("::")[0]))

@@ -17,7 +17,7 @@ from eventbridge.testing.targets import InMemoryTarget, accept
 
 
 def keyed(number: int, customer: str | None, at: datetime | None = None) -> bytes:
-    """Return the order `number` of a customer, with the time `at` when it is to be sent."""
+    """Return the order `number` of a customer, with `at`, the time from which it may be sent."""
     data: dict[str, Any] = {"number": number} | ({"customer": customer} if customer is not None else {})
     data |= {"at": at.isoformat()} if at is not None else {}
     event = {"specversion": "1.0", "id": f"{customer}-{number}", "source": "/shop", "type": "order.placed"}
@@ -25,17 +25,16 @@ def keyed(number: int, customer: str | None, at: datetime | None = None) -> byte
 
 
 def number_of(request: Request) -> tuple[str, int]:
-    """Return the customer and the number of an order as a target receives it."""
+    """Return the customer and the number of an order in a request."""
     data = json.loads(request.payload)["data"]
     return data.get("customer"), data["number"]
 
 
 @dataclass
 class Recorder:
-    """A target that keeps what it accepted, by customer in order, and refuses what `refused` names, with that code.
+    """A target that records what it accepted, by customer and in order, and refuses the orders in `refused`.
 
-    It refuses every order `at_first` so many times. `early` are the orders that it was asked for before the time in
-    `not_before`.
+    It refuses every order the first `at_first` times. `early` has the orders that arrived before their `not_before`.
     """
 
     refused: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -73,6 +72,6 @@ def ordered(by: str = "ordering_key: $.data.customer", retry: str = RETRY) -> st
 
 
 def publish(sending: Sending, *orders: bytes) -> None:
-    """Publish orders, those of one customer to one partition."""
+    """Publish orders, each customer's to one partition."""
     for body in orders:
         sending.site.publish(body, key=str(json.loads(body)["data"].get("customer")))

@@ -1,4 +1,4 @@
-"""Batches to repair, and their repair."""
+"""Makes batches to repair, and repairs them."""
 
 from __future__ import annotations
 

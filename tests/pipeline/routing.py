@@ -14,7 +14,7 @@ from eventbridge.store.parquet import read_table
 
 
 def buffered(site: Any, **settings: Any) -> tuple[Runtime, str]:
-    """Plan and land a batch over everything published."""
+    """Plan and land a batch of all published events."""
     runtime: Runtime = site.reopen(**settings)
     batch_id = listen(runtime, "orders") or ""
     buffer(runtime, batch_id)

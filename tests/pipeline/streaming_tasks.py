@@ -1,4 +1,4 @@
-"""Streaming tasks for tests: in a thread or a process, with batches that are closed soon."""
+"""Runs streaming tasks for tests in a thread or a process, with short batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.runtime.stop import Stop
 from eventbridge.streaming.lease import UNBOUNDED, Bounds
 from eventbridge.streaming.task import deliver_streaming
 
-#: What the command `eventbridge` is.
+#: The Python code that the command `eventbridge` runs.
 _COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"
 
 
@@ -35,9 +35,9 @@ def until(reached: Callable[[], Any], seconds: float = 60) -> None:
 def a_streaming_task(
     sending: Sending, *, opens: bool = True, at_once: bool = False, bounds: Bounds = UNBOUNDED
 ) -> Iterator[None]:
-    """Deliver in a thread while the block runs, which begins with a batch open; `opens` False: with the lease held.
+    """Deliver in a thread during the block, which starts once a batch is open or, unless `opens`, the lease is held.
 
-    `at_once`: at the end of the block the streaming task does not listen for the responses to what is in flight.
+    If `at_once`, the streaming task does not wait for responses in flight at the end of the block.
     """
     stop = Stop()
     failed: list[BaseException] = []
@@ -64,8 +64,8 @@ def a_streaming_task(
 def a_close_that_waits(
     at: Callable[[str], bool] = lambda point: point == "bus.commit",
 ) -> Iterator[tuple[threading.Event, threading.Event]]:
-    """Hold the first commit, or the first call `at` a point; yield what says that it began, and what lets it
-    continue.
+    """Block the first commit, or the first call `at` a point; yield an event that is set when it began, and one that
+    lets it continue.
     """
     began, resume = threading.Event(), threading.Event()
 
@@ -84,7 +84,7 @@ def a_close_that_waits(
 
 @contextmanager
 def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Deliver in a process of its own, which runs the code `first` before; it has a batch open."""
+    """Deliver in a separate process that first runs the code `first`; the block starts once a batch is open."""
     own = {
         "EVENTBRIDGE_HOME": str(sending.site.folder),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(sending.site.folder),
@@ -104,15 +104,15 @@ def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[sub
 
 
 def ids(sending: Sending) -> Counter[str]:
-    """Return how often each delivery was received."""
+    """Return how many times each delivery was received."""
     return Counter(each["webhook_id"] for each in sending.requests())
 
 
 def quick_batches(sending: Sending, **targets: str) -> None:
-    """Write the rule, of a runner whose batches are closed after a second of load."""
+    """Write the rule with a runner whose batches close after a second of load."""
     sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}\n")
 
 
 def crm_requests(sending: Sending) -> list[Any]:
-    """Return what the target `crm` received."""
+    """Return the requests that the target `crm` received."""
     return [each for each in sending.requests() if each["path"].endswith("crm")]

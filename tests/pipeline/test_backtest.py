@@ -1,4 +1,4 @@
-"""Backtest: candidates run over the archive only; two candidates are compared in one pass."""
+"""A backtest runs a candidate over the archive only, and compares two candidates in one pass."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def land(site: Any, settle: Callable[[Runtime, str], None], *bodies: bytes) -> N
 
 @pytest.fixture
 def archive(site: Any, order: Order, settle_by_ledger: Callable[[Runtime, str], None]) -> Any:
-    """An archive of six orders in two hours; one of them has no id in its data."""
+    """Provide an archive of six orders in two hours; one of them has no id in its data."""
     land(site, settle_by_ledger, order(0, 10), order(1, 120), order(2, 70, data={"amount": 300}))
     site.clock.advance(90)
     land(site, settle_by_ledger, order(3, 110), order(4, 60))
@@ -115,7 +115,7 @@ def test_a_rule_is_counted_by_hour_and_minute(archive: Any) -> None:
 def test_half_a_surrogate_pair_in_what_an_output_names_is_a_failure(
     site: Any, order: Order, settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """In text; a whole pair is not, nor another escape, nor half of one in what the output does not name."""
+    """Half a surrogate pair in an output's text is a failure; a complete pair and half of one elsewhere are not."""
     texts = ["plain", '"\n', "\N{ROCKET}", "\ud83d", "\udc00 \udbff"]
     bodies = [order(number, data={"note": text}) for number, text in enumerate(texts)]
     land(site, settle_by_ledger, *bodies, order(5, data={"note": "other", "unnamed": "\ud83d"}))
@@ -163,7 +163,7 @@ def test_a_disabled_rule_is_run_and_the_version_is_its_own(archive: Any) -> None
 
 
 def test_every_rule_of_a_file_is_run(archive: Any) -> None:
-    """The file lies anywhere, and its bus is defined by the current rule files."""
+    """The file may be in any folder, and the current rule files define its bus."""
     report = backtest(archive, written(archive, LOWER))
 
     assert [(rule.rule, rule.matched) for rule in report.rules] == [("big", 5)]
@@ -181,7 +181,7 @@ def test_nothing_is_delivered_planned_or_left(archive: Any) -> None:
 
 
 def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
-    """No event is not an error, and Spark is not asked."""
+    """An archive without events is not an error, and Spark is not called."""
     router = Counting(site.runtime)
 
     report = backtest_rules(site.runtime, "big", BacktestRequest("2h"), router)
@@ -202,7 +202,7 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, since: str, said: str) -> None:
-    """Each error says what to do, before Spark is asked."""
+    """An invalid request is rejected before Spark is called, with a remedy."""
     router = Counting(site.runtime)
 
     with pytest.raises((UserError, NotFoundError, RuleFileError)) as failure:
@@ -213,7 +213,7 @@ def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, sin
 
 
 def test_errors_of_a_candidate_are_reported_as_those_of_rule_files(site: Any) -> None:
-    """With file, line, column, path and remedy, all of them."""
+    """All errors of a candidate have a file, line, column, path and remedy."""
     wrong = written(site, "rules:\n  one:\n    bus: order\n    pattern: {}\n    targets: {a: {type: fil}}\n")
 
     with pytest.raises(RuleFileError) as failure:
@@ -224,7 +224,7 @@ def test_errors_of_a_candidate_are_reported_as_those_of_rule_files(site: Any) ->
 
 
 def test_two_rules_are_compared(archive: Any) -> None:
-    """What B gains and loses, and the outputs of events that both match, with samples."""
+    """The report has what B gains and loses, and different outputs of events that both match, with samples."""
     report = diff(archive, "big", written(archive, LOWER))
 
     (pair,) = report.pairs
@@ -240,7 +240,7 @@ def test_two_rules_are_compared(archive: Any) -> None:
 
 
 def test_a_failure_in_only_one_version_is_a_change(archive: Any) -> None:
-    """A failure and an output differ."""
+    """A failure in only one version is a changed output."""
     report = diff(archive, "big", written(archive, LOWER), samples=100)
 
     (found,) = [each for each in report.pairs[0].targets[1].samples if each.of.event_id == "2"]
@@ -256,7 +256,7 @@ def test_a_rule_compared_with_itself_does_not_differ(archive: Any) -> None:
 
 
 def test_rules_of_two_names_are_compared_if_there_are_no_others(archive: Any) -> None:
-    """Lost is what only A matches; targets that only one has are named."""
+    """Two differently named rules are compared if they are the only ones; targets of only one are named."""
     (pair,) = diff(archive, "everything", "big").pairs
 
     assert (pair.a, pair.b, pair.both, pair.gained, pair.lost) == ("everything", "big", 4, 0, 2)
@@ -264,7 +264,7 @@ def test_rules_of_two_names_are_compared_if_there_are_no_others(archive: Any) ->
 
 
 def test_rules_of_two_files_are_compared_by_name(archive: Any) -> None:
-    """What has no counterpart is named."""
+    """Rules are compared by name, and those without a counterpart are named."""
     two = written(archive, LOWER.replace("rules:", "rules:\n  more: {bus: orders, pattern: {}, targets: T}").replace(
         "T}", "{x: {type: file, path: /tmp/never-written/x.jsonl}}}"), "two.yaml")  # fmt: skip
 
@@ -313,7 +313,7 @@ def test_events_beyond_the_budget_are_left_out(expensive_site: budgeted.Budgeted
 
 
 def test_a_budgeted_rule_is_compared_with_a_cheap_one(expensive_site: budgeted.BudgetedSite) -> None:
-    """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
+    """Both rules are routed in the same way, and events that one did not route are not compared."""
     runtime = expensive_site.runtime()
 
     report = diff_rules(runtime, "cheap", "expensive", BacktestRequest("1h"), budgeted.router(runtime))
@@ -325,7 +325,7 @@ def test_a_budgeted_rule_is_compared_with_a_cheap_one(expensive_site: budgeted.B
 
 
 def test_a_report_is_kept_as_json_and_markdown(archive: Any) -> None:
-    """Both lie in the store under the day and the id of the backtest."""
+    """The report is stored as JSON and Markdown under the day and the id of the backtest."""
     report = backtest(archive, "big")
 
     uris = keep_report(archive.runtime, report)

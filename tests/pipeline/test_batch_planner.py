@@ -1,4 +1,4 @@
-"""Each step of planning a batch by itself, and the bound of its rounds."""
+"""Each step of planning a batch works on its own, and the rounds of planning are limited."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def settled(runtime: Runtime, own: RunnerRules, source: LogSource) -> Consumer:
 def test_only_an_unfinished_batch_ends_the_first_step(
     runtime: Runtime, site: Site, order: Callable[..., bytes]
 ) -> None:
-    """A runner without an unfinished batch is to be planned for; one with such a batch gets that."""
+    """Planning continues only for a runner without an unfinished batch; otherwise that batch is returned."""
     assert finish_open(runtime, REQUEST) is None
     site.publish(order(1))
     batch_id = listen(runtime, "orders")
@@ -89,7 +89,7 @@ def test_only_an_unfinished_batch_ends_the_first_step(
 
 
 def test_the_first_step_leaves_a_runner_to_the_holder_of_its_lease(runtime: Runtime) -> None:
-    """Others get no batch; the holder continues."""
+    """Only the holder of a runner's lease continues to plan; other processes get no batch."""
     runtime.ledger.streaming.acquire_lease("orders", "task", runtime.ledger.now() + timedelta(seconds=60))
 
     assert finish_open(runtime, REQUEST) == Done(None)
@@ -97,7 +97,7 @@ def test_the_first_step_leaves_a_runner_to_the_holder_of_its_lease(runtime: Runt
 
 
 def test_todays_rules_of_a_runner_are_taken_up_and_in_force(site: Site) -> None:
-    """Rules of other runners are not among them; a runner without rules is unknown."""
+    """A runner takes up only its own rules; a runner without rules is unknown."""
     site.write_rules(rules(first="orders", second="another"))
 
     own = taken_up(site.runtime)
@@ -112,7 +112,7 @@ def test_todays_rules_of_a_runner_are_taken_up_and_in_force(site: Site) -> None:
 
 
 def test_a_runner_is_registered_once(site: Site, order: Callable[..., bytes]) -> None:
-    """The first round registers it where `start_at` says; a later one finds its offsets."""
+    """The first round registers a runner according to `start_at`; later rounds find its offsets."""
     runtime, own = site.runtime, taken_up(site.runtime)
     site.publish(order(1), order(2))
     with asking(runtime, own) as source:
@@ -145,7 +145,7 @@ def test_rules_that_changed_since_are_settled_in_another_round(site: Site) -> No
 
 
 def test_a_runner_without_rules_that_is_behind_is_planned_for_first(site: Site, order: Callable[..., bytes]) -> None:
-    """No other run would plan its batch, and the runner that has its rule now is ahead of it."""
+    """A runner without rules that is behind is planned for first, because no other run would plan its batch."""
     site.write_rules(rules(first="old", second="ahead"))
     runtime = site.runtime
     for runner in ("old", "ahead"):
@@ -162,7 +162,7 @@ def test_a_runner_without_rules_that_is_behind_is_planned_for_first(site: Site, 
 
 
 def test_ranges_reach_from_the_offsets_to_what_the_bus_holds(site: Site, order: Callable[..., bytes]) -> None:
-    """No further than to the bound of a partition that another runner's rules wait at."""
+    """Ranges end at the last offset of the bus, or where another runner's rules wait."""
     runtime, own = site.runtime, taken_up(site.runtime)
     site.publish(*(order(number) for number in range(6)))
     with asking(runtime, own) as source:
@@ -193,7 +193,7 @@ def test_the_holder_of_the_lease_gets_an_open_batch(site: Site, order: Callable[
 
 
 def test_of_two_batches_that_are_published_the_first_one_counts(site: Site, order: Callable[..., bytes]) -> None:
-    """The process that comes second plans again, and finds what the first one has planned."""
+    """If two processes publish a batch, the second plans again and finds the first one's batch."""
     runtime, own = site.runtime, taken_up(site.runtime)
     site.publish(order(1))
     with asking(runtime, own) as source:

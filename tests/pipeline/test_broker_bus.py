@@ -1,6 +1,4 @@
-"""A bus that is topics of a real broker, of each kind: its events go through all stages, and everything is
-reconciled.
-"""
+"""Events of a bus on a real broker of each kind go through all stages and are reconciled."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ def shop(site: Any, broker: Broker, tmp_path: Path) -> Any:
 
 
 def test_the_pages_example_delivers(shop: Any, order: Order, tmp_path: Path) -> None:
-    """What matches is at the target once, the audit finds nothing, and the group stands at the end there too."""
+    """Each match is delivered once, the audit finds no error, and the broker has the group's last offsets."""
     publish(shop, *(order(number, 1990 + number) for number in range(6)), order("small"), b"no event")
     deliver(shop)
     publish(shop, order("late", 5000))
@@ -53,7 +51,7 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
     def land(runtime: Runtime) -> None:
         buffer(runtime, listen(runtime, "orders") or "")
 
-    for wreck in dying_everywhere(shop, land, every=3):  # of any bus the crash matrix stops each
+    for wreck in dying_everywhere(shop, land, every=3):  # the crash matrix stops every call, on the embedded bus
         land(wreck.reopen())
         (batch,) = wreck.runtime.ledger.batches.find(limit=None)
         landed = [file.detail for file in wreck.runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
@@ -130,7 +128,7 @@ def test_events_after_a_gap_take_a_batch_of_their_own(
 def test_partitions_that_are_added_are_read_from_their_beginning(
     shop: Any, broker: Broker, order: Order, tmp_path: Path
 ) -> None:
-    """Also with `start_at: latest`, which counts where the runner began."""
+    """New partitions are read from their beginning, even with `start_at: latest`."""
     publish(shop, order("old", 5000))
     deliver(shop)
     broker.add_partitions("orders", 6)

@@ -1,4 +1,4 @@
-"""Rule files in a bucket, published from there."""
+"""Rule files in a bucket are read, checked and published."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RULE = "rules: {NAME: {bus: orders, pattern: {}, targets: {t: {type: file, path:
 
 
 class Prefix:
-    """An empty prefix of a bucket, by the connection `lake`."""
+    """An empty prefix of the bucket of the connection `lake`."""
 
     def __init__(self, server: S3Server) -> None:
         self.connections = connections_from_environment({"EVENTBRIDGE_CONN_LAKE": server.connection})
@@ -46,7 +46,7 @@ def prefix(s3_server: S3Server) -> Prefix:
 
 
 def test_files_of_all_folders_are_read(prefix: Prefix) -> None:
-    """As in a folder: objects with other suffixes are ignored."""
+    """Files of all folders are read, and objects with other suffixes are ignored."""
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one"), team__two=RULE.replace("NAME", "two"))
     prefix.store.put("README.md", b"no rule")
 
@@ -56,7 +56,7 @@ def test_files_of_all_folders_are_read(prefix: Prefix) -> None:
 
 
 def test_errors_name_the_files_in_the_bucket(prefix: Prefix) -> None:
-    """Not those of the copy that is read."""
+    """Errors name the files in the bucket, not the local copies that are read."""
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one").replace("bus: orders", "bus: trains"))
 
     with pytest.raises(RuleFileError) as reported:
@@ -68,7 +68,7 @@ def test_errors_name_the_files_in_the_bucket(prefix: Prefix) -> None:
 
 
 def test_an_unreadable_bucket_removes_no_rule(prefix: Prefix, s3_server: S3Server) -> None:
-    """No files, or a server that refuses: an error, no empty set."""
+    """A bucket without files, or a server that refuses, is an error and not an empty rule set."""
     with pytest.raises(UserError, match="There is no rule file below"):
         load_rule_files(prefix.uri, prefix.connections)
     prefix.put(buses=BUS)
@@ -80,7 +80,7 @@ def test_an_unreadable_bucket_removes_no_rule(prefix: Prefix, s3_server: S3Serve
 def test_they_are_published_by_the_command_line(
     site: Any, prefix: Prefix, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every host goes by them then."""
+    """After `rules publish`, every host uses the rules of the bucket."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
     runtime = site.reopen(rules_from="published")
     monkeypatch.setenv("EVENTBRIDGE_HOME", str(runtime.settings.home))
@@ -95,7 +95,7 @@ def test_they_are_published_by_the_command_line(
 
 
 def test_the_folder_of_the_settings_may_be_a_bucket(prefix: Prefix) -> None:
-    """New batches go by what is published then; to go by the files there is refused, with what to do."""
+    """With a bucket as rules folder, new batches use the published rules; using its files directly is rejected."""
     settings = Settings.from_mapping({"EVENTBRIDGE_RULES_FOLDER": prefix.uri})
 
     assert (settings.rules_folder, settings.rules_from) == (prefix.uri, "published")
@@ -106,7 +106,7 @@ def test_the_folder_of_the_settings_may_be_a_bucket(prefix: Prefix) -> None:
 def test_rules_of_the_bucket_are_checked(
     prefix: Prefix, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`rules check` names the file there."""
+    """`rules check` names the file in the bucket."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one").replace("bus: orders", "bus: trains"))
     monkeypatch.setenv("EVENTBRIDGE_HOME", str(tmp_path))
     monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", prefix.uri)
@@ -117,7 +117,7 @@ def test_rules_of_the_bucket_are_checked(
 
 
 def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_server: S3Server) -> None:
-    """`--watch`: a change is in force for every host; an error is reported, and what was published before holds."""
+    """With `--watch`, a change applies to every host; an error is reported, and the previous rules stay published."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
     runtime = site.reopen(rules_folder=prefix.uri, rules_from="published")
     environ = {

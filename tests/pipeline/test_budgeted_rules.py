@@ -37,7 +37,7 @@ from eventbridge.testing.poison import route_with_poison
 def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(
     budgeted_site: BudgetedSite, order: Order
 ) -> None:
-    """All events that its pattern lets through go to all its targets in the same batch, and nothing is deferred."""
+    """All matching events of the rule are delivered to all its targets in the same batch, and none is deferred."""
     budgeted_site.publish(order, 1, 10, 20, 3, 30)
     runtime = budgeted_site.runtime()
 
@@ -51,7 +51,7 @@ def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(
 
 
 def test_a_program_that_loops_delays_no_other_rule(budgeted_site: BudgetedSite, order: Order) -> None:
-    """The other rules' events are delivered in the same batch; the rest of the looping rule is a deferred match."""
+    """The other rules' events are delivered in the same batch; the looping rule's rest becomes a deferred match."""
     budgeted_site.program("loop")
     budgeted_site.publish(order, *[10] * 30, poison=[12])
     runtime = budgeted_site.runtime()
@@ -123,7 +123,7 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
 
 
 def test_a_program_that_fails_is_a_dead_letter_like_any_other(budgeted_site: BudgetedSite, order: Order) -> None:
-    """A transform that fails for an event fails for it alone."""
+    """A transform that fails for one event affects no other event."""
     budgeted_site.program("fail")
     budgeted_site.publish(order, 10, 10, 10, poison=[1])
     runtime = budgeted_site.runtime()
@@ -191,7 +191,7 @@ def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(
 def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
     budgeted_site: BudgetedSite, order: Order, clock: Any
 ) -> None:
-    """For an hour they wait for the rule to come back, then they are dead letters rule_removed."""
+    """They wait an hour for the rule to return, and then become dead letters with the reason `rule_removed`."""
     budgeted_site.program("loop")
     budgeted_site.publish(order, 10, 10, poison=[0])
     runtime = budgeted_site.runtime()
@@ -335,7 +335,7 @@ WITH_WHERE = RULES[: RULES.index("  expensive:")].replace("pattern: {}", "patter
 
 
 def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: Order) -> None:
-    """Routed events have deliveries or were rejected: in the manifest, and audited."""
+    """The manifest counts routed events that `where` rejected, and the audit checks them."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()
@@ -354,7 +354,7 @@ def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: 
 
 
 def test_a_batch_is_not_reconciled_if_an_event_is_neither(site: Any, order: Order) -> None:
-    """A rule with routed events that have no deliveries and were not rejected has lost them."""
+    """Routed events that neither have deliveries nor were rejected are lost, so the batch is not reconciled."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()

@@ -70,7 +70,7 @@ class OnLog(Runtime):
 
 
 def test_every_message_is_landed_as_it_arrived(site: Any, clock: Any, order: Order) -> None:
-    """Each message is one row with its place, its times and its bytes; then the batch is buffered."""
+    """Each message becomes one row with its position, its times and its bytes; then the batch is buffered."""
     bodies = [order(number) for number in range(5)]
     site.publish(*bodies)
     published_at = clock()
@@ -90,7 +90,7 @@ def test_every_message_is_landed_as_it_arrived(site: Any, clock: Any, order: Ord
 
 
 def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
-    """Ranges are landed and recorded piece by piece, one following the other."""
+    """Ranges are landed and recorded in consecutive pieces."""
     site.publish(*[order(number) for number in range(10)])
     runtime, batch_id = planned(site, buffer_range_events=2)
 
@@ -108,7 +108,7 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
 
 
 def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a file holds is bounded by bytes too, so that memory does not depend on the size of events."""
+    """Files are also limited in bytes, so that memory does not depend on the size of events."""
     monkeypatch.setattr(checking, "FILE_MAX_BYTES", 10_000)
     site.publish(*[order(number, filler="x" * 4_000) for number in range(10)], key="one partition")
     runtime, batch_id = planned(site)
@@ -119,7 +119,7 @@ def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: p
 
 
 def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> None:
-    """What is not a CloudEvent becomes a row that says why; the rest continues."""
+    """A message that is not a CloudEvent becomes a row with the reason; the other messages are landed."""
     bad = [b"not json", b'{"id": "1"}', order(2, data_base64="AA=="), order(3, filler="x" * 2000), b"\xff"]
     site.publish(*bad, order(4), key="one partition")
     runtime, batch_id = planned(site, event_max_size=1024)
@@ -136,7 +136,7 @@ def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> N
 
 
 def test_an_id_again_within_the_batch_is_a_duplicate(site: Any, order: Order) -> None:
-    """The same source and id is kept once, in whichever file, partition and range it comes again."""
+    """An event with the same source and id is kept once, whichever file, partition or range repeats it."""
     site.publish(order(1), order(1), order(2), key="a")
     site.publish(order(1, amount=7), order(2), order(3), key="b")
     site.publish(order(1, source="/other"), key="a")
@@ -152,7 +152,7 @@ def test_an_id_again_within_the_batch_is_a_duplicate(site: Any, order: Order) ->
 
 
 def test_ids_of_recorded_files_are_known_to_the_next_try(site: Any, order: Order) -> None:
-    """A try that continues where another one stopped still finds the duplicates of what that one landed."""
+    """A try that continues after another one still finds duplicates of the events that the other one landed."""
     site.publish(*[order(number) for number in (1, 2, 3, 1, 2, 3)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=3)
     stop_after(runtime, batch_id, files=1)
@@ -163,7 +163,7 @@ def test_ids_of_recorded_files_are_known_to_the_next_try(site: Any, order: Order
 
 
 def stop_after(runtime: Runtime, batch_id: str, files: int) -> None:
-    """Let a try end by its prepare budget once it has recorded so many files."""
+    """Let a try end because of its prepare budget once it has recorded `files` files."""
     ticks = iter(range(1_000))
 
     def clock() -> Any:
@@ -177,7 +177,7 @@ def stop_after(runtime: Runtime, batch_id: str, files: int) -> None:
 
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
-    """When the prepare budget is over the stage says so and stays planned; the next try does the rest only."""
+    """When the prepare budget is spent, the stage says so and the batch stays planned; the next try does the rest."""
     site.publish(*[order(number) for number in range(8)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)
     stop_after(runtime, batch_id, files=2)
@@ -191,7 +191,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
 
 
 def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
-    """However small the budget, every try records at least one file: a batch cannot hang forever."""
+    """With any budget, every try records at least one file, so a batch cannot hang forever."""
     site.publish(*[order(number) for number in range(6)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)
     start = runtime.clock()
@@ -207,7 +207,7 @@ def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
 
 
 def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Order) -> None:
-    """Offsets that retention dropped before they were read are listed; range = read + gaps."""
+    """Offsets that retention dropped before they were read are recorded, so that range = read + gaps."""
     site.publish(*[order(number) for number in range(4)], key="one partition")
     runtime, batch_id = planned(site)
     clock.advance(60)
@@ -222,7 +222,7 @@ def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Or
 
 
 def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) -> None:
-    """A compacted log has holes at the beginning, inside and at the end: each is a gap, none is an error."""
+    """A compacted log's holes at the beginning, inside and at the end are gaps and not errors."""
     log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     log.publish([(order(number), None) for number in range(10)])
     partition = Partition("placed", "", 0)
@@ -239,7 +239,7 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
 
 
 def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order: Order) -> None:
-    """A message without a body says that its key was deleted: it is no event, and no malformed event."""
+    """A message without a body, which reports a deleted key, is neither an event nor a malformed event."""
     log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     for body in (order(1), None, order(2)):
         log.append(Partition("placed", "", 0), body, b"key")
@@ -283,7 +283,7 @@ def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, 
 
 
 def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:
-    """A bus that no longer reaches the end of the range is not taken for one with gaps."""
+    """A bus that ends before the end of the range is an error, not a gap."""
     site.publish(*[order(number) for number in range(4)])
     runtime, batch_id = planned(site)
     for file in (site.folder / "bus").iterdir():
@@ -322,7 +322,7 @@ def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
 
 
 def test_a_try_that_was_overtaken_continues_from_there(site: Any, order: Order) -> None:
-    """A try whose file is refused, as another one recorded that range first, takes it over and does the rest."""
+    """A try whose file is rejected because another try recorded the range first uses that file and does the rest."""
     site.publish(*[order(number) for number in (1, 2, 3, 1, 4, 5)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=2)
 

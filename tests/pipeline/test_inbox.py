@@ -1,4 +1,4 @@
-"""Messages of queues become a log: durable and recorded before they are acknowledged, wherever a process dies."""
+"""The inbox makes queue messages durable in a log before it acknowledges them, even if a process dies."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def inbox(runtime: Any, queue: InMemoryQueue) -> Callable[[], Inbox]:
 
 
 def bodies(inbox: Inbox) -> list[bytes]:
-    """Return all messages in the inbox."""
+    """Return the bodies of all messages in the inbox."""
     return [
         row["body"] for block in inbox.read(TOPIC, inbox.earliest(TOPIC), inbox.end(TOPIC)) for row in block.to_pylist()
     ]
 
 
 def test_ingested_messages_are_read_by_offset(inbox: Callable[[], Inbox], queue: InMemoryQueue) -> None:
-    """In order of arrival, from any offset to any other, repeatedly."""
+    """Ingested messages are read in the order of arrival, between any two offsets, any number of times."""
     queue.publish([b"1", b"2"])
     assert inbox().ends() == {TOPIC: 2}
     assert inbox().take_in(10) == 2
@@ -74,7 +74,7 @@ def points_of(act: Callable[[], object]) -> int:
 def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
     inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
-    """Killed at each point of taking in, then run again once the queue hands out what was not acknowledged."""
+    """A process that is killed at any point of ingestion loses and repeats nothing once it runs again."""
     queue.publish([b"first"])
     points = points_of(lambda: inbox().take_in(10))
     assert points > 8
@@ -124,7 +124,7 @@ def test_repeated_messages_are_counted_and_not_landed_twice(
 def test_a_process_that_stood_still_records_nothing_twice(
     inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
-    """Another process received and recorded its messages meanwhile: only those that it lacks are new."""
+    """A process that stood still records only messages that another process has not recorded in the meantime."""
     queue.publish([b"1", b"2"])
 
     def stand_still(point: str) -> None:
@@ -142,7 +142,7 @@ def test_a_process_that_stood_still_records_nothing_twice(
 def test_a_slow_store_does_not_let_messages_come_again(
     runtime: Any, inbox: Callable[[], Inbox], clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While a file is written their time is extended, and what acknowledges them is then the newest receipt."""
+    """While a file is written, the visibility timeout is extended, and the newest receipts acknowledge the messages."""
     queue = InMemoryQueue(clock=clock, invisible=timedelta(milliseconds=30))
     queue.publish([b"1"])
     extended: list[str] = []
@@ -175,7 +175,7 @@ def test_messages_taken_by_every_runner_are_removed(
     clock.now += timedelta(days=2)
     before = clock.now - timedelta(days=1)
     assert inbox().trim(before, {TOPIC: 2}) == 2
-    assert inbox().trim(before, {TOPIC: 3}) == 0  # the newest says where the next begins
+    assert inbox().trim(before, {TOPIC: 3}) == 0  # the newest file is kept, because it determines the next offset
     queue.publish([b"4"])
     inbox().take_in(1)
 
@@ -192,7 +192,7 @@ def test_maintain_removes_what_a_dead_process_left(
     clock: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A file that was never recorded goes when its day is over for a day; what is recorded, or younger, stays."""
+    """An unrecorded file is removed a day after its day; recorded and newer files stay."""
     queue.publish([b"1"])
     inbox().take_in(1)
     site.write_rules(
@@ -204,7 +204,7 @@ def test_maintain_removes_what_a_dead_process_left(
     lost = [layout.inbox("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
     for path in lost:
         runtime.store.put(path, b"never recorded")
-    clock.now += timedelta(days=1, hours=13)  # the day after the next begins in less than a day
+    clock.now += timedelta(days=1, hours=13)  # the day after next begins in less than a day
     monkeypatch.setattr(Runtime, "open_source", lambda _, bus: inbox())
 
     assert maintain(runtime).lost_files == 1

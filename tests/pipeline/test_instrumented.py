@@ -1,4 +1,4 @@
-"""What telemetry is reported: the end of every stage, of every push, of every check of the watcher."""
+"""Telemetry reports the end of every stage, every push and every check of the watcher."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Order = Callable[..., bytes]
 
 @pytest.fixture
 def telemetry() -> RecordingTelemetry:
-    """Return a telemetry that keeps what is reported to it."""
+    """Return a telemetry that records its reports."""
     return RecordingTelemetry()
 
 
@@ -60,7 +60,7 @@ def stages(telemetry: RecordingTelemetry) -> list[StageEnded]:
 
 
 def test_every_stage_of_a_batch_is_reported(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
-    """Each once, in order, with its batch and its times; listen names the runner, too."""
+    """Each stage is reported once, in order, with its batch and times; listen also reports the runner."""
     batch_id = delivered(runtime)
 
     assert [each.stage for each in stages(telemetry)] == STAGES
@@ -71,7 +71,7 @@ def test_every_stage_of_a_batch_is_reported(runtime: Runtime, telemetry: Recordi
 
 
 def test_a_push_is_reported_by_target(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
-    """Before its stage's end: what it came to for each target of the chunk."""
+    """Before the end of the stage, a push is reported with the outcomes of each target in the chunk."""
     batch_id = delivered(runtime)
 
     ((index, push),) = [(n, each) for n, each in enumerate(telemetry.reported) if isinstance(each, PushEnded)]
@@ -82,7 +82,7 @@ def test_a_push_is_reported_by_target(runtime: Runtime, telemetry: RecordingTele
 
 
 def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
-    """The stages of retries are reported with their runner."""
+    """Planning that finds nothing is reported without a batch, and retry stages with their runner."""
     assert deliver_retries(runtime, "orders", Stop()) is None
 
     reported = [(each.stage, each.runner, each.batch_id) for each in stages(telemetry)]
@@ -90,7 +90,7 @@ def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry:
 
 
 def test_a_stage_that_fails_is_reported_with_its_error(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
-    """The class of what it raised; the error itself is raised as before."""
+    """A failing stage is reported with the class of its error, which is raised as usual."""
     with pytest.raises(NotFoundError):
         listen(runtime, "nobody")
 
@@ -101,7 +101,7 @@ def test_a_stage_that_fails_is_reported_with_its_error(runtime: Runtime, telemet
 def test_deliveries_do_not_depend_on_telemetry(
     runtime: Runtime, telemetry: RecordingTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Where it fails at every call all is delivered, and the log says what was not reported."""
+    """If every telemetry call fails, everything is delivered, and the log names the missing reports."""
     telemetry.error = RuntimeError("the collector is away")
     with caplog.at_level(logging.WARNING):
         batch_id = delivered(runtime)
@@ -112,7 +112,7 @@ def test_deliveries_do_not_depend_on_telemetry(
 
 
 def test_a_look_of_the_watcher_is_reported(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
-    """With the runners it started a run for."""
+    """Each check of the watcher is reported with the runners for which it started runs."""
     watch = Watch(runtime)
     started = watch.check()
 
@@ -123,7 +123,7 @@ def test_a_look_of_the_watcher_is_reported(runtime: Runtime, telemetry: Recordin
 
 
 def test_without_telemetry_the_clock_is_not_read(site: Any) -> None:
-    """The default is one constant, which a runtime has unless it is given another; with it, nothing is reported."""
+    """By default a runtime has a constant telemetry, which reports nothing."""
     assert site.runtime.telemetry is NO_TELEMETRY
 
     asked: list[None] = []
@@ -134,7 +134,7 @@ def test_without_telemetry_the_clock_is_not_read(site: Any) -> None:
 
 
 def test_a_delivery_makes_no_object_of_opentelemetry() -> None:
-    """It is not even imported by what delivers."""
+    """The code that delivers does not even import OpenTelemetry."""
     code = (
         "import sys\nimport eventbridge.pipeline.deliver\n"
         "print([name for name in sys.modules if name.partition('.')[0] == 'opentelemetry'])"

@@ -1,4 +1,4 @@
-"""JSONata itself under a rule's budget: its evaluations count, wherever they run."""
+"""JSONata evaluations count towards a rule's budget, wherever they run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bus on Kafka alone has: headers, topics with an identity, and the product's own bus there."""
+"""Tests the features that only a bus on Kafka has: headers, topics with an identity, and the product's own bus."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def on_kafka(site: Any, kafka: Kafka, tmp_path: Path) -> Any:
 
 
 def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tmp_path: Path) -> None:
-    """In the body, in headers, or as plain JSON by a mapping; what is neither is a dead letter that says why.
+    """Events may be in the body, in headers, or in plain JSON with a mapping; others are dead letters with the reason.
 
     A tombstone is counted and is no dead letter; with the headers of an event it is an event without data.
     """
@@ -61,7 +61,7 @@ def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tm
 
 
 def test_a_recreated_topic_stops_the_runner(on_kafka: Any, kafka: Kafka, order: Order) -> None:
-    """It holds as much as the old one: only its identity differs."""
+    """A recreated topic with as many messages stops the runner, because its identity differs."""
     publish(on_kafka, order("1"), order("2"))
     deliver(on_kafka)
     make_topics(kafka, "orders", partitions=3)
@@ -72,7 +72,7 @@ def test_a_recreated_topic_stops_the_runner(on_kafka: Any, kafka: Kafka, order: 
 
 
 def test_the_products_own_bus_may_be_a_topic(on_kafka: Any, kafka: Kafka, tmp_path: Path) -> None:
-    """Operational events go where the files say that the bus `eventbridge` is, and rules deliver them from there."""
+    """Operational events go to the topic that the rule files set for the bus `eventbridge`, and rules deliver them."""
     make_topics(kafka, "operations")
     source = {"type": "kafka", "connection": "shop_kafka", "topics": ["operations"], "start_at": "earliest"}
     target = {"type": "file", "path": str(tmp_path / "reported.jsonl")}
