@@ -1,1 +1,2 @@
-"""The objects that every stage uses, the guards that stop it, and the operational events that it publishes."""
+"""Provides the objects that every stage uses, the guards that stop a stage, and the publishing of operational
+events."""

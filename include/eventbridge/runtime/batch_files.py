@@ -1,6 +1,5 @@
-"""Lists the files of batches page by page, the newest batch first, and reads dead letter files, even damaged ones.
-
-Files are listed only as far as the caller iterates.
+"""Lists the files of batches page by page, the newest batch first, and reads dead letter files, skipping damaged ones
+on request. Files are listed only as far as the caller iterates.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ _AT_ONCE = 100
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
-#: The errors of unreadable dead letter files that were skipped, by file.
+#: The errors of the unreadable dead letter files that were skipped, by file.
 Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
 
 
 def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePosition]:
-    """Yield the recorded files of a kind of all batches that still have `what`, those of the newest batch first."""
+    """Yield the recorded files of a kind of all batches that still have the records `what`, the newest batch first."""
     yield from _files_behind(runtime, kind, what, None, None, None)
 
 
@@ -54,8 +53,8 @@ def files_from(
 ) -> Iterator[FilePosition]:
     """Yield the files of `newest_files` that follow a cursor; the cursor's own file comes first if it still exists.
 
-    If `bus` or `batch_kind` is set, only files of such batches are yielded. Both also apply to the batch of `cursor`,
-    which a caller may have made up.
+    If `bus` or `batch_kind` is set, only files of such batches are yielded. Both also apply to the batch in `cursor`,
+    because a caller may have forged the cursor.
     """
     behind = None
     if cursor is not None:
@@ -76,7 +75,7 @@ def _batch(runtime: Runtime, batch_id: str) -> Batch | None:
 
 
 def cursor_at(file: FilePosition, row: int = -1) -> Cursor:
-    """Return the cursor of a row of a file; -1 stands for the position before the first row."""
+    """Return the cursor of a row of a file; -1 is the position before the first row."""
     return Cursor((file.planned_at - _EPOCH) // _MICROSECOND, file.batch_id, file.key, row)
 
 
@@ -112,7 +111,7 @@ def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> li
 def read_dead_letters(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None
 ) -> pa.Table:
-    """Return the rows of a row set, or all rows, of a dead letter file, with the named columns or all.
+    """Return rows of a dead letter file: those of a row set, or all; with the named columns, or all.
 
     Raises ReconciliationError, which names the command that repairs the file's batch, if the file cannot be read.
     """
@@ -123,9 +122,8 @@ def read_dead_letters(
 def read_unless_damaged(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
 ) -> pa.Table | None:
-    """Read as `read_dead_letters` does; return None for a file that cannot be read, and add it to `damaged`.
-
-    A file that is in `damaged` already is not read again. Without `damaged` no file is skipped.
+    """Read a file like `read_dead_letters`, or add it to `damaged` and return None if it cannot be read. A file that is
+    already in `damaged` is not read again. If `damaged` is None, the error is raised.
     """
     if damaged is not None and file in damaged:
         return None
@@ -137,9 +135,8 @@ def read_unless_damaged(
 def parts_unless_damaged(
     store: Store, file: str, columns: Sequence[str], *, damaged: Damaged | None
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """Yield all rows of a dead letter file as small tables, as `parts_of` does; for columns with long values.
-
-    If the file cannot be read, it is added to `damaged`, and the rows from there on are missing.
+    """Yield all rows of a dead letter file as small tables, like `parts_of`, for columns with long values. If the file
+    cannot be read, it is added to `damaged`, and the remaining rows are missing.
     """
     if damaged is not None and file in damaged:
         return
@@ -149,7 +146,7 @@ def parts_unless_damaged(
 
 @contextmanager
 def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
-    """Catch the error of an unreadable file and add it to `damaged`; without `damaged`, the error is raised."""
+    """Catch the error of an unreadable file and add it to `damaged`; if that is None, let the error through."""
     try:
         yield
     except (ReconciliationError, NewerFormatError, StoreFileUnreadable) as error:
@@ -159,7 +156,7 @@ def _adding_to(damaged: Damaged | None, file: str) -> Iterator[None]:
 
 
 def read_taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
-    """Return the fingerprints, by `<rule>/<target>`, of the redriven deliveries of a batch, each counted once."""
+    """Return the fingerprints, by `<rule>/<target>`, of a batch's redriven deliveries, counting each delivery once."""
     ids: dict[str, set[bytes]] = {}
     for each in runtime.ledger.redrives.list_taken_by(batch.batch_id):
         table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])
@@ -170,7 +167,7 @@ def read_taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
 
 @contextmanager
 def naming_the_repair(batch_id: str, action: str) -> Iterator[None]:
-    """Turn the error of a missing or damaged file into ReconciliationError, which says how to repair the batch."""
+    """Convert the error of a missing or damaged file to a ReconciliationError that says how to repair the batch."""
     try:
         yield
     except (StoreFileMissing, StoreFileDamaged) as error:

@@ -1,4 +1,7 @@
-"""Reads rule files in a bucket like those of a folder; only the process that publishes them for all hosts does so."""
+"""Reads rule files from a folder or from a bucket.
+
+Only the process that publishes rules for all hosts reads a bucket.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,9 @@ from eventbridge.store.open import open_store
 def load_rule_files(
     folder: Path | str, connections: Callable[[str], Connection], *, cache: Path | None = None
 ) -> RuleSet:
-    """Return the buses and rules of a folder or of a bucket's prefix, `s3://connection@bucket/prefix`.
-
-    `cache` is that of `load_rules`, and used only for a folder. Raises RuleFileError with all errors, and the errors of
-    `rule_folder`.
+    """Return the buses and rules in a folder or under a bucket's prefix, `s3://connection@bucket/prefix`. `cache` is
+    passed to `load_rules` for a folder; it is not used for a bucket. Raises RuleFileError with all errors, and the
+    errors of `rule_folder`.
     """
     with rule_folder(folder, connections) as found:
         return load_rules(found, cache=None if is_bucket_prefix(folder) else cache)
@@ -31,11 +33,10 @@ def load_rule_files(
 
 @contextmanager
 def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) -> Iterator[Path]:
-    """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix.
-
-    For a prefix these are copies, removed after the block; errors raised in it name the files in the bucket. Hidden
-    files are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket cannot be read: an
-    unreadable file never removes a rule.
+    """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix. For a prefix, the folder
+    has copies, which are removed after the block; errors raised in the block name the files in the bucket. Hidden files
+    are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket cannot be read, so that
+    an unreadable file never removes a rule.
     """
     if not is_bucket_prefix(folder):
         yield Path(folder)

@@ -1,8 +1,7 @@
-"""Claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
-
-A claim ends early only if its process, `host:number`, is dead; a process on another host counts as alive. A push that
-was suspended until its claim expired loses the chunk. When it continues, it records its requests in flight, unless the
-batch has been settled.
+"""Manages claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends. A claim
+ends early only if its process, `host:number`, is known to be dead. A process on another host counts as alive. A push
+that was suspended until its claim expired loses the chunk. When it continues, it records its requests in flight, unless
+the batch has been settled.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from eventbridge.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long a claim lasts unless it is renewed, and how often a push renews it. After a push on another host dies, the
-#: next push waits at most this long.
+#: How long a claim lasts unless it is renewed, and how many seconds pass between renewals. After a push on another host
+#: dies, the next push waits at most as long as a claim lasts.
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 
-#: How often a process that waits for a claim reads it.
+#: How many seconds apart a process that waits for a claim reads it.
 _POLL_SECONDS: Final = 0.2
 
-#: A push renews its claim for this long beyond its budget: it reads the chunk before the budget begins, and waits for
-#: responses after the budget ends. A push that hangs for longer loses its chunk.
+#: For how many seconds beyond its budget a push renews its claim, because it reads the chunk before the budget begins
+#: and waits for responses after the budget ends. A push that hangs for longer loses its chunk.
 _BEYOND_BUDGET_SECONDS: Final = 120.0
 
 #: The name of the thread that renews the claim of a push.
@@ -47,8 +46,8 @@ _own: set[_Key] = set()  # claims of the pushes of this process
 def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
     """Claim a chunk for a push of this process, once no other push is at work on it.
 
-    Call `keeping` afterwards. Returns None if there is nothing to push: the batch is not, or no longer, routed, the
-    chunk is completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
+    Call `keeping` afterwards. Returns None if there is nothing to push, because the batch is not or no longer routed,
+    the chunk is completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
     """
     others = OtherClaims(runtime, batch.batch_id)
     was_free = False
@@ -60,7 +59,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
                 _own.add(_key(chunk))
                 return chunk
         live = [found for found in others.live() if found.chunk_id == chunk_id]
-        if not live and was_free:  # no push had it, before and after the refusal: there is nothing to push
+        if not live and was_free:  # no push had it before or after the refusal, so there is nothing to push
             return None
         was_free = not live
         late = batch.deadline_at is not None and runtime.clock() >= batch.deadline_at
@@ -70,7 +69,7 @@ def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) 
 
 @contextmanager
 def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
-    """Renew a claim while the block runs; call `on_lost`, in another thread, once another push has the chunk."""
+    """Renew a claim while the block runs; call `on_lost` in another thread once another push has the chunk."""
     ended = threading.Event()
     most = time.monotonic() + runtime.settings.push_timeout + _BEYOND_BUDGET_SECONDS
 
@@ -92,13 +91,13 @@ def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iter
         yield
     finally:
         ended.set()
-        thread.join(_RENEW_SECONDS)  # if it still waits for the ledger, it no longer matters
+        thread.join(_RENEW_SECONDS)  # a thread that still waits for the ledger does no harm
         with _claiming:
             _own.discard(_key(chunk))
 
 
 def begin_settlement(runtime: Runtime, batch_id: str) -> None:
-    """Begin the settlement of a routed batch once no push works on it, unless another process begins it."""
+    """Begin the settlement of a routed batch once no push works on it; return if another process has begun it."""
     others = OtherClaims(runtime, batch_id)
     while not runtime.ledger.settlement.begin(batch_id) and runtime.ledger.batches.get(batch_id).state == "routed":
         if others.live():
@@ -150,7 +149,8 @@ def this_process() -> str:
 def is_gone(name: str) -> bool:
     """Return whether `host:number` names a process of this host that no longer exists.
 
-    False if that cannot be known: the process is on another host, or the system gave its number to another process.
+    Returns False if this cannot be known, because the process is on another host or the system gave its number to
+    another process.
     """
     host, _, number = name.rpartition(":")
     return host == socket.gethostname() and number.isdecimal() and not _process_exists(int(number))

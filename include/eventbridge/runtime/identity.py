@@ -1,4 +1,4 @@
-"""Guards against a lost ledger or bus: an empty or restored one must never be taken for a first start.
+"""Guards against a lost ledger or bus, so that an empty or restored one is never mistaken for a first start.
 
 A committed offset is valid only for the log on which it was committed. A log is recognised by its identity or, if its
 bus has none, by the last message taken from it.
@@ -21,7 +21,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.store import layout
 
-#: A ledger that planned a batch this recently was not restored just now, so manifests need not be listed.
+#: If the ledger planned a batch within this many seconds, it was not restored recently, so manifests need not be
+#: listed.
 _TRUSTED_SECONDS = 600.0
 _REMEDY = (
     "Put the right log back in its place, and keep this one: it has the messages published since. Or, to continue "
@@ -33,12 +34,12 @@ _REMEDY = (
 def claim_runner(runtime: Runtime, runner: str) -> None:
     """Record in the store that this ledger holds a runner's state; raise LedgerLostError if another ledger does.
 
-    It uses a conditional create: if two ledgers start with one store, only one wins.
+    It uses a conditional create, so that only one wins if two ledgers start with the same store.
     """
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": runtime.ledger.id, "since": runtime.ledger.now().isoformat()}
-    # Read offsets before the store: a process claims the runner there before it registers offsets. In the other order,
-    # a process that starts the runner at the same moment would look like a lost store.
+    # Offsets are read before the store, because a process claims the runner in the store before it registers offsets.
+    # In the other order, a process that starts the runner at the same moment would look like a lost store.
     offsets = runtime.ledger.offsets.committed(runner)
     try:
         written = runtime.store.get(path)
@@ -77,7 +78,7 @@ def registered_at(runtime: Runtime, runner: str) -> datetime | None:
 def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
     """Raise LedgerLostError if the newest manifest in the store belongs to a batch that the ledger does not have.
 
-    It checks only if the ledger planned nothing in the last 10 minutes, or with `always`, because a listing costs time.
+    It checks only if the ledger planned nothing in the last 10 minutes, or if `always`, because a listing costs time.
     """
     latest = runtime.ledger.batches.latest()
     now = runtime.ledger.now()
@@ -97,9 +98,8 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
 
 
 def _name_before(planned_at: datetime) -> str:
-    """Return a name that sorts before the manifests of the batches planned at that time, so that few are listed.
-
-    The name of the newest known batch does not do: batches planned at the same moment are in no order.
+    """Return a name that sorts before the manifests of batches planned at that time, so that only a few are listed. The
+    name of the newest known batch would not do, because batches planned at the same moment are in no particular order.
     """
     since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
     return layout.manifest(since, new_batch_id(since))
@@ -114,9 +114,8 @@ def _remedy(runtime: Runtime) -> str:
 
 
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
-    """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets belong to.
-
-    Offsets whose log is not recorded yet belong to this log from now on, if they are within it.
+    """Raise OffsetGapError if the bus's log is not, or no longer, the one to which the runner's offsets belong. Offsets
+    whose log is not recorded yet are recorded as belonging to this log if they are within it.
     """
     rows = runtime.ledger.offsets.find(runner)
     for message in offset_gaps(bus, source, rows).values():
@@ -129,8 +128,8 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
     """Return the error message, with the remedy, for each partition of the bus whose offset does not belong to this
     log.
 
-    A topic that the rule file no longer names is neither consumed nor checked. Nor is a partition of a broker that the
-    bus does not name now: its messages cannot be reached.
+    A topic that the rule file no longer names is neither consumed nor checked. The same is true of a partition of a
+    broker that the bus does not currently have, because its messages cannot be reached.
     """
     identities, ends = source.identities(), source.ends()
     asked = [
@@ -150,10 +149,9 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
-    """Return where a rule that comes from another runner continues: at its offset, if that belongs to this log.
-
-    If not, the rule has not been matched against any event of this log: `start_at` decides, but `latest` means the
-    earliest event, so that none is skipped.
+    """Return where a rule that comes from another runner continues: at that runner's offset, if it belongs to this log.
+    If not, the rule has not been matched against any event of this log, so `start_at` decides, except that `latest`
+    means the earliest event so that none is skipped.
     """
     identity = source.identities().get(row.partition.topic, "")
     if _is_valid_on(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
@@ -164,7 +162,7 @@ def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
 
 def start_offset(bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return the offset at which a new group begins in a partition, given the `start_at` of its bus."""
+    """Return the offset at which a new runner begins in a partition, given the `start_at` of its bus."""
     match bus.source.start_at:
         case "earliest":
             return source.earliest(partition)
@@ -180,7 +178,7 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
 
 
 def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
-    """Return the rows of topics that, on a broker, have another message where the last message taken was.
+    """Return the rows of topics whose log, on a broker, has another message at the offset of the last message taken.
 
     One such partition decides for the whole topic on its broker, because the partitions of a topic are created
     together.
@@ -197,9 +195,10 @@ def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> li
 
 
 def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
-    """Return whether a log still has the last message that was taken; None if it was dropped, or none is recorded."""
+    """Return whether a log still has the last message that was taken; None if the log dropped it or it is not
+    recorded."""
     last = last_message_of(row.message_id or row.bus_identity)
-    if last is None or isinstance(source, InboxLog):  # the ledger itself records the messages of an inbox
+    if last is None or isinstance(source, InboxLog):  # the ledger records an inbox's messages
         return None
     blocks = list(source.read(row.partition, last.offset, last.offset + 1))
     return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None

@@ -1,8 +1,7 @@
-"""The inbox: keeps the messages that queues hand out as a log, which every stage reads by offset.
-
-The files are in the store, their records in the ledger. A message is acknowledged once its file is durable and
-recorded. If the process dies before that, the queue still has the message; if it dies later, the inbox recognises the
-message by its id when it comes again.
+"""Keeps the messages that queues hand out in an inbox, a log that every stage reads by offset. The files are in the
+store, and their records are in the ledger. A message is acknowledged once its file is durable and recorded. If the
+process dies before that, the queue still has the message. If the process dies before the acknowledgement, the queue
+hands the message out again, and the inbox recognises it by its id.
 """
 
 from __future__ import annotations
@@ -34,34 +33,33 @@ from eventbridge.store.protocol import Store
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of messages and bytes in one file: it bounds the memory used, and the messages that come again
-#: after a crash.
+#: The maximum number of messages and bytes in one file. They bound the memory used, and the number of messages that
+#: come again after a crash.
 _FILE_EVENTS: Final = 10_000
 _FILE_BYTES: Final = 16 << 20
 _ROW_GROUP_ROWS: Final = 2_000
 _BLOCK_ROWS: Final = 2_000
 
-#: An offset beyond all others.
+#: An offset greater than all others.
 _NO_END: Final = (1 << 63) - 1
 
-#: The maximum time for which one `take_in` takes messages over; the next batch continues.
+#: The maximum number of seconds for which one `take_in` takes messages over; the next batch continues.
 _TAKING_SECONDS: Final = 15.0
 
-#: While the inbox is followed, how often messages are taken over, into one file each time, and the maximum number of
-#: unread messages.
+#: While the inbox is followed, how many seconds pass before messages are taken over again, into one file each time, and
+#: the number of unread messages at which this stops.
 _FOLLOWING_SECONDS: Final = 1.0
 _AHEAD_EVENTS: Final = 20_000
 
 
 class Inbox:
-    """A log source with one partition (0) for each topic: messages at offsets in the order in which they arrived.
-
-    `take_in` fills it. The end of a partition in `ends` includes an estimate of the messages still in the queue. For
-    offsets by time, a message has the time at which its file was recorded.
+    """A log source with one partition (0) for each topic, whose offsets are in the order in which messages arrived.
+    `take_in` fills it. The end of a partition in `ends` includes an estimate of the messages still in the queue. When
+    offsets are looked up by time, the time of a message is when its file was recorded.
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that polls several times a second may reuse the result of `ends`.
+    #: For how many seconds a caller that polls several times a second may reuse the result of `ends`.
     ends_hold_seconds = 1.0
 
     def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
@@ -81,7 +79,7 @@ class Inbox:
         return ", ".join(source.uri for source in self._sources.values())
 
     def identities(self) -> Mapping[str, str]:
-        """Return an empty mapping: an inbox belongs to the ledger, and a lost ledger is detected elsewhere."""
+        """Return an empty mapping, because an inbox belongs to the ledger, and a lost ledger is detected elsewhere."""
         return {}
 
     def partitions(self) -> Sequence[Partition]:
@@ -97,9 +95,8 @@ class Inbox:
         return self._ledger.inbox.ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end of each partition, plus an estimate of how many messages still wait in its queue.
-
-        While the inbox is followed, only the messages taken over count, and an error of taking them over is raised
+        """Return the end of each partition, plus an estimate of how many messages still wait in its queue. While the
+        inbox is followed, only messages that were taken over count; if taking them over failed, the error is raised
         once.
         """
         if self._taking is not None:
@@ -117,7 +114,7 @@ class Inbox:
         return self.end(partition) if found is None else found
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of start <= offset < end, in order, as blocks of `MESSAGES`.
+        """Yield the messages with start <= offset < end, in order, as blocks of the schema MESSAGES.
 
         The call itself raises OffsetGapError if `end` is beyond the end of the inbox.
         """
@@ -130,11 +127,11 @@ class Inbox:
         return self._read(partition, start, end)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return an empty mapping: a queue has no offsets."""
+        """Return an empty mapping, because a queue has no offsets."""
         return {}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Do nothing: messages in the inbox are acknowledged already."""
+        """Do nothing, because messages in the inbox are already acknowledged."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Remove files stored before the aware time `before`; return how many messages they held.
@@ -152,9 +149,8 @@ class Inbox:
         return removed
 
     def lost_files(self, before: datetime) -> list[str]:
-        """Return the orphaned files of days before the aware time `before`: those to which no record refers.
-
-        Their writer died before they were recorded: the messages were not acknowledged, and came again.
+        """Return the orphaned files, to which no record refers, of days before the aware time `before`. Their writer
+        died before they were recorded, so their messages were not acknowledged and came again.
         """
         found: list[str] = []
         for topic in sorted(self._sources):
@@ -165,7 +161,7 @@ class Inbox:
         return found
 
     def take_in(self, limit: int) -> int:
-        """Take up to `limit` messages over from the queues, in equal shares, and return how many were new.
+        """Take over up to `limit` messages from the queues, in equal shares, and return how many were new.
 
         Raises BusError if a queue does not respond; recorded messages are kept.
         """
@@ -183,7 +179,8 @@ class Inbox:
         return taken
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Store messages as they arrive, in a thread, beginning at these offsets, until the inbox is closed."""
+        """Take over messages in a thread as they arrive, until the inbox is closed; the caller reads from
+        `positions`."""
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
@@ -231,10 +228,9 @@ class Inbox:
         return fresh, True
 
     def _record_file(self, topic: str, table: pa.Table, known: _KnownMessages) -> InboxFile | None:
-        """Write and record the unknown messages, and add them to `known`; return their file, None if all are known.
-
-        Another process may have recorded the same messages meanwhile, if this one was suspended for longer than they
-        were invisible.
+        """Write and record the unknown messages, and add them to `known`; return their file, or None if all are known.
+        Another process may have recorded the same messages in the meantime, if this process was suspended for longer
+        than they were invisible.
         """
         while (fresh := _unknown_messages(table, known.ids)).num_rows:
             path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
@@ -252,8 +248,8 @@ class Inbox:
     def _known_ids(self, topic: str, source: QueueSource) -> _KnownMessages:
         """Return the ids of messages in the inbox that the queue may hand out again.
 
-        These are in files that are not known to be acknowledged, and in recent ones: an acknowledgement may have come
-        too late, or be lost with a queue's process.
+        They are in files that are not known to be acknowledged, and in recent files, because an acknowledgement may
+        have come too late or been lost with a queue's process.
         """
         known = _KnownMessages(self._ledger.inbox.ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)
@@ -282,14 +278,15 @@ class Inbox:
 
 @dataclass
 class _KnownMessages:
-    """Ids of messages that the inbox has; all ids below the offset `until` are included."""
+    """Ids of messages in the inbox that may come again, from the files up to the offset `until`."""
 
     until: int
     ids: set[str] = field(default_factory=set)
 
 
 def _receive_file(source: QueueSource, at_most: int) -> pa.Table:
-    """Return messages for one file: as many as the queue has ready, for at most a quarter of its visibility timeout."""
+    """Return messages for one file, as many as the queue has ready, receiving for at most a quarter of its visibility
+    timeout."""
     began, size = time.monotonic(), 0
     blocks: list[pa.RecordBatch] = []
     left = at_most
@@ -304,7 +301,7 @@ def _receive_file(source: QueueSource, at_most: int) -> pa.Table:
 
 
 def _unknown_messages(table: pa.Table, known: set[str]) -> pa.Table:
-    """Return the messages whose ids are not known, each once, without their receipts."""
+    """Return the messages whose ids are not in `known`, each once, without their receipts."""
     seen = set(known)
     rows = []
     for row, message_id in enumerate(table["message_id"].to_pylist()):
@@ -318,7 +315,7 @@ class _ReceivedMessages:
     """Extends the visibility timeout of messages while the block runs, so that no other consumer gets them."""
 
     def __init__(self, source: QueueSource, receipts: Sequence[str]) -> None:
-        self.receipts = list(receipts)  # the valid ones; read them after the block
+        self.receipts = list(receipts)  # those that are still valid; read them after the block
         self._source = source
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._extend, daemon=True)

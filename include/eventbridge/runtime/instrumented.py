@@ -1,4 +1,4 @@
-"""Reports the end of stages to a runtime's telemetry; without telemetry a stage runs unchanged."""
+"""Reports the end of stages to a runtime's telemetry. Without telemetry, a stage runs unchanged."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def instrumented(
 ) -> Callable[[Callable[Concatenate[Runtime, Rest], Result]], Callable[Concatenate[Runtime, Rest], Result]]:
     """Return a decorator that reports the end of a stage to the runtime's telemetry.
 
-    `of` says what the stage's first argument after the runtime names: a batch, a runner or neither. For a stage that
-    plans, the batch is its result: an id, or an object with `batch_id`.
+    `of` says what the first argument after the runtime names: a batch, a runner or neither. For a stage that plans a
+    batch, the batch is in its result, which is an id or an object with `batch_id`.
     """
 
     def decorate(
@@ -52,7 +52,7 @@ def instrumented(
 
 
 def report_ended(take: Callable[[Ended], None], ended: Ended) -> None:
-    """Report an event to the telemetry; an error of the telemetry is logged and otherwise ignored."""
+    """Report an event to the telemetry. An error of the telemetry is logged and otherwise ignored."""
     try:
         take(ended)
     except Exception:

@@ -1,6 +1,5 @@
-"""Opens a runtime for the settings of a process: the ledger, the store, and the sources in rule files.
-
-Commands, Airflow's tasks and the API call it. Stages receive the runtime and do not import this module.
+"""Opens a runtime for the settings of a process: its ledger, its store, and the functions that open buses and targets.
+Commands, Airflow's tasks and the API call this module. Stages receive the runtime and do not import this module.
 """
 
 from __future__ import annotations
@@ -34,9 +33,8 @@ def open_runtime(
     clock: Callable[[], datetime] | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
 ) -> Runtime:
-    """Open the ledger and the store that the settings name; raises InfrastructureError if one is unreachable.
-
-    The default of `clock` is the ledger's, which all hosts share, because other hosts compare times that a push
+    """Open the ledger and the store that the settings name; raise InfrastructureError if one is unreachable. By
+    default, `clock` is the ledger's clock, which all hosts share, because other hosts compare times that a push
     computes.
     """
     _make_home(settings.home)
@@ -81,5 +79,5 @@ def _target(runtime: Runtime, rule: str, target: TargetRule, connections: Callab
     return open_target(rule, target, connections, runtime.clock, settings.allow_addresses, settings.target_locations)
 
 
-#: The openers that `open_runtime` gives to every runtime.
+#: The openers that `open_runtime` passes to every runtime.
 OPENERS = Openers(_rule_files, _source, _publisher, _target)

@@ -1,8 +1,8 @@
 """Publishes operational events to the bus `eventbridge`, at the end of every stage that may have queued some.
 
-An event is queued in the ledger by the same transaction as the change that it reports, and removed once it is on the
-bus. If the process dies in between, the next stage of any batch publishes it; if it dies after publishing, the event is
-published again under the same id.
+An event is queued in the ledger in the same transaction as the change that it reports, and removed once it is on the
+bus. If the process dies in between, the next stage of any batch publishes the event. If it dies after publishing, the
+event is published again with the same id.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _AT_ONCE = 500
 
 
 def publish_operational_events(runtime: Runtime) -> int:
-    """Publish the queued events and return their number; if the bus refuses them, log an alarm and continue."""
+    """Publish the queued events and return how many were published.
+
+    If the bus refuses them, log an alarm and return.
+    """
     published = 0
     operations = None
     while events := runtime.ledger.operational_events.waiting(_AT_ONCE):
@@ -43,20 +46,19 @@ def publish_operational_events(runtime: Runtime) -> int:
             return published
         runtime.ledger.operational_events.drop([event.event_id for event in events])
         published += len(events)
-    if operations is not None:  # only publishing makes the bus grow
+    if operations is not None:  # because only publishing makes the bus grow
         _trim(runtime, operations)
     return published
 
 
 def _trim(runtime: Runtime, operations: Bus) -> None:
-    """Trim events that are past the bus's retention and were taken by every runner whose current rules name the bus.
-
-    If that is unknown, or the bus does not respond, nothing is trimmed now.
+    """Trim events that are past the bus's retention and that every runner whose current rules name the bus has taken.
+    If this is unknown, or the bus does not respond, nothing is trimmed now.
     """
     before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
     try:
         with closing(runtime.open_source(operations)) as bus:
-            if not isinstance(bus, TrimmableLog):  # it has a retention of its own
+            if not isinstance(bus, TrimmableLog):  # it trims itself
                 return
             if all(bus.offset_at(partition, before) == bus.earliest(partition) for partition in bus.partitions()):
                 return
@@ -66,7 +68,7 @@ def _trim(runtime: Runtime, operations: Bus) -> None:
 
 
 def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
-    """Return each partition's lowest committed offset of the runners that have, or hand over, a rule on the bus.
+    """Return the lowest committed offset, by partition, of the runners that have or hand over a rule on the bus.
 
     A moved rule continues at its old runner's offset, or where that runner stopped. A runner without rules is ignored.
     """
@@ -87,14 +89,13 @@ def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partitio
     return kept
 
 
-#: The subject of one event: bus, rule, target, reason.
+#: What one event is about: bus, rule, target, reason.
 _Kind = tuple[str, str | None, str | None, str]
 
 
 class DeadLetterNews:
-    """The dead letters of a batch, by rule, target and reason.
-
-    Operational events are not counted: an alert that cannot be delivered must not cause further alerts forever.
+    """The dead letters of a batch by bus, rule, target and reason. Operational events are not counted, because an alert
+    that cannot be delivered must not cause further alerts forever.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -117,10 +118,10 @@ class DeadLetterNews:
             self._responded_at[kind] = max([*responded, self._responded_at.get(kind, self._batch.planned_at)])
 
     def events(self) -> list[OperationalEvent]:
-        """Return an event for each rule, target and reason; always the same events for the same batch.
+        """Return an event for each bus, rule, target and reason. The events are always the same for the same batch.
 
-        An event's time is the time of the last response to its dead letters or, if there was no attempt, the planning
-        time of the batch.
+        The time of an event is when the last response to its dead letters came or, if there was no attempt, when the
+        batch was planned.
         """
         return [
             dead_letters_event(self._batch.batch_id, *kind, names, self._responded_at[kind])

@@ -1,4 +1,5 @@
-"""The prepare budget: how long buffer and route may work before they stop and leave the rest to the next try."""
+"""Limits how long buffer and route may work before they stop and leave the rest to the next try (the prepare
+budget)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,10 @@ from eventbridge.runtime.runtime import Runtime
 
 
 class PrepareBudget:
-    """Decides when a stage must stop: never before it has recorded something, so that every try makes progress."""
+    """Decides when a stage must stop.
+
+    It never stops before it has recorded something, so that every try makes progress.
+    """
 
     def __init__(self, runtime: Runtime, stage: str, batch_id: str) -> None:
         self._clock = runtime.clock
@@ -20,11 +24,14 @@ class PrepareBudget:
         self._recorded = 0
 
     def progressed(self) -> None:
-        """Note that a part was recorded."""
+        """Count a recorded part."""
         self._recorded += 1
 
     def check(self) -> None:
-        """Raise InfrastructureError if the budget is spent and there is more to do."""
+        """Raise InfrastructureError if the budget is spent and something was recorded.
+
+        Call it only if there is more to do.
+        """
         if self._recorded and self._clock() >= self._until:
             raise InfrastructureError(
                 f"{self._stage} of batch {self._batch_id} spent its prepare budget of {self._seconds:g} s "

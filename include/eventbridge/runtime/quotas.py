@@ -1,4 +1,4 @@
-"""Compares use with quotas: pending deliveries and stored bytes of owners, and the size of the whole store."""
+"""Compares usage with quotas: the pending deliveries and stored bytes of owners, and the size of the store."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
 
-#: How long a full measurement is valid; batches and retention adjust it in between.
+#: How long a full measurement of the store is valid; batches and retention adjust it in between.
 COUNT_VALIDITY = timedelta(days=1)
 
 
 @dataclass(frozen=True)
 class OwnerStatus:
-    """An owner with quotas: current values and maxima; a maximum of None means no such quota.
+    """An owner's current values and quotas; a quota of None means that there is none.
 
     `published_per_second` is the limit of all API servers together.
     """
@@ -36,12 +36,12 @@ class OwnerStatus:
 
     @property
     def full(self) -> bool:
-        """Whether ingestion of its buses is stopped, because they use their whole quota in the store."""
+        """Whether ingestion from the owner's buses is stopped, because they have used up its quota in the store."""
         return self.stored_bytes is not None and self.stored >= self.stored_bytes
 
 
 def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
-    """Return the status of the owners that have quotas in the current rules, by name."""
+    """Return the status of the owners that have quotas in the current rules, sorted by name."""
     if not rules.quotas:
         return []
     pending = _pending(runtime, rules)
@@ -59,7 +59,7 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
 
 
 def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the owners that have reached their maximum of pending deliveries: new matches of their rules are deferred.
+    """Return the owners that have reached their maximum of pending deliveries, so that new matches are deferred.
 
     `rules` are a batch's rules, whose quotas apply; pending deliveries are counted for all current rules.
     """
@@ -71,15 +71,16 @@ def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def _stored_bytes_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
-    """Return the bytes in the store from the measured batches of an owner's buses."""
+    """Return how many bytes the measured batches of an owner's buses have in the store."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
-    sizes = runtime.ledger.store_sizes.total().sizes  # a retry or redrive batch has no bus: its runner's bus counts
+    sizes = runtime.ledger.store_sizes.total().sizes  # if a retry or redrive batch has no bus, its runner's bus counts
     return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
 
 
 def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
-    """Return why no events are taken from a bus whose owner's quota in the store is used up; "" if they are taken."""
+    """Return why no events are taken from a bus, because its owner's quota in the store is used up; "" if they are
+    taken."""
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""
@@ -98,9 +99,8 @@ def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
 
 
 def count_batch(runtime: Runtime, batch: Batch) -> None:
-    """Measure the files of a batch that is about to be committed; this takes five short listings.
-
-    Files of abandoned attempts are included. Without a quota of the store or of an owner, nothing is measured.
+    """Measure the files of a batch that is about to be committed, which takes five short listings. Files of abandoned
+    attempts are included. If neither the store nor an owner has a quota, nothing is measured.
     """
     quotas = runtime.rules_of(batch).quotas.values()
     if runtime.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
@@ -113,10 +113,8 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
-    """Return whether to measure the whole store.
-
-    A store with a quota is measured if that was never done, or was done a day ago, or if the quota has stopped
-    ingestion.
+    """Return whether to measure the entire store. A store with a quota is measured if it was never measured, if the
+    last measurement is a day old, or if the quota has stopped ingestion.
     """
     if runtime.settings.store_max_size is None:
         return False
@@ -126,7 +124,7 @@ def is_count_due(runtime: Runtime, now: datetime) -> bool:
 
 
 def count_store(runtime: Runtime) -> int:
-    """Measure all files of the store, and record the part that batches do not account for; return the bytes.
+    """Measure all files of the store, and record the bytes that batches do not account for; return the total bytes.
 
     Files written meanwhile may be counted twice until the next measurement, but are never missed.
     """
@@ -138,7 +136,8 @@ def count_store(runtime: Runtime) -> int:
 
 
 def store_quota(runtime: Runtime) -> StoreQuota | None:
-    """Return the quota of the store and the bytes counted so far; None without a quota. It measures nothing."""
+    """Return the quota of the store and the bytes counted so far, without measuring anything; None if it has no
+    quota."""
     quota, resume = runtime.settings.store_max_size, runtime.settings.store_resume_size
     if quota is None or resume is None:
         return None
@@ -147,7 +146,10 @@ def store_quota(runtime: Runtime) -> StoreQuota | None:
 
 
 def room_in_quota(runtime: Runtime) -> FreeSpace | None:
-    """Return the free part of the quota; None without a quota. A store that was never measured is measured now."""
+    """Return the free part of the store's quota; None if it has none.
+
+    A store that was never measured is measured now.
+    """
     found = store_quota(runtime)
     if found is not None and found.counted_at is None:
         count_store(runtime)

@@ -1,6 +1,5 @@
-"""Everything a stage works with, in one frozen value: settings, ledger, store, connections, clock, telemetry.
-
-`runtime.open` creates one, and passes in the functions that read rule files and open the sources and targets in them.
+"""Bundles everything a stage works with in one frozen value: settings, ledger, store, connections, clock, telemetry.
+`runtime.open` creates it, and passes in the functions that read rule files and open sources and targets.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Openers:
-    """The functions that read the rule files of a runtime, and open a source, a publisher or a target."""
+    """The functions that read a runtime's rule files, and open a source, a publisher or a target."""
 
     rule_files: Callable[[Runtime], RuleSet]
     source: Callable[[Runtime, Bus], LogSource]
@@ -44,7 +43,7 @@ class Openers:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The objects that every stage uses; one per process, closed by the caller that opened it.
+    """The objects that every stage uses. There is one per process; the caller that opened it closes it.
 
     `rule_set` returns the rules and buses of `owners`, or of all owners if that is None.
     """
@@ -64,7 +63,7 @@ class Runtime:
         return replace(self, ledger=ledger)
 
     def restrict_to_owners(self, owners: Collection[str] | None) -> Runtime:
-        """Return a copy for a user who is limited to `owners`, or not limited if that is None."""
+        """Return a copy for a user who is limited to `owners`, or is not limited if that is None."""
         return replace(self, owners=None if owners is None else frozenset(owners))
 
     def close(self) -> None:
@@ -75,9 +74,9 @@ class Runtime:
     def rule_set(self) -> RuleSet:
         """Return the current rules or, if the files have errors, the last valid ones; see `without_disabled`.
 
-        Where rules are published (EVENTBRIDGE_RULES_FROM), it returns the published ones, whatever files this host has,
-        and raises NotFoundError if there are none. Raises RuleFileError with every error if no files were ever valid. A
-        user who is limited to owners gets only their rules and buses.
+        If EVENTBRIDGE_RULES_FROM is `published`, it returns the published rules, whatever files this host has, and
+        raises NotFoundError if there are none. Otherwise, it raises RuleFileError with every error if no files were
+        ever valid. A user who is limited to owners gets only the rules and buses of these owners.
         """
         found = self._rules_of_all_owners()
         return found if self.owners is None else found.owned_by(self.owners)
@@ -94,10 +93,9 @@ class Runtime:
             return self.without_disabled(frozen_rules(self.store, known.rule_set))
 
     def operations_bus(self) -> Bus:
-        """Return the bus `eventbridge`: from the rules in force, else the embedded one of that name.
-
-        Every stage may publish operational events: reading all current files for that would take longer, the more rules
-        there are.
+        """Return the bus `eventbridge` from the rules in force or, if they have none, the embedded bus of that name. It
+        does not read the current files, because every stage may publish operational events, and reading takes longer as
+        rules are added.
         """
         try:
             return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
@@ -105,7 +103,8 @@ class Runtime:
             return OPERATIONS_BUS
 
     def _last_rules(self) -> RuleSet:
-        """Return the rules in force, as they were frozen; the current ones if there are none or they cannot be read."""
+        """Return the rules in force as they were frozen, or the current rules if none are in force or they cannot be
+        read."""
         known = self.ledger.rules.get_in_force()
         if known is not None:
             with suppress(StoreError):
@@ -130,14 +129,12 @@ class Runtime:
         return self.openers.rule_files(self)
 
     def without_disabled(self, rules: RuleSet) -> RuleSet:
-        """Return rules as batches use them: with the rules disabled that operators have disabled."""
+        """Return rules as batches use them, in which the rules that operators have disabled are disabled."""
         return rules.disabling(self.ledger.overrides.get_effective().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
-        """Return the rule set that a batch is pinned to.
-
-        A frozen file that is lost or damaged is written again if the current rules are the same; otherwise raises
-        StoreError.
+        """Return the rule set to which a batch is pinned. If its frozen file is lost or damaged, it is written again if
+        the current rules are the same. Raises StoreError otherwise.
         """
         try:
             return frozen_rules(self.store, batch.rule_set)
@@ -167,7 +164,7 @@ class Runtime:
         return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_size)
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open a bus to read from; the caller closes it. A bus of queues is read through its inbox."""
+        """Open a bus to read from; the caller closes it. A bus that consists of queues is read through its inbox."""
         return self.openers.source(self, bus)
 
     def open_publisher(self, bus: Bus) -> Publisher:

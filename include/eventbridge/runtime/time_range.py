@@ -1,4 +1,4 @@
-"""Reads the time ranges that users give for a part of the archive, and rejects those past the retention."""
+"""Reads the time ranges that users give for a part of the archive, and rejects ranges past the retention."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.runtime.runtime import Runtime
 
 
 def time_range(now: datetime, since: str | None, until: str | None) -> tuple[datetime, datetime]:
-    """Return the start (included) and end (excluded) of a range that a user gave, in UTC; an empty `until` means now.
+    """Return the start (included) and end (excluded), in UTC, of a range that a user gave; an empty `until` means now.
 
     Times are ISO 8601, in UTC unless they have an offset, or ages such as `2h`. Raises UserError with a remedy.
     """
@@ -25,12 +25,15 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
 
 
 def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time in a text, ISO 8601 or an age such as 2h; None if empty. Raises UserError for other text."""
+    """Return the time given as ISO 8601 or as an age such as 2h; None if `text` is empty.
+
+    Raises UserError for anything else.
+    """
     if not text or not text.strip():
         return None
     try:
         return now - timedelta(seconds=parse_duration(text.strip()))
-    except (ValueError, OverflowError):  # not a duration, or one that goes back beyond the year 1
+    except (ValueError, OverflowError):  # it is not a duration, or it goes back beyond the year 1
         pass
     try:
         at = datetime.fromisoformat(text.strip())
@@ -70,5 +73,5 @@ def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, 
 
 
 def day_of(at: datetime) -> datetime:
-    """Return the start of the day, in UTC, of a time."""
+    """Return the start of a time's day in UTC."""
     return at.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

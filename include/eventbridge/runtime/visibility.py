@@ -1,4 +1,4 @@
-"""The visibility of a user who is limited to owners: their rules, their buses, and the events of those buses."""
+"""Decides what a user who is limited to owners may see: the owners' rules and buses, and the events of these buses."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from eventbridge.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Visibility:
-    """The names of rules and buses that a user may see; None for all, even those that no rule file defines any more."""
+    """The names of the rules and buses that a user may see.
+
+    None means all, even those that no rule file defines any more.
+    """
 
     rules: Collection[str] | None = None
     buses: Collection[str] | None = None
 
     def rule(self, name: str | None) -> bool:
-        """Return whether a rule is visible; records without a rule are visible only to users who see all."""
+        """Return whether a rule is visible. Records without a rule are visible only to users who see all rules."""
         return self.rules is None or name in self.rules
 
     def all_rules(self, names: Iterable[str | None]) -> bool:
-        """Return whether all named rules are visible; without names, whether every rule is."""
+        """Return whether all named rules are visible or, if none are named, whether every rule is."""
         given = list(names)
         return self.rules is None or (bool(given) and all(map(self.rule, given)))
 
@@ -32,7 +35,7 @@ class Visibility:
         return self.buses is None or name in self.buses
 
     def dead_letter(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a dead letter is visible: by its rule or, for an event without one, by its bus."""
+        """Return whether a dead letter is visible, which depends on its rule or, if it has none, on its bus."""
         return self.rule(record["rule"]) if record["rule"] else self.bus(record["bus"])
 
 
@@ -45,7 +48,7 @@ def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
 def visibility_of(runtime: Runtime) -> Visibility:
     """Return the visibility of a runtime's user.
 
-    Operational events are about all owners' rules: they are visible only to the owner of the bus `eventbridge`.
+    Operational events are about all owners' rules, so they are visible only to the owner of the bus `eventbridge`.
     """
     if runtime.owners is None:
         return Visibility()
