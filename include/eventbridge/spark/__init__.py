@@ -1,4 +1,4 @@
-"""Everything that uses PySpark; no other package imports it."""
+"""Contains everything that uses PySpark. No other package imports PySpark."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["match_frame"]
 
 
 def __getattr__(name: str) -> Any:
-    # Numba takes 0.6 s to import, and most users of a session never match events themselves.
+    # Importing Numba takes 0.6 s, and most users of a session never match events themselves.
     if name == "match_frame":
         from eventbridge.spark.matching import match_frame
 

@@ -1,9 +1,8 @@
-"""Evaluates a budgeted rule's `where` and SQL transforms for its events with Spark SQL, within its budget.
-
-The routers call it on the driver; then the share goes to a worker with the results. If Spark rejects an expression, its
-rule is put on hold; an expression that fails for an event fails for that event alone. An expression that does not end
-is interrupted, and its rule is put on hold without another try: Java continues with the current event, and occupies one
-of Spark's task slots until that event is done.
+"""Evaluates a budgeted rule's `where` and SQL transforms for its events with Spark SQL, within the rule's budget. The
+routers call this module on the driver; then the share goes to a worker with the results. If Spark rejects an
+expression, its rule is put on hold. An expression that fails for an event fails for that event alone. An expression
+that does not end is interrupted, and its rule is put on hold without another try, because Java continues with the
+current event and occupies one of Spark's task slots until that event is done.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: The maximum number of events per job, and the maximum ratio of a job's size to that of the job before; the first job
-#: has one event.
+#: The maximum number of events per job, and the maximum factor by which a job may have more events than the previous
+#: one. The first job has one event.
 _MAX_EVENTS, _GROWTH = 2_000, 8
-#: A job is sized to take at most this part of the budget, and none starts in its second half: an interrupted job has
-#: then had several times its expected duration.
+#: A job is sized to take at most this part of the budget, and none starts in the second half of the budget, so that an
+#: interrupted job has had several times its expected duration.
 _BUDGET_PART = 1 / 8
-#: The time limit, in seconds, for a job without expressions, and for ending an interrupted job.
+#: The time limits, in seconds, for a job without expressions, and for ending an interrupted job.
 _RESULT_TIMEOUT_SECONDS = 60.0
 _GRACE_SECONDS = 15.0
 
@@ -50,11 +49,11 @@ class _BudgetExceeded(Exception):
 
 
 class _JobFailed(Exception):
-    """The job failed; the text is Spark's."""
+    """The job failed; the message is Spark's."""
 
 
 def rules_in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule]:
-    """Return the rules, by slice id, of the tasks that need Spark SQL first."""
+    """Return the rules, by slice id, of the tasks that first need Spark SQL."""
     shares = [task for task in tasks if isinstance(task, RuleShare) and not task.give_up]
     if not shares:
         return {}
@@ -67,9 +66,9 @@ def with_sql_results(
 ) -> RuleShare:
     """Return the share with Spark's results within its budget, or with the reason to put its rule on hold.
 
-    The budget is wall time: twice the share's CPU-seconds plus one, as the CPU time of Spark's JVM cannot be
-    attributed. The results are in the store; the caller deletes them (`delete_sql_results`) once the share is routed.
-    Raises SparkError if Spark does not respond even without expressions.
+    The budget is wall time, twice the share's CPU-seconds plus one second, because the CPU time of Spark's JVM cannot
+    be attributed. The results are in the store; the caller deletes them (`delete_sql_results`) once the share is
+    routed. Raises SparkError if Spark fails or does not respond even without expressions.
     """
     for name, value in CONFS.items():
         spark.conf.set(name, value)
@@ -82,9 +81,8 @@ def with_sql_results(
 
 
 def delete_sql_results(store: Store, share: RuleShare) -> None:
-    """Delete the results of `with_sql_results` for a share that is routed, or will be evaluated again.
-
-    If the process dies before, maintenance of the store removes the orphaned file. Raises StoreError.
+    """Delete the results of `with_sql_results` for a share that is routed or will be evaluated again. If the process
+    dies before this, maintenance of the store removes the orphaned file. Raises StoreError if the store fails.
     """
     if share.results is not None:
         store.delete(share.results)
@@ -93,8 +91,8 @@ def delete_sql_results(store: Store, share: RuleShare) -> None:
 def _rewrite_for_spark(rule: Rule) -> tuple[str | None, dict[str, str]]:
     """Return `where` and each SQL target's value, checked and rewritten for Spark.
 
-    They are checked again: the rule set may have been frozen by an older version, or by another program. Raises
-    SqlError.
+    They are checked again because an older version or another program may have frozen the rule set. Raises SqlError if
+    one is not allowed.
     """
     where = None if rule.where is None else parse_sql(rule.where).to_sql()
     targets = [target for target in rule.targets.values() if target.transform.form == "SQL"]
@@ -102,7 +100,7 @@ def _rewrite_for_spark(rule: Rule) -> tuple[str | None, dict[str, str]]:
 
 
 class _ShareQueries:
-    """The evaluation of one share, with the results so far."""
+    """Evaluates one share, and holds the results so far."""
 
     def __init__(self, spark: SparkSession | ConnectSession, job: RouteJob, rule: Rule, share: RuleShare) -> None:
         self.results: dict[EventRow, SqlResult] = {}
@@ -122,7 +120,8 @@ class _ShareQueries:
         self._until = 0.0
 
     def ask(self) -> None:
-        """Evaluate one group of events after the other until all are done, the time is up, or the rule is on hold."""
+        """Evaluate one group of events after another until all are done, the time is up, or the rule must be put on
+        hold."""
         if self.hold:
             return
         self._require_spark(self._event_rows[:1])
@@ -143,8 +142,9 @@ class _ShareQueries:
             size = max(1, min(size * _GROWTH, _MAX_EVENTS, int(len(group) * self._seconds * _BUDGET_PART / took)))
 
     def _is_quick(self, group: Sequence[EventRow], had_seconds: float) -> bool:
-        """Return whether Spark needs less than half as long without expressions: then only the expression was slow."""
-        self._require_spark(group)  # the interruption may have ended the Python worker: a new one takes seconds
+        """Return whether Spark needs at most half as long without expressions, which shows that the expression was
+        slow."""
+        self._require_spark(group)  # restarts an interrupted worker, which takes seconds
         began = time.monotonic()
         self._require_spark(group)
         return time.monotonic() - began <= had_seconds / 2
@@ -154,10 +154,10 @@ class _ShareQueries:
 
         events = events_frame(self._spark, self._job, self._event_rows[:1])
         try:
-            # a session without a server analyses immediately, one with a server when types are requested
+            # a session without a server analyses here, one with a server when types are requested
             asked = query_frame(events, self._where, self._name_columns(self._values))
             self._columns = dict(zip(self._values, text_columns(asked), strict=True))
-        except AnalysisException as error:  # syntax errors are of this class too
+        except AnalysisException as error:  # includes syntax errors
             self.hold = f"Spark rejects its SQL: {first_error(str(error))}"
             return False
         return True
@@ -178,7 +178,10 @@ class _ShareQueries:
             self.results[group[number]] = SqlResult(kept, values=values if kept else {})
 
     def _ask_apart(self, event_row: EventRow, failure: str) -> None:
-        """Find the expressions that fail for an event; raises SparkError if none of them does."""
+        """Find the expressions that fail for an event by evaluating each alone.
+
+        Raises SparkError if Spark fails without any.
+        """
         self._require_spark([event_row])
         if self._where is not None:
             try:
@@ -218,7 +221,7 @@ class _ShareQueries:
     def _rows(
         self, group: Sequence[EventRow], where: str | None, values: dict[str, str], seconds: float
     ) -> list[list[Any]]:
-        """Return Spark's rows; raises _JobFailed, or _BudgetExceeded with a text after an interruption."""
+        """Return Spark's rows. Raises _JobFailed, or _BudgetExceeded with a message after an interruption."""
         asked = query_frame(events_frame(self._spark, self._job, group), where, self._name_columns(values))
         found = _interrupted_after(self._spark, seconds, lambda: collect(asked, [self._columns[n] for n in values]))
         if found is None:
@@ -240,7 +243,7 @@ class _ShareQueries:
 def _interrupted_after(
     spark: SparkSession | ConnectSession, seconds: float, job: Callable[[], list[list[Any]]]
 ) -> list[list[Any]] | str | None:
-    """Return a job's result, its error as text, or None if it was interrupted after the time limit."""
+    """Return a job's result, its error message, or None if it was interrupted after the time limit."""
     tag = f"eventbridge-{uuid.uuid4().hex}"
     outcome: list[list[list[Any]] | Exception] = []
 

@@ -1,4 +1,5 @@
-"""Starts child processes that end with their parent, even if the parent is killed; a pipe tethers them to it."""
+"""Starts child processes that end with their parent, even if the parent is killed, because a pipe tethers them to
+it."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-#: How long the command may take to end after SIGTERM, before it is killed.
+#: How many seconds the command may take to end after SIGTERM before it is killed.
 _START_TIMEOUT_SECONDS = 10.0
-#: How often the guard checks whether the command still runs; it notices the end of the parent immediately.
+#: How many seconds apart the guard checks whether the command still runs. It notices the end of the parent immediately.
 _POLL_SECONDS = 1.0
 
 
@@ -21,24 +22,25 @@ def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[b
     """Start a command in a new session whose process group ends when this process ends for any reason.
 
     The returned process is the command itself, the leader of its group. Its `stdin` is the tether: closing it sends
-    SIGTERM to the group, and SIGKILL after 10 seconds. `options` are the options of subprocess.Popen. A command that
-    cannot be run ends with a traceback and exit code 1; nothing is raised here.
+    SIGTERM to the group, and SIGKILL after about 10 seconds. `options` are the options of subprocess.Popen. A command
+    that cannot be run ends with a traceback and exit code 1; this function does not raise.
     """
     return subprocess.Popen(
         [sys.executable, "-P", "-m", __name__, *command],  # -P: the current folder is not on the import path
-        stdin=subprocess.PIPE,  # never written to: our end closes when this process dies
+        stdin=subprocess.PIPE,  # never written to; our end closes when this process dies
         start_new_session=True,
         **options,
     )
 
 
 def start_untethered(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a command in a new session that outlives this process; `options` are those of subprocess.Popen."""
+    """Start a command in a new session that outlives this process; `options` are the options of subprocess.Popen."""
     return subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
 
 def main() -> None:
-    """Execute the command in the arguments, after forking a guard into its group that ends it with its parent."""
+    """Execute the command in the arguments, after forking a guard into its group, which ends the group with the
+    parent."""
     command = os.getpid()
     if os.fork() == 0:
         _guard(command)

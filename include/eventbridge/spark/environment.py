@@ -1,7 +1,6 @@
-"""Java for the Spark processes that EventBridge starts, and their environment: allowed names only, no secrets.
-
-Route workers need the connections of store and bus. These are in a file readable only by its owner, whose path is in
-the environment.
+"""Finds Java for the Spark processes that EventBridge starts, and builds their environment: allowed names only, no
+secrets. Route workers need the connections of the store and the bus. These are in a file that only its owner can read
+and whose path is in the environment.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from typing import Final
 from eventbridge.config.connection import PREFIX
 from eventbridge.errors import ConnectionUnusable, PackageMissing, SparkError
 
-#: The minimum version of Java: Spark 4.2 needs it (class files of Java 17, jdk.incubator.vector).
+#: The minimum version of Java, which Spark 4.2 needs (class files of Java 17, jdk.incubator.vector).
 LEAST_JAVA = 17
 
 _INSTALL = "sudo apt-get install -y openjdk-17-jre-headless"
 
-#: Python does most of the work, and little of Spark's own code runs: a fast start matters more than peak speed.
+#: A fast start matters more than peak speed, because Python does most of the work and little of Spark's own code runs.
 JVM_FLAGS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-#: The daemon from which Spark forks its Python workers, so that they are ready without a warm-up.
+#: Selects the daemon from which Spark forks its Python workers, so that they are ready without a warm-up.
 WORKER_DAEMON = {"spark.python.daemon.module": "eventbridge.spark.worker_daemon"}
 
 
 def require_java() -> None:
-    """Raise SparkError, with the command that installs Java, unless there is a Java that Spark can use."""
+    """Raise SparkError, which names the command that installs Java, unless there is a Java that Spark can use."""
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")
     if java is None or not Path(java).exists():
@@ -57,7 +56,8 @@ def spark_home() -> Path:
 
 
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a Spark process on this machine: no secrets, this Python for its workers, loopback."""
+    """Return the environment of a Spark process on this machine: no secrets, this Python for its workers, loopback
+    only."""
     return drop_secrets(environ) | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -75,7 +75,7 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
-        # Without it a task that exhausts Java's memory ends its executor, which here is shared by all.
+        # Without it, a task that exhausts Java's memory ends its executor, which all tasks share here.
         "spark.executor.killOnFatalError.depth": "0",
         **WORKER_DAEMON,
         "spark.driver.extraJavaOptions": JVM_FLAGS,
@@ -90,7 +90,7 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
     return command
 
 
-#: The variable with the path of the workers' secrets: a JSON object of variables.
+#: The variable that holds the path of the workers' secrets, a file with a JSON object of variables.
 SECRETS_FILE: Final = "EVENTBRIDGE_WORKER_SECRETS"
 
 #: The variable in which a Spark Connect server and PySpark find the token.
@@ -107,7 +107,7 @@ _NAMES: Final = frozenset(
 )
 _PREFIXES: Final = ("LC_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON")
 _PROXIES: Final = frozenset({"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"})
-#: Variables for workers only.
+#: The variables that only workers get.
 _SECRET: Final = frozenset({"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"})
 
 
@@ -130,7 +130,7 @@ def write_secrets(environ: Mapping[str, str], file: Path) -> None:
 
 @lru_cache(maxsize=1)
 def worker_variables() -> Mapping[str, str]:
-    """Return a Spark worker's variables, including its secrets; sets the keys for AWS's own client.
+    """Return a Spark worker's variables, including its secrets, and set the AWS keys for AWS's own client.
 
     Raises ConnectionUnusable if the file cannot be read.
     """

@@ -1,4 +1,4 @@
-"""Summarises a failed Spark job in one line: the first Python error of a worker, else Spark's first line."""
+"""Summarises a failed Spark job in one line: the first Python error of a worker, or else Spark's first line."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from eventbridge.errors import SparkError
 
 _TRACEBACK = "Traceback (most recent call last):"
 
-#: The line that ends a traceback: the error's class, perhaps with its module, and its message.
+#: The line that ends a traceback, which has the error's class, perhaps with its module, and its message.
 _LAST_LINE = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?::.*)?$")
 
-#: The line of a gRPC error with the cause; its first line names a class of the client.
+#: The line of a gRPC error that has the cause; the first line only names a class of the client.
 _GRPC_DETAILS = re.compile(r'^<_\w+ of RPC .*?^\s*details = "(.+?)"$', re.MULTILINE | re.DOTALL)
 
-#: A log line with an error.
+#: A line of a log that reports an error.
 _LOGGED = re.compile(r"\b(?:[a-z]\w*\.)+[A-Z]\w*(?:Exception|Error)\b|\bERROR\b|^Error:")
 
 _MAX_LENGTH = 500
@@ -38,7 +38,7 @@ def spark_errors(action: str) -> Iterator[None]:
 
 
 def first_error(text: str) -> str:
-    """Return the relevant line of a Spark error: the first Python error, gRPC's details, else its first line."""
+    """Return the relevant line of a Spark error: the first Python error, else gRPC's details, else the first line."""
     grpc_details = _GRPC_DETAILS.search(text)
     lines = (line for line in text.splitlines() if line.strip())
     first = grpc_details[1] if grpc_details else next(lines, "no reason was given")

@@ -1,4 +1,5 @@
-"""The Spark job that routes slices: each task reads its rows, matches, transforms, writes files and returns a row."""
+"""Builds the Spark job that routes slices: each task reads its rows, matches, transforms, writes files and returns a
+row."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: The row that a worker returns per task: its result as JSON.
+#: The schema of the row that a worker returns per task, which is its result as JSON.
 RESPONSE = "result string"
 
 
@@ -42,10 +43,10 @@ def route_frame(
     responses_from: int | None = None,
     route: RouteTask = route_task,
 ) -> DataFrame:
-    """Return a frame of schema RESPONSE whose collection routes every task, each in a Spark task.
+    """Return a frame of the schema RESPONSE; collecting it routes every task in a Spark task of its own.
 
-    If `responses_from` is set, workers also write their responses to the store, numbered from it, for a driver that
-    cannot return rows. `route` routes one task; workers must be able to import it.
+    If `responses_from` is set, workers also write their responses to the store, numbered from there on, for a driver
+    that cannot return rows. `route` routes one task; workers must be able to import it.
     """
     text = JobTasks(job, tuple(tasks)).to_json()
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
@@ -55,15 +56,15 @@ def route_frame(
 def route_numbers(
     route: RouteTask, text: bytes, responses_from: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Route the tasks of `text` with the given numbers, and yield a row of RESPONSE for each; runs in Spark workers.
-
-    A task that Spark repeats or duplicates writes files with unique names: the driver publishes one response per slice.
+    """Route the tasks in `text` with the given numbers, and yield a row of RESPONSE for each. It runs in Spark workers.
+    If Spark repeats or duplicates a task, this does no harm, because each run writes files with unique names and the
+    driver publishes only one response per slice.
     """
     asked = JobTasks.from_json(text)
     job, tasks = asked.job, asked.tasks
-    if job.old:  # before Arrow creates threads; the worker always belongs to the session of old work
+    if job.old:  # before Arrow creates threads, for good, because the worker belongs to the session of old work
         lower_priority_once(OLD_NICENESS)
-    # Not within a slice's time limit: pyarrow imports pandas with its first array, and code is loaded or compiled.
+    # Outside a slice's time limit, because pyarrow imports pandas with its first array, and code is loaded or compiled.
     import pandas  # noqa: F401
 
     compile_ahead()
@@ -86,9 +87,8 @@ def _longest_seconds(job: RouteJob, task: Task) -> float:
 
 @contextmanager
 def _ending_after(seconds: float) -> Iterator[None]:
-    """End this worker process, with a traceback in Spark's log, if the body takes too long: a loop becomes a crash.
-
-    Python code cannot block this watchdog; the driver splits the slice that it ended.
+    """End this worker process, with a traceback in Spark's log, if the body takes too long, so that a loop becomes a
+    crash. Python code cannot block this watchdog. The driver splits the slice whose worker it ended.
     """
     if seconds > 0:
         faulthandler.dump_traceback_later(seconds, exit=True)
@@ -98,13 +98,13 @@ def _ending_after(seconds: float) -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
 
 
-@lru_cache(KEPT_PROGRAMS)  # as many as programs are cached; every change of a rule creates another set
+@lru_cache(KEPT_PROGRAMS)  # as many as cached programs; every change of a rule creates another set
 def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
     return frozen_rules(open_store(store_uri, worker_connection), rule_set_hash)
 
 
 def worker_connection(connection_id: str) -> Connection:
-    """Return a connection from Spark's environment, or its file of secrets: jobs carry no secrets.
+    """Return a connection from Spark's environment or its file of secrets, because jobs carry no secrets.
 
     Raises ConnectionUnusable if it is not defined there.
     """
@@ -118,20 +118,20 @@ def worker_connection(connection_id: str) -> Connection:
 
 @lru_cache(maxsize=8)
 def _keep(rule_set_hash: str) -> None:
-    """Exclude a newly compiled rule set from the garbage collection that Spark's worker runs after every task."""
+    """Exclude a newly compiled rule set from the garbage collection that Spark's worker runs after each task."""
     gc.freeze()
 
 
 def keep_response(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
-    """Write a worker's response to the store; if two Spark tasks route one slice, the first response counts."""
+    """Write a worker's response to the store. If two Spark tasks route one slice, the first response counts."""
     store.create(response_path(job, number), result.to_json())
 
 
 def response_path(job: RouteJob, number: int) -> str:
-    """Return the path of the response to the task of this number."""
+    """Return the path of the response to the task with this number."""
     return path_beside(job, f"responses/{number:06d}.json")
 
 
 def path_beside(job: RouteJob, name: str) -> str:
-    """Return the path of a file beside the delivery files of one attempt of a job."""
+    """Return the path of a file in the folder of the delivery files of one attempt at a job."""
     return str(PurePosixPath(layout.deliveries(job.planned_at, job.batch_id, job.attempt, "x")).parent) + f"/{name}"

@@ -1,7 +1,6 @@
-"""Compiled rule sets that new Python workers inherit: a worker passes what it compiled to its daemon.
-
-Spark ends workers that are idle for a minute. Without inheritance their successors would compile every rule set again:
-3.5 s of CPU time each for 10,000 rules. Called by `eventbridge.spark.worker_daemon`.
+"""Lets new Python workers inherit compiled rule sets: a worker passes what it compiled to its daemon. Spark ends
+workers that are idle for a minute. Without inheritance, each of their successors would compile every rule set again,
+which takes 3.5 s of CPU time for 10,000 rules. `eventbridge.spark.worker_daemon` calls this module.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from eventbridge.routing.program import on_compiled, route_program
 from eventbridge.rules import RuleSet
 from eventbridge.store.rule_sets import know_rules
 
-#: The minimum CPU-seconds for compiling a rule set that is passed on: a faster one is not worth a pause of the daemon.
+#: A rule set is passed on if compiling it takes at least this many CPU-seconds. A faster one is not worth pausing the
+#: daemon.
 WORTH_SECONDS: Final = 0.1
 
 
 def leave_programs() -> None:
-    """Make this process the daemon, which compiles, before a fork, the rule set that a worker compiled last.
-
-    The rule set passes through an unlinked file that daemon and workers have open.
-    If a rule set cannot be passed on, that is reported on stderr, and workers compile it themselves.
+    """Make this process the daemon, which compiles the rule set that a worker compiled last before it forks another
+    worker. The rule set passes through an unlinked file that the daemon and the workers have open. If a rule set cannot
+    be passed on, this is reported on stderr, and workers compile it themselves.
     """
     inheritance = _Inheritance()
     on_compiled(inheritance.leave)
@@ -75,7 +74,7 @@ class _Inheritance:
 
     @contextmanager
     def _turn(self, kind: int) -> Iterator[int]:
-        """Lock the file for this process, also against processes that share its descriptor, unlike `flock`."""
+        """Lock the file for this process. Unlike `flock`, this also locks out processes that share the descriptor."""
         number = self._file.fileno()
         fcntl.lockf(number, kind)
         try:

@@ -23,25 +23,25 @@ from eventbridge.store.rule_sets import frozen_rules
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: The number of parts that a task lands with one client of the bus: opening a client takes as long as landing some
+#: The number of parts that a task lands with one client of the bus. Opening a client takes as long as landing a few
 #: thousand events, and a client discards the messages that it fetched beyond its last part.
 _PARTS_PER_TASK: Final = 2
 
-#: The row that a worker returns per part: its files as JSON, and the identities of its events.
+#: The schema of the row that a worker returns per part: its files as JSON, and the identities of its events.
 _RESPONSE = "landed string, identities binary"
 
 
 class ConnectLander:
     """A lander on a Spark Connect server, `sc://host:port`.
 
-    Its workers find the bus's connection in their environment, as EVENTBRIDGE_CONN_*: jobs carry no secrets.
+    Its workers find the bus's connection in their environment, as EVENTBRIDGE_CONN_*, because jobs carry no secrets.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
-        """Land the parts as one Spark job; yields finished parts in order. Raises SparkError."""
+        """Land the parts as one Spark job, and yield finished parts in order. Raises SparkError if the job fails."""
         try:
             with spark_errors(f"Spark at {redact_address(self._url)} did not land batch {job.batch_id}"):
                 yield from retry_results(self._url, job, lambda spark: _responses(spark, job, parts))
@@ -59,9 +59,9 @@ def _responses(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iter
 
 
 def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Land the parts of `text` with the given numbers, and yield a row of _RESPONSE for each; runs in Spark workers.
-
-    A task that Spark repeats or duplicates writes files with unique names: the driver records one response per part.
+    """Land the parts in `text` with the given numbers, and yield a row of _RESPONSE for each. It runs in Spark workers.
+    If Spark repeats or duplicates a task, this does no harm, because each run writes files with unique names and the
+    driver records only one response per part.
     """
     asked = LandJobParts.from_json(text)
     job = asked.job

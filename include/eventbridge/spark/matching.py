@@ -1,4 +1,4 @@
-"""The compiled matcher for Spark DataFrames: for users' own tables and joins, as route reads its files itself."""
+"""Provides the compiled matcher for Spark DataFrames, for users' own tables and joins; route does not use it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.matching.pattern import Pattern, parse_pattern, write_pattern
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-#: The columns of match_frame: the names of matching rules, and whether the event is not a strict JSON object.
+#: The columns that match_frame adds: the names of matching rules, and whether the event is not a strict JSON object.
 MATCHED, MALFORMED = "matched", "malformed"
 
 
@@ -27,9 +27,9 @@ def match_frame(
 ) -> DataFrame:
     """Return the frame with `matched array<string>`, the names of the rules that match, and `malformed boolean`.
 
-    `rules` are patterns by name; `column` holds the events as JSON text (string or binary). Rules are compiled once
-    per Python worker; rows stay in their partitions. Raises PatternError for a pattern that is not in the language,
-    UserError if the frame lacks the column or already has one of the added columns.
+    `rules` are patterns by name; `column` holds the events as JSON text (string or binary). Rules are compiled once per
+    Python worker; rows stay in their partitions. Raises PatternError for an invalid pattern, and UserError if the frame
+    lacks the column or already has one of the added columns.
     """
     from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
@@ -53,7 +53,10 @@ def match_frame(
 
 
 def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Add the two columns to every batch; runs in Spark's Python workers. `rules`: pattern texts by name, as JSON."""
+    """Add the two columns to every batch, in Spark's Python workers.
+
+    `rules` is a JSON object with the patterns by name.
+    """
     matcher, names = _compile(rules)
     for batch in batches:
         found = matcher.match(batch.column(column))
@@ -66,10 +69,10 @@ def match_batches(rules: str, column: str, batches: Iterator[pa.RecordBatch]) ->
         yield pa.RecordBatch.from_pydict(columns)
 
 
-@lru_cache(maxsize=8)  # workers run for a long time, and every change of a rule creates another set
+@lru_cache(maxsize=8)  # workers live long, and every change of a rule creates another set
 def _compile(rules: str) -> tuple[Matcher, pa.Array]:
-    patterns = json.loads(rules)  # as text: parsed values would turn numbers into doubles
+    patterns = json.loads(rules)  # as JSON text, because parsed values would turn numbers into doubles
     matcher = compile_rules([parse_pattern(pattern) for pattern in patterns.values()])
-    # Spark's worker collects garbage after every task; permanent objects need not be scanned each time.
+    # Spark's worker collects garbage after every task, which should not scan permanent objects each time.
     gc.freeze()
     return matcher, pa.array(list(patterns), pa.string())

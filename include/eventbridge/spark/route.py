@@ -25,14 +25,13 @@ from eventbridge.store.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
-#: How often to check whether the process must stop while Spark computes.
+#: How many seconds apart to check whether the process must stop while Spark computes.
 _POLL_SECONDS = 0.2
 
 
 class ConnectRouter:
-    """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
-
-    `route` routes one task there. `store` is where the driver puts the results of Spark SQL; by default it is the job's
+    """A router on a Spark Connect server, `sc://host:port`. `eventbridge` must be installed where its workers run.
+    `route` routes one task there. The driver puts the results of Spark SQL into `store`; by default, it is the job's
     store, opened as a worker opens it. Once `is_stopped` returns True, an unfinished job fails with SparkError, even if
     Spark does not respond; without `is_stopped`, a job runs to its end.
     """
@@ -50,7 +49,10 @@ class ConnectRouter:
         self._is_stopped = is_stopped
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route the tasks as one Spark job; yields finished results in the order of the tasks. Raises SparkError."""
+        """Route the tasks and yield their results, those in Spark SQL last, each as a job of its own.
+
+        Raises SparkError if a job fails.
+        """
         try:
             with spark_errors(f"Spark at {redact_address(self._url)} did not route batch {job.batch_id}"):
                 results = self._route_tasks(job, tasks)
@@ -68,7 +70,8 @@ class ConnectRouter:
         total = TotalBudget()
         for task in tasks:
             if isinstance(task, RuleShare) and task.slice_id in rules:
-                # One rule after the other, each within its own budget; each result is yielded as soon as it is there.
+                # One rule after the other, each within its own budget. Each result is yielded as soon as it is
+                # available.
                 if total.is_over(job):
                     yield deferred(task, CROWDED)
                     continue
@@ -92,9 +95,8 @@ class ConnectRouter:
 def _iterate_until_stopped(
     results: Generator[SliceResult, None, None], is_stopped: Callable[[], bool]
 ) -> Generator[SliceResult, None, None]:
-    """Yield results that another thread collects; once `is_stopped`, raise SparkError and abandon that thread.
-
-    A call of Spark cannot be interrupted from the thread that waits for it.
+    """Yield results that another thread collects. Once `is_stopped` returns True, raise SparkError and abandon that
+    thread, because the thread that waits for a call to Spark cannot interrupt the call.
     """
     found: queue.SimpleQueue[SliceResult | Exception | None] = queue.SimpleQueue()
     abandoned = threading.Event()

@@ -1,4 +1,4 @@
-"""A local Spark Connect server as a child process on the loopback address; for the demo, the CLI and tests."""
+"""Runs a local Spark Connect server as a child process on the loopback address, for the demo, the CLI and tests."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from eventbridge.spark.environment import (
 from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.session import connect, forget, redact_address
 
-#: The file, in the server's folder, with the secrets of its workers.
+#: The file in the server's folder that holds the secrets of its workers.
 _SECRETS = "worker-secrets.json"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
-#: How long a server may take to start: on two busy cores, a cold start and its first job take about 30 s.
+#: How many seconds a server may take to start. On two busy cores, a cold start and the first job take about 30 s.
 _START_TIMEOUT_SECONDS = 180.0
 _STOP_SECONDS = 10.0
-#: How long a killed process may take to end: seconds on a busy machine.
+#: How many seconds a killed process may take to end. On a busy machine, it takes several.
 _KILL_SECONDS = 60.0
 
 
 class SparkConnectServer:
-    """A server that runs while the context is open; it ends with its Python workers, and affects no other process.
+    """A server that runs while the context is open. Its Python workers end with it, and it affects no other process.
 
     It keeps its files and its log in `folder`, by default a temporary one. `port` 0 selects a free one.
     Its workers get the connections of `environ`, by default this process's, from a file that only its owner can read;
@@ -72,11 +72,11 @@ class SparkConnectServer:
         self._start = start_untethered if outlives else start_tethered
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
-        self._turn = threading.Lock()  # `stop` may be called by another thread while `start` creates the process
+        self._turn = threading.Lock()  # another thread may call `stop` while `start` creates the process
 
     @property
     def url(self) -> str:
-        """Its Connect URL with the token: sc://host:port/;token=T."""
+        """The server's Connect URL with the token: sc://host:port/;token=T."""
         return f"sc://127.0.0.1:{self.port}/;token={self.token}"
 
     @property
@@ -93,14 +93,17 @@ class SparkConnectServer:
 
     @property
     def exit_code(self) -> int | None:
-        """The server's exit code, the negative signal number if it was killed; None while it runs or after `stop`."""
+        """The server's exit code, or the negative signal number if it was killed.
+
+        It is None while it runs and after `stop`.
+        """
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
         """Start the server and return once it has run a real job.
 
         Raises SparkError if Java is missing, if the server's folder is not writable, if the server ends or does not
-        respond, or if it was stopped already.
+        respond, or if it was already stopped.
         """
         require_java()
         process = self._spawn()
@@ -111,7 +114,10 @@ class SparkConnectServer:
             raise
 
     def stop(self) -> None:
-        """End the server's process group with SIGTERM, then SIGKILL; harmless if it has ended or never started."""
+        """End the server's process group with SIGTERM, then SIGKILL.
+
+        This is harmless if it has ended or was never started.
+        """
         with self._turn:
             self._stopped = True
             process, self._process = self._process, None
@@ -158,7 +164,7 @@ class SparkConnectServer:
         write_secrets(environ, self._run_folder / _SECRETS)
         known = {TOKEN: self.token, SECRETS_FILE: str(self._run_folder / _SECRETS)}
         with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
-            return self._start(  # its own group: ended as a whole, and not by the terminal's Ctrl-C
+            return self._start(  # in its own group, which ends together and not on the terminal's Ctrl-C
                 _command(self._run_folder, self.port, self._master, self._memory),
                 cwd=self._run_folder,
                 env=spark_environment(environ) | known,
@@ -182,9 +188,9 @@ class SparkConnectServer:
 
 
 def warm_up(url: str, runner: str = "warm-up") -> None:
-    """Run a small job on a server to warm it up, and the workers of `runner`.
+    """Run a small job on a server to warm up the server and the workers of `runner`.
 
-    Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
+    The first job of a server takes about 10 s. Raises SparkError if the server cannot be reached.
     """
     forget(url, runner)  # this process may have a session with an earlier server at this address
     with spark_errors(f"Spark at {redact_address(url)} does not respond"):
@@ -207,7 +213,7 @@ def _command(folder: Path, port: int, master: str, memory: str) -> list[str]:
         "spark.connect.grpc.binding.port": str(port),
         # A closed session loses its id and its warm workers, and a runner may be idle for weeks.
         "spark.connect.session.manager.defaultSessionTimeout": "30d",
-        # Scheduler pools share the task slots: one for old work, the default one for everything else.
+        # Scheduler pools share the task slots: one pool for old work, and the default pool for everything else.
         "spark.scheduler.mode": "FAIR",
     }
     return [*submit_command(master, folder, confs, memory), "--class", _CLASS, "spark-internal"]

@@ -1,7 +1,6 @@
-"""Connect sessions: one per server and runner, with a stable id, so that warm workers are reused.
-
-A runner's old work (replays, backtests) has a session of its own, whose jobs run in one pool of Spark's fair scheduler:
-the pool gets half of the task slots while other jobs wait, however many old jobs there are, and all of them otherwise.
+"""Opens Connect sessions, one per server and runner, with a stable id so that warm workers are reused. A runner's old
+work (replays, backtests) has a separate session, whose jobs run in one pool of Spark's fair scheduler. While other jobs
+wait, the pool gets half of the task slots, however many old jobs there are; otherwise, it gets all of them.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ if TYPE_CHECKING:
 
 _NAMESPACE = uuid.UUID("7c2f5f0e-8f0b-5e0a-9a3c-6b1f0a4f2d11")
 
-#: After this many closed sessions of one runner a random id is used, which only loses the warm workers.
+#: After this many closed sessions of one runner, a random id is used, which only loses the warm workers.
 _GENERATIONS = 32
 
-#: Parts of the error classes of a closed session; NO_ACTIVE_SESSION is the client's own error after the first one.
+#: The parts of error classes that show a closed session. NO_ACTIVE_SESSION is the client's own error after the first
+#: one.
 _CLOSED_SESSION_ERRORS = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
 
-#: The scheduler pool of all old work. Spark creates it with the same weight as the pool `default` of everything else,
-#: which wins ties, because its name sorts first.
+#: The scheduler pool of all old work. Spark creates it with the same weight as the pool `default` for everything else,
+#: which wins ties because its name sorts first.
 OLD_WORK_POOL = "eventbridge-old"
 
 _POOL = "spark.scheduler.pool"
@@ -45,12 +45,11 @@ def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
 
     `url` is sc://host:port, followed by /;token=T if the server has a token.
 
-    `old`: the session for the runner's old work, which leaves half of the task slots to others.
-
-    A server closes sessions that were idle for a long time and rejects their ids afterwards; then the runner's next id
-    is used. Raises PySpark's errors if the server cannot be reached.
+    If `old`, it is the session for the runner's old work, which leaves half of the task slots to others. A server
+    closes sessions that were idle for a long time and rejects their ids afterwards, so the runner's next id is then
+    used. Raises PySpark's errors if the server cannot be reached.
     """
-    # PySpark warns about failed calls, whose errors are raised anyway.
+    # PySpark warns about failed calls although it also raises their errors.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
     key = (url, runner, old)
     if key not in _sessions:
@@ -61,14 +60,14 @@ def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
 
 
 def forget(url: str, runner: str, *, old: bool = False) -> None:
-    """Drop a failed session, so that the next call of `connect` opens another one."""
+    """Drop a failed session, so that the next call to `connect` opens a new one."""
     session = _sessions.pop((url, runner, old), None)
     if session is not None:
         session.client.close()
 
 
 def session_id(runner: str, generation: int = 0) -> str:
-    """Return the id of a runner's session: always the same for the same runner and generation."""
+    """Return the id of a runner's session, which is always the same for the same runner and generation."""
     return str(uuid.uuid5(_NAMESPACE, f"{runner}#{generation}"))
 
 
@@ -80,7 +79,7 @@ def session_url(url: str, session: str) -> str:
 
 
 def is_closed(error: Exception) -> bool:
-    """Return whether an error means that the session is gone: it was closed, or the server was restarted."""
+    """Return whether an error means that the session is gone, because it was closed or the server was restarted."""
     return any(word in str(error) for word in _CLOSED_SESSION_ERRORS)
 
 
@@ -103,15 +102,16 @@ def _create(url: str) -> SparkSession:
     from pyspark.sql.connect.client.retries import DefaultPolicy
     from pyspark.sql.connect.session import SparkSession
 
-    # PySpark logs each failed call with a traceback, and the caller gets the error anyway.
+    # PySpark logs each failed call with a traceback although the caller also gets the error.
     for name in ("pyspark.sql.connect.client.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    builder: Any = SparkSession.Builder()  # a new builder: the class keeps the channel of the last session
+    builder: Any = SparkSession.Builder()  # a new builder, because the class keeps the channel of the last session
     session: SparkSession = builder.channelBuilder(channel_builder(url)).create()
-    # By default a client retries an unreachable server for ten minutes; this is 0.05 + 0.2 + 0.8 + 3.2 s.
+    # By default, a client retries an unreachable server for ten minutes; with this policy, for 0.05 + 0.2 + 0.8 + 3.2
+    # s.
     session.client.set_retry_policies([DefaultPolicy(max_retries=4)])
-    # Closing the client closes the channel and keeps the session for the next process. Otherwise an ending process
-    # makes one more call to the server, and waits half a minute if the server is gone.
+    # Closing the client closes the channel but keeps the session for the next process. Otherwise, an ending process
+    # would make one more call to the server, and wait half a minute if the server is gone.
     atexit.register(session.client.close)
     return session
 
@@ -120,7 +120,7 @@ Result = TypeVar("Result")
 
 
 class RunnerJob(Protocol):
-    """A job of a runner; `old`: a job of old work, which has a session of its own."""
+    """A job of a runner. If `old`, it is a job of old work, which has a separate session."""
 
     @property
     def runner(self) -> str:
@@ -128,13 +128,13 @@ class RunnerJob(Protocol):
 
     @property
     def old(self) -> bool:
-        """Return whether it is old work."""
+        """Return whether the job is old work."""
 
 
 def retry_results(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
     """Yield the results of `results` for a session with the server at `url`.
 
-    The server may have been restarted since the last call: if its first result is that the session is closed, the next
+    The server may have been restarted since the last call, so if it first responds that the session is closed, a new
     session is used. Raises PySpark's errors.
     """
     from pyspark.errors import PySparkException
@@ -162,7 +162,7 @@ _HOST_AND_PORT = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+)(:[0-9]+)?", re.ASCII)
 
 
 def redact_address(url: str) -> str:
-    """Return the scheme, host and port of a Connect URL: all other parts may hold a secret."""
+    """Return only the scheme, host and port of a Connect URL, because all other parts may contain a secret."""
     scheme, _, rest = url.partition("://")
     host = re.split("[/?#]", rest.partition(";")[0].rpartition("@")[2])[0]
     return f"{scheme}://{host if _HOST_AND_PORT.fullmatch(host) else '...'}"
@@ -177,9 +177,8 @@ def with_token(url: str, token: str | None) -> str:
 
 
 def is_cleartext(url: str) -> bool:
-    """Return whether the channel to a Connect URL is without TLS.
-
-    This is the case for use_ssl=false, and by default if the URL has no token or names this machine.
+    """Return whether the channel to a Connect URL has no TLS. This is so for use_ssl=false and, by default, if the URL
+    has no token or names this machine.
     """
     parameters = _parameters(url)
     use_ssl = parameters.get("use_ssl", "").lower()
@@ -191,14 +190,13 @@ def is_cleartext(url: str) -> bool:
 
 
 def channel_builder(url: str) -> DefaultChannelBuilder:
-    """Return the builder of a channel to a Connect URL; its token is sent with every call.
-
-    PySpark itself sends a token only over TLS, or to `localhost`, which over IPv6 may be another server.
+    """Return the builder of a channel to a Connect URL that sends the URL's token with every call. PySpark itself sends
+    a token only over TLS or to `localhost`, which over IPv6 may be another server.
     """
     from pyspark.sql.connect.client import DefaultChannelBuilder
 
     class TokenChannel(DefaultChannelBuilder):
-        """A channel without TLS whose calls carry the URL's token; with TLS, PySpark's own channel is used."""
+        """A channel whose calls carry the URL's token even without TLS; with TLS, PySpark's own channel is used."""
 
         @property
         def token(self) -> str | None:
@@ -221,7 +219,8 @@ def channel_builder(url: str) -> DefaultChannelBuilder:
 
 
 def _refuse_malformed(url: str) -> None:
-    """Raise UserError, without a secret, for a URL that PySpark would refuse with a message that quotes it."""
+    """Raise UserError, whose message shows no secret, for a URL that PySpark would refuse with a message that quotes
+    it."""
     head, _, parameters = url.partition(";")
     scheme, _, rest = head.partition("://")
     if scheme == "sc" and "@" in rest:

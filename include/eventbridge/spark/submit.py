@@ -1,4 +1,7 @@
-"""Routes with spark-submit: a job file in the store names the slices, and workers write responses to the store."""
+"""Routes with spark-submit.
+
+A job file in the store names the slices, and workers write their responses to the store.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,16 @@ from eventbridge.store.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Runs an application with arguments on a Spark and returns once it has ended; raises if it failed.
+#: A function that runs an application with arguments on Spark and returns once it has ended. It raises if the
+#: application failed.
 Submit = Callable[[str, Sequence[str]], None]
 
 
 class SubmitRouter:
     """A router that submits `application` (eventbridge.spark.apps.route_events) once per call.
 
-    Every worker writes its response beside its delivery file once both are complete, so a job that fails half way keeps
-    its finished slices.
+    Every worker writes its response to a file beside the delivery files once a slice is done, so a job that fails half
+    way keeps its finished slices.
     """
 
     def __init__(self, store: Store, application: str, submit: Submit) -> None:
@@ -36,11 +40,11 @@ class SubmitRouter:
         self._submit = submit
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Run the job to its end, then yield the finished slices; raises SparkError afterwards if the job failed."""
+        """Run the job to its end, then yield the finished slices. Raises SparkError afterwards if the job failed."""
         path = path_beside(job, "job.json")
         self._store.create(path, JobTasks(job, tuple(tasks)).to_json())
         failure = self._run(path)
-        for number in range(len(tasks)):  # by name: listing a bucket is expensive
+        for number in range(len(tasks)):  # by name, because listing a bucket is expensive
             with suppress(StoreFileMissing):
                 yield SliceResult.from_json(self._store.get(response_path(job, number)))
         if failure is not None:
@@ -56,9 +60,9 @@ class SubmitRouter:
 
 
 def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
-    """Route the slices of a job file as one Spark job and return their number; the driver's side of spark-submit.
-
-    Raises StoreError if the job file cannot be read, and Spark's errors if a slice fails.
+    """Route the tasks of a job file and return their number. The driver of spark-submit calls it. Tasks without Spark
+    SQL are one Spark job; each other share is evaluated and then routed by itself. Raises StoreError if the job file
+    cannot be read, and Spark's errors if a task fails.
     """
     store = open_store(store_uri, worker_connection)
     content = JobTasks.from_json(store.get(path))

@@ -1,1 +1,2 @@
-"""Applications for spark-submit, in a folder without other modules, because Python puts it first on the path."""
+"""Contains the applications for spark-submit, without other modules, because Python puts this folder first on the
+path."""

@@ -1,9 +1,10 @@
-"""Route the slices of one job file; run by `spark-submit` if there is no Spark Connect server.
+"""Routes the slices of one job file, as an application for `spark-submit` if there is no Spark Connect server.
 
     spark-submit route_events.py STORE_URI JOB_FILE
 
-STORE_URI is the object store, JOB_FILE the path in it that route wrote. The workers' responses are written to the store
-too; the exit code is 0 if every slice was routed. `eventbridge` must be installed where workers run.
+STORE_URI is the object store; JOB_FILE is the path of the job file that route wrote into it. The workers write their
+responses to the store. The program exits with 0 if every slice was routed. `eventbridge` must be installed where
+workers run.
 """
 
 from __future__ import annotations
