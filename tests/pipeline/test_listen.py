@@ -41,7 +41,7 @@ def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int,
 
 
 def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes]) -> None:
-    """The first listen registers the group and plans what its partitions hold, pinned to the current rules."""
+    """The first listen registers the group and plans all messages in its partitions, with the current rules."""
     site.publish(*[order(number) for number in range(10)])
 
     batch_id = listen(site.runtime, "orders")
@@ -53,7 +53,7 @@ def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes
 
 
 def test_nothing_available_plans_nothing(site: Any) -> None:
-    """An empty bus gives no batch, and its group is registered all the same."""
+    """An empty bus gives no batch, but its group is registered."""
     assert listen(site.runtime, "orders") is None
     assert site.runtime.ledger.offsets.committed("orders") == {Q0: 0, Q1: 0}
     assert site.runtime.ledger.batches.find() == []
@@ -72,7 +72,7 @@ def test_the_unfinished_batch_comes_first(site: Any, order: Callable[..., bytes]
 def test_the_next_batch_begins_where_the_last_one_ended(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """Ranges follow one another without a hole."""
+    """Consecutive batches have consecutive ranges."""
     site.publish(*[order(number) for number in range(4)])
     settle_by_ledger(site.runtime, listen(site.runtime, "orders") or "")
     site.publish(*[order(number) for number in range(4, 10)])
@@ -81,7 +81,7 @@ def test_the_next_batch_begins_where_the_last_one_ended(
 
 
 def test_a_batch_takes_a_fair_share_of_each_partition(site: Any, order: Callable[..., bytes]) -> None:
-    """At most batch_max_events are taken, the same of each partition."""
+    """A batch takes at most batch_max_events, the same number from each partition."""
     with site.bus() as bus:
         keys = {
             partition.partition_id: key
@@ -115,7 +115,7 @@ def test_large_events_make_smaller_batches(
 def test_start_at_is_resolved_once(
     site: Any, clock: Any, order: Callable[..., bytes], start_at: str, expected: int
 ) -> None:
-    """Where a new group starts is looked up when it is registered; a later change of the file moves nothing."""
+    """The start of a new group is determined when it is registered; later changes of `start_at` have no effect."""
     site.write_rules(RULES_AT.format(topics="[placed]", start_at=start_at))
     site.publish(order(1), order(2))
     clock.advance(60)
@@ -129,7 +129,7 @@ def test_start_at_is_resolved_once(
 
 
 def test_a_partition_that_appears_later_starts_at_its_beginning(site: Any, order: Callable[..., bytes]) -> None:
-    """Nothing of a new partition can have been seen before, so start_at latest does not skip what it holds."""
+    """No message of a new partition has been seen before, so `start_at: latest` does not skip its messages."""
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
     assert listen(site.runtime, "orders") is None
     site.write_rules(RULES_AT.format(topics="[placed, paid]", start_at="latest"))
@@ -141,7 +141,7 @@ def test_a_partition_that_appears_later_starts_at_its_beginning(site: Any, order
 def test_of_a_broker_that_was_away_latest_is_when_the_runner_came(
     site: Any, clock: Any, order: Callable[..., bytes]
 ) -> None:
-    """Earlier events are passed over, except for some minutes by which clocks may differ; later ones are not."""
+    """`latest` skips events from before the runner, except the last minutes, by which clocks may differ."""
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
     bus = site.runtime.rule_set().buses["orders"]
     log = InMemoryLog(topics=["placed"], partitions=0, clock=clock)
@@ -171,7 +171,7 @@ def test_a_topic_that_is_no_longer_named_is_let_be(
 
 
 def test_an_expired_part_of_the_log_is_planned_as_a_gap(site: Any, clock: Any, order: Callable[..., bytes]) -> None:
-    """What retention dropped before it was read is in the range, for buffer to record, and costs no event."""
+    """What retention dropped before it was read is in the range for buffer to record, and does not count as events."""
     assert listen(site.runtime, "orders") is None
     site.publish(*[order(number) for number in range(100)])
     clock.advance(60)
@@ -185,7 +185,7 @@ def test_an_expired_part_of_the_log_is_planned_as_a_gap(site: Any, clock: Any, o
 def test_a_log_that_ends_before_the_group_stops_the_runner(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """A bus that was put back from an older copy is an error that says so, never silence."""
+    """A bus that was restored from an older copy stops the runner with an error."""
     site.publish(order(1), order(2))
     shutil.copytree(site.folder / "bus", site.folder / "copy")
     site.publish(order(3), order(4))
@@ -209,7 +209,7 @@ def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]
 
 
 def test_ingestion_resumes_by_itself_above_the_high_watermark(site: Any, order: Callable[..., bytes]) -> None:
-    """Between both lines it stays as it is; each change is one operational event, however often it is checked."""
+    """Between the watermarks nothing changes; each change is one operational event, however often it is checked."""
     site.publish(order(1))
     between = {"disk_min_free_size": "0", "disk_resume_free_size": "1000GiB"}
     short = site.reopen(disk_min_free_size="1000GiB")
@@ -225,13 +225,13 @@ def test_ingestion_resumes_by_itself_above_the_high_watermark(site: Any, order: 
 
 
 def test_an_unknown_runner_is_an_error(site: Any) -> None:
-    """Listening for a runner that no rule names is an error that says so."""
+    """Listening for a runner that no rule names is an error."""
     with pytest.raises(NotFoundError, match=r"no rule has the runner 'oders'\. Did you mean orders"):
         listen(site.runtime, "oders")
 
 
 def test_a_runner_keeps_its_bus(site: Any) -> None:
-    """Rules that move a runner to another bus need a runner of a new name: offsets of two buses look alike."""
+    """Rules on another bus need a runner with a new name, because offsets do not identify their bus."""
     listen(site.runtime, "orders")
     site.write_rules(
         "buses: {returns: {source: {type: embedded}}}\n"
@@ -245,7 +245,7 @@ def test_a_runner_keeps_its_bus(site: Any) -> None:
 def test_a_bus_commit_that_failed_is_repeated(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """The bus learns where the group stands now, also if several commits were missed, and never goes back."""
+    """The bus gets the group's current offsets, even after several missed commits, and never moves back."""
     runtime = site.runtime
     for number in range(2):
         site.publish(order(number), order(number + 10))
@@ -262,7 +262,7 @@ def test_a_bus_commit_that_failed_is_repeated(
 
 
 def listen_without_repeat(runtime: Runtime) -> str:
-    """Plan the next batch as if the bus did not take commits."""
+    """Plan the next batch as if the bus did not accept commits."""
 
     class Deaf(Runtime):
         def open_source(self, bus: Any) -> Any:
@@ -287,9 +287,7 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
     settle_by_ledger: Callable[[Runtime, str], None],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The ledger is the source of truth: the next batch is planned, with a warning, and the commit is repeated
-    later.
-    """
+    """As the ledger is authoritative, the next batch is planned with a warning, and the commit is repeated later."""
     runtime = site.runtime
     site.publish(order(1), order(2))
     settle_by_ledger(runtime, listen(runtime, "orders") or "")
@@ -303,7 +301,7 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
 
 
 def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) -> None:
-    """However many listen at the same moment, one batch is planned and all of them get it."""
+    """If several processes listen concurrently, one batch is planned and all of them get it."""
     site.publish(*[order(number) for number in range(6)])
     works = [site.reopen() for _ in range(4)]
 
@@ -317,7 +315,7 @@ def test_two_at_once_get_the_same_batch(site: Any, order: Callable[..., bytes]) 
 def test_events_committed_meanwhile_are_not_planned_again(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
-    """A process that read the bus and stood still until another one committed those events plans no batch of them."""
+    """A process that read the bus before another one committed those events plans no batch of them."""
     site.publish(*[order(number) for number in range(6)])
     done = listen(site.runtime, "orders")
     settle_by_ledger(site.runtime, done)
@@ -350,7 +348,7 @@ def test_it_may_die_anywhere(
 
 
 def test_planned_at_is_the_ledgers_time(site: Any, clock: Any, order: Callable[..., bytes]) -> None:
-    """Batches are dated by the clock that was passed in."""
+    """A batch's `planned_at` comes from the injected clock."""
     site.publish(order(1))
     clock.advance(1234)
     expected: datetime = clock()
@@ -359,7 +357,7 @@ def test_planned_at_is_the_ledgers_time(site: Any, clock: Any, order: Callable[.
 
 
 def test_a_home_that_cannot_be_made_is_reported(site: Any, tmp_path: Path) -> None:
-    """A file where the folder should be gives an error with the setting that names it."""
+    """A file in place of the home folder is an error that names the setting."""
     (tmp_path / "file").write_text("")
     site.folder = tmp_path / "file" / "home"
 

@@ -19,7 +19,7 @@ Settle = Callable[[Runtime, str], None]
 
 
 def committed(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle, number: int) -> str:
-    """Publish an event, carry it through a batch and write the batch's manifest, as commit does."""
+    """Publish an event, settle it in a batch and write the batch's manifest, as commit does."""
     runtime: Runtime = site.runtime
     site.publish(order(number))
     batch_id = listen(runtime, "orders") or ""
@@ -35,7 +35,7 @@ def lose_ledger(site: Any) -> None:
 
 
 def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
-    """A deleted ledger stops the runner: its state was in another ledger, and the error says which."""
+    """A deleted ledger stops the runner with an error that names the ledger with the runner's state."""
     committed(site, order, settle_by_ledger, 1)
     lost = site.runtime.ledger.id
     lose_ledger(site)
@@ -48,7 +48,7 @@ def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes
 def test_an_empty_ledger_stops_new_runners_too(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """If the store holds a history, a ledger without one registers no runner, under whatever name."""
+    """If the store has a history, a ledger without one registers no runner under any name."""
     batch_id = committed(site, order, settle_by_ledger, 1)
     lose_ledger(site)
     site.write_rules(
@@ -91,7 +91,7 @@ def test_an_older_copy_of_the_ledger_stops_the_runner(
 def test_an_older_copy_with_an_unfinished_batch_stops_too(
     site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """What the copy takes for unfinished was finished long ago: it is not delivered again."""
+    """A batch that only the older copy of the ledger calls unfinished is not redelivered."""
     site.publish(order(1))
     unfinished = listen(site.runtime, "orders") or ""
     keep_copy(site)
@@ -107,7 +107,7 @@ def test_an_older_copy_with_an_unfinished_batch_stops_too(
 def test_the_right_ledger_continues(
     site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """Manifests of batches that the ledger knows stop no runner, however long ago they were."""
+    """Manifests of batches that the ledger has do not stop a runner, however old they are."""
     committed(site, order, settle_by_ledger, 1)
     clock.advance(timedelta(days=100).total_seconds())
     committed(site, order, settle_by_ledger, 2)
@@ -117,7 +117,7 @@ def test_the_right_ledger_continues(
 
 
 def test_a_runner_file_that_says_nothing_stops_the_runner(site: Any) -> None:
-    """A damaged runner file is an error that names it, not a new owner."""
+    """A damaged runner file is an error that names the file."""
     site.runtime.store.put(layout.runner("orders"), b"not json")
 
     with pytest.raises(StoreError, match=r"runners/orders\.json"):
@@ -125,7 +125,7 @@ def test_a_runner_file_that_says_nothing_stops_the_runner(site: Any) -> None:
 
 
 def test_the_runner_file_names_the_ledger(site: Any) -> None:
-    """Registration writes down which ledger holds the runner's state."""
+    """Registration records which ledger has the runner's state."""
     listen(site.runtime, "orders")
 
     written = json.loads(site.runtime.store.get("runners/orders.json"))
@@ -135,7 +135,7 @@ def test_the_runner_file_names_the_ledger(site: Any) -> None:
 def test_a_store_that_was_deleted_stops_the_runner(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Settle
 ) -> None:
-    """A ledger that knows a runner, and a store that never saw it, do not belong together: nothing is begun again."""
+    """If the ledger has a runner and the store does not, they do not belong together, and the runner stops."""
     committed(site, order, settle_by_ledger, 1)
     site.close()
     shutil.rmtree(site.folder / "store")
@@ -146,7 +146,7 @@ def test_a_store_that_was_deleted_stops_the_runner(
 
 
 class InterruptedStore(FileStore):
-    """A file store that calls `meanwhile` once, after it found no file and before it says so."""
+    """A file store that calls `meanwhile` once, after it found no file and before it returns."""
 
     meanwhile: Callable[[], None] | None = None
 

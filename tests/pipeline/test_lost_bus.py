@@ -32,13 +32,13 @@ rules:
 
 
 def committed(site: Any, order: Order, settle_by_ledger: Settle) -> None:
-    """Carry four orders through a batch: the runner stands at offset 2 of both partitions."""
+    """Deliver four orders in a batch, so that the runner is at offset 2 of both partitions."""
     site.publish(*(order(number) for number in range(4)))
     settle_by_ledger(site.runtime, listen(site.runtime, "orders") or "")
 
 
 def lose_bus(site: Any) -> None:
-    """Move the bus's files away; the next publisher makes new ones."""
+    """Move the bus's files away; the next publisher creates new ones."""
     (site.folder / "bus").rename(site.folder / "lost")
 
 
@@ -55,7 +55,7 @@ def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int,
 def test_a_recreated_bus_stops_the_runner_though_it_holds_more(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """What was published below the committed offset is not passed over: the error names both and what to do."""
+    """A recreated bus stops the runner, even if it has more events; the error has both identities and the remedy."""
     committed(site, order, settle_by_ledger)
     was = identity(site)
     lose_bus(site)
@@ -75,7 +75,7 @@ def test_a_recreated_bus_stops_the_runner_though_it_holds_more(
 
 
 def test_with_the_right_bus_back_the_runner_continues(site: Any, order: Order, settle_by_ledger: Settle) -> None:
-    """Nothing has to be reset, and the batch begins where the last one ended."""
+    """With the original bus, the next batch begins where the last one ended, without a reset."""
     committed(site, order, settle_by_ledger)
     site.publish(order(4), order(5))
     lose_bus(site)
@@ -91,7 +91,7 @@ def test_with_the_right_bus_back_the_runner_continues(site: Any, order: Order, s
 def test_a_runner_of_a_new_name_takes_all_that_the_new_bus_holds(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """The remedy: although its bus starts at latest, no event of a bus that the rules have not seen is passed over."""
+    """A runner with a new name reads all events of the new bus, even with `start_at: latest`."""
     committed(site, order, settle_by_ledger)
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 110)))
@@ -107,7 +107,7 @@ def test_a_runner_of_a_new_name_takes_all_that_the_new_bus_holds(
 def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """A runner that is past some events of the new bus does not silently take the rule over."""
+    """A runner that is past some events of the new bus does not take over a rule that has not seen them."""
     committed(site, order, settle_by_ledger)
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 104)))
@@ -122,7 +122,7 @@ def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
 def test_an_older_copy_of_the_bus_is_taken_up_from_its_beginning(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """The remedy for a log that ends too early: what cannot be distinguished comes twice rather than never."""
+    """An older copy of the bus is read from its beginning, so that events are repeated rather than lost."""
     site.publish(order(1), order(2))
     shutil.copytree(site.folder / "bus", site.folder / "copy")
     site.publish(order(3), order(4))
@@ -135,7 +135,7 @@ def test_an_older_copy_of_the_bus_is_taken_up_from_its_beginning(
 
 
 def test_a_batch_is_not_landed_from_another_bus(site: Any, order: Order) -> None:
-    """A bus that is replaced between listen and buffer stops buffer, and nothing of it is landed."""
+    """A bus that is replaced between listen and buffer stops buffer, which lands nothing of it."""
     site.publish(order(1), order(2))
     batch_id = listen(site.runtime, "orders") or ""
     lose_bus(site)
@@ -148,7 +148,7 @@ def test_a_batch_is_not_landed_from_another_bus(site: Any, order: Order) -> None
 
 
 def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settle_by_ledger: Settle) -> None:
-    """A topic that the file names since the bus was replaced waits, or it would stand in the way of the right one."""
+    """A topic that was added after the bus was replaced is not registered, because it is on the wrong bus."""
     committed(site, order, settle_by_ledger)
     lose_bus(site)
     site.publish(*(order(number) for number in range(8)))
@@ -161,7 +161,7 @@ def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settl
 
 
 def test_every_partition_is_registered_with_the_identity(site: Any, order: Order) -> None:
-    """Of the first topics, and of one that comes later."""
+    """Partitions of the first topics and of later ones are registered with the bus's identity."""
     listen(site.runtime, "orders")
     text = (site.folder / "rules" / "rules.yaml").read_text()
     site.write_rules(text.replace("topics: [placed]", "topics: [placed, paid]"))
@@ -175,7 +175,7 @@ def test_every_partition_is_registered_with_the_identity(site: Any, order: Order
 def test_offsets_of_an_earlier_version_count_on_the_current_bus(
     site: Any, order: Order, settle_by_ledger: Settle
 ) -> None:
-    """A ledger that does not know its bus learns it at the next listen, unless the log ends too early to be it."""
+    """A ledger without a bus identity records it at the next listen, unless the log ends before the offsets."""
     committed(site, order, settle_by_ledger)
     site.close()
     with closing(sqlite3.connect(site.folder / "ledger.sqlite")) as ledger, ledger:
@@ -192,7 +192,7 @@ def test_offsets_of_an_earlier_version_count_on_the_current_bus(
 
 
 class NamelessLog(InMemoryLog):
-    """A log whose bus gives topics no identity."""
+    """A log on a bus whose topics have no identity."""
 
     def identities(self) -> Mapping[str, str]:
         return {}

@@ -1,4 +1,4 @@
-"""Rules that one process publishes: every host goes by them, whatever rule files lie there."""
+"""Every host uses the rules that one process publishes, whatever rule files the host has."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.views.status import status
 
 @pytest.fixture
 def runtime(site: Any) -> Any:
-    """The runtime of a host that goes by published rules."""
+    """The runtime of a host that uses published rules."""
     return site.reopen(rules_from="published")
 
 
@@ -31,7 +31,7 @@ def elsewhere(site: Any, runtime: Any, tmp_path: Path) -> Any:
 
 
 def test_every_host_has_the_published_rules(runtime: Any, elsewhere: Any) -> None:
-    """Before that the error says what to run; afterwards a host without rule files plans by them."""
+    """Before rules are published, the error names the command; afterwards a host without rule files uses them."""
     with pytest.raises(NotFoundError, match="Run `eventbridge rules publish`"):
         elsewhere.rule_set()
 
@@ -44,7 +44,7 @@ def test_every_host_has_the_published_rules(runtime: Any, elsewhere: Any) -> Non
 
 
 def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Callable[..., bytes]) -> None:
-    """A batch uses the rules in force; publishing again takes changes up, and removes deleted rules."""
+    """A batch uses the published rules until publishing again changes or removes rules."""
     publish_rules(runtime, runtime.rule_files())
     before = runtime.rule_files()
     some = sorted(before.rules)[0]
@@ -64,7 +64,7 @@ def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Ca
 
 
 def test_publishing_again_changes_nothing(runtime: Any) -> None:
-    """The same set, or the same files on another host."""
+    """Publishing the same rule set, or the same files on another host, changes nothing."""
     publish_rules(runtime, runtime.rule_files())
     since = runtime.ledger.rules.in_force().since
 
@@ -76,16 +76,14 @@ def test_publishing_again_changes_nothing(runtime: Any) -> None:
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_publishing_again_restores_a_lost_set(runtime: Any, elsewhere: Any, damage: str) -> None:
-    """Hosts without rule files get an error that says so, and continue once it is published again; nothing counts as
-    changed.
-    """
+    """Hosts without rule files report a lost rule set, and continue once it is published again, unchanged."""
     publish_rules(runtime, runtime.rule_files())
     path = layout.rule_set(runtime.ledger.rules.in_force().rule_set)
     right = runtime.store.get(path)
     runtime.store.delete(path)
     if damage == "damaged":
         runtime.store.put(path, b"{}")
-    rule_sets._read.clear()  # as a new process
+    rule_sets._read.clear()  # as in a new process
 
     with pytest.raises(StoreError, match="run `eventbridge rules publish`"):
         elsewhere.rule_set()
@@ -97,6 +95,6 @@ def test_publishing_again_restores_a_lost_set(runtime: Any, elsewhere: Any, dama
 
 
 def test_hosts_that_go_by_their_files_are_not_published_to(site: Any) -> None:
-    """It would have no effect, so it is refused and the setting named."""
+    """Publishing to hosts that use their own files is rejected with the name of the setting."""
     with pytest.raises(UserError, match="Set EVENTBRIDGE_RULES_FROM to published"):
         publish_rules(site.runtime, RuleSet())

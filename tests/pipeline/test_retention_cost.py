@@ -1,4 +1,4 @@
-"""What a run of retention costs: by what it removes, and not by what is kept."""
+"""The cost of a retention run depends on what it removes, not on what is kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Settle = Callable[[Runtime, str], None]
 
 @pytest.fixture
 def calls() -> Iterator[Counter[str]]:
-    """Every call to store, ledger and bus that is made from now on, counted by its fault point."""
+    """Count all further calls to the store, the ledger and the bus by fault point."""
     counted: Counter[str] = Counter()
     fault_points.install(lambda point: counted.update([point]))
     yield counted
@@ -29,7 +29,7 @@ def calls() -> Iterator[Counter[str]]:
 
 
 def commit(runtime: Runtime, settle: Settle, at: datetime) -> Batch:
-    """Have a batch planned at a time and committed, as if nothing had matched; it leaves a manifest."""
+    """Plan a batch at a time and commit it with a manifest, as if no event had matched."""
     batch = Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at)
     assert runtime.ledger.batches.plan(batch, [])
     settle(runtime, batch.batch_id)
@@ -41,7 +41,7 @@ def commit(runtime: Runtime, settle: Settle, at: datetime) -> Batch:
 def test_a_run_costs_what_it_removes(
     runtime: Runtime, clock: Any, settle_by_ledger: Settle, calls: Counter[str]
 ) -> None:
-    """With ten times as many batches that are kept it makes the same calls, and lists nothing of them."""
+    """With ten times as many kept batches, a run makes the same calls and lists none of them."""
     now = clock()
 
     def run_with(kept: int, days: range) -> Counter[str]:
@@ -53,7 +53,7 @@ def test_a_run_costs_what_it_removes(
         assert maintain(runtime).batches["all"] == len(days)
         return Counter(calls)
 
-    run_with(1, range(31, 50))  # the days of the store are swept once
+    run_with(1, range(31, 50))  # the store's days are cleaned once
     few = run_with(9, range(31, 33))
     many = run_with(90, range(31, 33))
 

@@ -1,4 +1,4 @@
-"""A bus whose topic lies on two brokers: both are read, and an unreachable one holds up no other."""
+"""A bus whose topic is on two brokers reads both, and an unreachable broker does not delay the other."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Order = Callable[..., bytes]
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
-    """A name server with two brokers."""
+    """Provide a name server with two brokers."""
     ports = {name: reserve() for name in ("names", "broker", "second")}
     with RocketMQ(tmp_path_factory.mktemp("two"), ports=ports) as server:
         yield server
@@ -45,9 +45,7 @@ def send(server: RocketMQ, broker: str, body: bytes) -> None:
 
 
 def test_messages_of_two_brokers_are_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:
-    """Published to both, read from both; while one is dead the other continues, and what the dead one had
-    comes later.
-    """
+    """Messages of both brokers are delivered; while one is down the other continues, and its messages follow later."""
     make_topics(two, "orders", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     site.write_rules(RULES.format(folder=tmp_path))
@@ -75,9 +73,7 @@ def test_messages_of_two_brokers_are_delivered(two: RocketMQ, site: Any, order: 
 def test_a_rule_that_moves_while_a_broker_is_away_continues_there_too(
     two: RocketMQ, site: Any, order: Order, tmp_path: Path
 ) -> None:
-    """Its new runner begins where the old one stood, also in the partitions of an unreachable broker: nothing comes
-    twice.
-    """
+    """The new runner begins where the old one ended, even on an unreachable broker, so nothing is repeated."""
     make_topics(two, "orders", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     written = RULES.format(folder=tmp_path)

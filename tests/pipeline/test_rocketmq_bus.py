@@ -1,4 +1,4 @@
-"""What a bus on RocketMQ alone has: properties, and topics without an identity."""
+"""Tests the features that only a bus on RocketMQ has: properties, and topics without an identity."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def on_rocketmq(site: Any, rocketmq: RocketMQ, tmp_path: Path) -> Any:
 
 
 def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: Order, tmp_path: Path) -> None:
-    """In the body, in headers, or as plain JSON by a mapping; what is neither is a dead letter that says why."""
+    """Events may be in the body, in headers or in plain JSON with a mapping; others become dead letters."""
     on_rocketmq.write_rules(
         (on_rocketmq.folder / "rules" / "rules.yaml")
         .read_text()
@@ -52,7 +52,7 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
 
 
 def test_a_recreated_topic_stops_the_runner(on_rocketmq: Any, rocketmq: RocketMQ, order: Order, tmp_path: Path) -> None:
-    """Also once it holds as much, though RocketMQ gives topics no identity; a runner of a new name takes all of it."""
+    """A recreated topic with as many messages stops the runner; a runner with a new name reads all of them."""
     publish(on_rocketmq, *(order(f"old{number}", 2000) for number in range(9)))
     deliver(on_rocketmq)
     deliver(on_rocketmq)

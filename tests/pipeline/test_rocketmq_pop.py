@@ -1,4 +1,4 @@
-"""A bus whose topics are popped from RocketMQ: brokers keep track of each message until it is landed."""
+"""A bus in RocketMQ's pop mode, in which brokers track each message until it is acknowledged."""
 
 from __future__ import annotations
 
@@ -48,9 +48,7 @@ def queue(rocketmq: RocketMQ, tmp_path: Path) -> Iterator[RocketmqQueue]:
 
 
 def test_events_are_delivered_and_acknowledged(shop: Any, order: Order, tmp_path: Path) -> None:
-    """What was published comes to its target, once; the broker has nothing left that waits, and everything is
-    reconciled.
-    """
+    """Events are delivered once and reconciled, and the broker has no unacknowledged messages left."""
     publish(shop, *(order(str(number), 2000) for number in range(100)))
     deliver(shop)
     publish(shop, order("later", 2000))
@@ -63,7 +61,7 @@ def test_events_are_delivered_and_acknowledged(shop: Any, order: Order, tmp_path
 
 
 def test_messages_are_held_extended_and_acknowledged(queue: RocketmqQueue) -> None:
-    """An acknowledged message is removed, with the receipt of an extension too; the other one waits for its time."""
+    """A message is removed by its first or its extended receipt; an unacknowledged one waits for its timeout."""
     queue.publish([(b"1", "a"), (b"2", "b")])
     rows = queue.receive(10).to_pylist()
     assert sorted((row["body"], row["key"]) for row in rows) == [(b"1", b"a"), (b"2", b"b")]
@@ -79,7 +77,7 @@ def test_messages_are_held_extended_and_acknowledged(queue: RocketmqQueue) -> No
 
 
 def test_an_unacknowledged_message_comes_again(queue: RocketmqQueue) -> None:
-    """Under the same id, with a receipt that counts, from the topic in which brokers keep what comes again."""
+    """An unacknowledged message is repeated from the retry topic, with the same id and a valid receipt."""
     queue.publish([(b"1", "a")])
     (first,) = queue.receive(1).to_pylist()
     again: list[Any] = []

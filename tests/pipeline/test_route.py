@@ -1,4 +1,4 @@
-"""Stage route: what matches becomes a delivery, once, by the rules that the batch was planned with."""
+"""The stage route makes one delivery of each match, with the rules that the batch was planned with."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_every_match_is_one_delivery(site: Any, clock: Any, order: Order) -> Non
 
 
 def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order) -> None:
-    """A row has the stable id, rule and version, the event's position, times, and what the target gets."""
+    """A delivery row has the stable id, the rule and its version, the event's position, times and the payload."""
     site.publish(order(1, 500))
     published_at = clock()
     clock.advance(5)
@@ -102,7 +102,7 @@ def test_a_delivery_passes_on_the_trace_of_its_event(site: Any, order: Order, fo
 
 
 def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) -> None:
-    """The failure stands in the delivery file, in no chunk, and holds up nothing else."""
+    """A failed transform is recorded in the delivery file, is in no chunk, and delays nothing else."""
     site.publish(order(1, 500, data={"amount": 500}), order(2, 500), key="one partition")
     runtime, batch_id = buffered(site)
 
@@ -128,7 +128,7 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
 
 
 def test_deliveries_routed_in_memory_equal_those_of_a_delivery_file(site: Any, order: Order) -> None:
-    """Ids, payloads, failures, headers and times to wait, whether events come from a file or from their bus."""
+    """Ids, payloads, failures, headers and due times are equal, whether events come from a file or from the bus."""
     traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
     later = RULES.replace("/tmp/never-written/archive.jsonl", "/tmp/x.jsonl, not_before: $.data.at", 1)
     site.write_rules(later.replace("pattern: {}", "pattern: {data: {at: [{exists: true}]}}", 1))
@@ -161,7 +161,7 @@ def test_deliveries_routed_in_memory_equal_those_of_a_delivery_file(site: Any, o
 
 
 def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
-    """Valid rows in, and per target the fingerprint of all its deliveries, failed ones included."""
+    """A slice's manifest has the number of valid rows and, per target, the fingerprint of all its deliveries."""
     site.publish(order(1, 500, data={"amount": 500}), order(2, 500), order(2, 500), order(3, 1), key="one partition")
     runtime, batch_id = buffered(site)
 
@@ -185,7 +185,7 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
 
 
 def test_later_calls_return_the_stored_list(site: Any, clock: Any, order: Order) -> None:
-    """Once routed nothing is routed again; past its deadline, or settled, a batch hands out nothing."""
+    """A routed batch is not routed again; a settled one or one past its deadline hands out nothing."""
     site.publish(order(1, 500))
     runtime, batch_id = buffered(site)
     first = routed(runtime, batch_id)
@@ -211,7 +211,7 @@ def test_a_batch_that_is_not_landed_is_left_alone(site: Any, order: Order) -> No
 
 
 def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> None:
-    """A batch of malformed messages alone is routed, with no file and no chunk."""
+    """A batch that has only malformed messages is routed without a file or a chunk."""
     site.publish(b"bad", b"worse")
     runtime, batch_id = buffered(site)
 
@@ -225,7 +225,7 @@ def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> N
 
 
 def test_a_batch_is_routed_by_the_rules_it_was_planned_with(site: Any, order: Order) -> None:
-    """A rule file that changes after listen counts from the next batch on."""
+    """A rule file that changes after listen applies from the next batch on."""
     site.publish(order(1))
     runtime, batch_id = buffered(site)
     site.write_rules(

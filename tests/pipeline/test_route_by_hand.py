@@ -1,4 +1,4 @@
-"""Route as a whole against the obvious way: parse every event, match and render it by the reference, one by one."""
+"""Route gives the same rows as parsing, matching and rendering each event with the reference code."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ TAKEN = ("topic", "broker", "partition_id", "offset", "source", "event_id", "pub
 
 
 def by_hand(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
-    """Return what the delivery rows of a batch have to be, but for their order."""
+    """Return the expected delivery rows of a batch, in any order."""
     rows = []
     for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"):
         for number, landed in enumerate(read_table(runtime.store, file.path or "").to_pylist()):
@@ -107,7 +107,7 @@ def by_hand(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
 
 
 def publish_all_sorts(site: Any, order: Order) -> None:
-    """Publish events that compiled code renders, hands back, and fails, and messages that are none."""
+    """Publish events that compiled code renders, returns or fails, and messages that are not events."""
     twice = b'{"specversion":"1.0","id":"t","source":"/shop","type":"t","data":{"id":1,"id":"a\\u0062","amount":101}}'
     site.publish(
         *[order(number, number * 30) for number in range(8)],
@@ -121,7 +121,7 @@ def publish_all_sorts(site: Any, order: Order) -> None:
 
 @pytest.mark.parametrize("run", [1, 100_000])
 def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch, run: int) -> None:
-    """Every column of every delivery, also where targets are taken one at a time."""
+    """Every column of every delivery is as expected, even if targets are routed one at a time."""
     monkeypatch.setattr(slice, "_RUN", run)
     site.write_rules(RULES)
     publish_all_sorts(site, order)
@@ -136,7 +136,7 @@ def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.Mo
 
 
 def slices_routed(runtime: Runtime, batch_id: str) -> list[RoutedSlice]:
-    """Return what is recorded of a batch's slices."""
+    """Return the recorded slices of a batch."""
     files = runtime.ledger.files.list_for_batch(batch_id, "delivery")
     return [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
 
@@ -158,7 +158,7 @@ def test_events_handed_back_by_compiled_code_are_counted(site: Any, order: Order
 
 
 def test_no_event_that_landed_is_lost_to_the_matcher(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event that buffer took for valid and the compiled matcher does not is matched by the reference."""
+    """An event that buffer accepted and the compiled matcher rejects is matched by the reference matcher."""
 
     def refuse(self: Matcher, texts: Texts) -> Matches:
         count = len(texts.start)
@@ -181,7 +181,7 @@ def test_no_event_that_landed_is_lost_to_the_matcher(site: Any, order: Order, mo
 def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
     site: Any, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Events that the reference matcher decided, and how often classes were dropped; what is 0 is not named."""
+    """The manifest has the number of events that the reference matcher decided and of dropped classes, unless 0."""
     monkeypatch.setattr(program, "compile_rules", partial(compile_rules, class_rows=1))
     site.write_rules(FEW.replace("LINES", str(site.folder / "lines")))
     elements = [{"b": 1}, {"a": 2}]
@@ -204,7 +204,7 @@ def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
     [(2_000, 2_000), (8_000, 2_000), (8_001, 4_000), (47_000, 4_000), (50_000, 6_000), (1_000_000, 20_000)],
 )
 def test_slices_grow_with_the_batch(rows: int, largest: int) -> None:
-    """A small batch is cut fine, so that two workers share it; a backlog coarse, as a slice costs something itself."""
+    """A small batch has small slices, so that two workers share it; a backlog has large ones to save their cost."""
     files = [BatchFile("b", "buffer", f"{key}", "x", min(20_000, rows - key)) for key in range(0, rows, 20_000)]
     slices = slices_of(files)
 

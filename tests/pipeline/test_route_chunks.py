@@ -1,4 +1,4 @@
-"""Stage route: deliveries are cut into pieces and chunks, in the order of the bus, within limits."""
+"""The stage route divides deliveries into pieces and chunks, in the order of the bus and within limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Order = Callable[..., bytes]
 
 
 def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
-    """A delivery file is sorted by pool, rule, target and offset; what a chunk takes of it lies together."""
+    """A delivery file is sorted by pool, rule, target and offset, so that a chunk's rows are adjacent."""
     site.publish(*[order(number, 50 * number) for number in range(6)], key="one partition")
     runtime, batch_id = buffered(site, chunk_max_deliveries=2)
 
@@ -46,7 +46,7 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
 
 
 def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> None:
-    """Pieces are cut by payload bytes too; one payload larger than a chunk is a piece of its own."""
+    """Pieces are also limited in payload bytes; a payload larger than a chunk is a separate piece."""
     site.publish(*[order(n, filler="x" * size) for n, size in enumerate((400, 400, 3_000, 400))], key="one partition")
     runtime, batch_id = buffered(site, chunk_max_size="1200")
 
@@ -58,7 +58,7 @@ def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> Non
 
 
 def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_slices: None) -> None:
-    """The pieces of a target lie in its chunks by partition and offset, whichever slice was finished first."""
+    """A target's pieces are in its chunks by partition and offset, whichever slice was finished first."""
     site.publish(*[order(number) for number in range(20)])
 
     class Backwards:
@@ -78,7 +78,7 @@ def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_sli
 
 
 def test_a_file_target_has_one_chunk_where_an_http_target_has_two(site: Any, order: Order) -> None:
-    """How much one push task handles follows the type of its targets."""
+    """The size of a chunk depends on the type of its targets."""
     site.write_rules("""
 buses:
   orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}
@@ -105,7 +105,7 @@ rules:
 
 
 def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Order) -> None:
-    """Route returns the chunks to push in map index order; the batch has its deadline from then on."""
+    """Route returns the chunks to push in map index order, and the batch then has a deadline."""
     site.publish(*[order(number, 500) for number in range(4)])
     runtime, batch_id = buffered(site, batch_max_chunks=1)
     clock.advance(3)
@@ -126,7 +126,7 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
 
 
 def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) -> None:
-    """A closed pool holds, a degraded target goes to the slow lane, a disabled one is on hold."""
+    """The deliveries of a closed pool or disabled target are on hold; those of a degraded one go to the slow lane."""
     site.publish(order(1, 500))
     runtime, batch_id = buffered(site)
     runtime.ledger.targets.set_status("big", "crm", "disabled", "410")

@@ -1,4 +1,4 @@
-"""A batch that cannot be routed as a whole is split: all events but one are delivered, and no other is blamed."""
+"""A batch that cannot be routed is split, so that all events but the failing one are delivered."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Order = Callable[..., bytes]
 
 
 class Watched:
-    """A router of this process that records its jobs, and may lose its Spark after some of them."""
+    """A router in this process that records its jobs, and whose Spark may end after some of them."""
 
     def __init__(self, runtime: Runtime, jobs: int = 1_000_000) -> None:
         self._inner = InProcessRouter(runtime.store, route_with_poison)
@@ -56,7 +56,7 @@ def landed(site: Any, *bodies: bytes) -> tuple[Runtime, str]:
 
 
 def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
-    """Return so many orders, those at the places `bad` poisoned."""
+    """Return `count` orders; those at the indexes in `bad` fail to route."""
     return [order(number, subject=RAISING.decode() if number in bad else "good") for number in range(count)]
 
 
@@ -75,7 +75,7 @@ def finish(runtime: Runtime, batch_id: str) -> None:
 
 
 def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Order) -> None:
-    """Of thirty events the two that raise become dead letters route_failed, whole; the others continue, in order."""
+    """The two of thirty events that raise become dead letters `route_failed`; the others are delivered."""
     runtime, batch_id = landed(site, *poisoned(order, 30, 7, 23))
 
     handed_out = route(runtime, batch_id, Watched(runtime))
@@ -96,7 +96,7 @@ def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Orde
 
 
 def test_half_a_surrogate_pair_in_an_error_is_replaced(site: Any, order: Order) -> None:
-    """An exception may quote an event's text, which JSON allows to hold what neither ledger nor store can."""
+    """Half a surrogate pair in an exception that quotes an event is replaced, because ledger and store reject it."""
     runtime, batch_id = landed(site, order(1))
 
     def failing(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
@@ -152,7 +152,7 @@ def test_a_canary_that_fails_blames_no_event(site: Any, order: Order, jobs: int)
 
 
 def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
-    """A Spark that ends with the first job fails the stage any number of times; only the first try counts."""
+    """If Spark ends with the first job, the stage fails any number of times, and only the first try counts."""
     runtime, batch_id = landed(site, order(1), order(2))
 
     for _ in range(5):
@@ -164,7 +164,7 @@ def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
-    """A missing buffer file fails the stage, however often; none of its events is dead-lettered."""
+    """A missing buffer file fails the stage any number of times, and none of its events is dead-lettered."""
     runtime, batch_id = landed(site, order(1), order(2))
     (file,) = runtime.ledger.files.list_for_batch(batch_id, "buffer")
     runtime.store.delete(file.path or "")
@@ -173,7 +173,7 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
         def route_slices(self, job: RouteJob, slices: Sequence[Task]) -> Iterator[SliceResult]:
             try:
                 yield from super().route_slices(job, slices)
-            except StoreError as error:  # as it comes from a worker
+            except StoreError as error:  # as a worker returns it
                 raise SparkError(str(error)) from error
 
     for _ in range(4):
@@ -212,7 +212,7 @@ def test_three_jobs_that_end_their_process_are_the_last(site: Any, order: Order)
 
 
 def test_two_that_split_the_same_slice_have_one_outcome(site: Any, order: Order) -> None:
-    """Another route records the whole slice while this one splits it: its result counts and nothing comes twice."""
+    """If another route records the whole slice while this one splits it, that result counts and nothing is repeated."""
     runtime, batch_id = landed(site, *poisoned(order, 8, 2))
 
     class Overtaken(Watched):
@@ -229,7 +229,7 @@ def test_two_that_split_the_same_slice_have_one_outcome(site: Any, order: Order)
 
 
 class Mortal(Watched):
-    """A router whose Spark ends, with all its workers, when it meets poison; `restart` brings it back."""
+    """A router whose Spark ends, with all its workers, at a poisoned event; `restart` starts Spark again."""
 
     def __init__(self, runtime: Runtime) -> None:
         super().__init__(runtime)
@@ -253,7 +253,7 @@ class Mortal(Watched):
 
 
 def route_until_done(runtime: Runtime, batch_id: str, router: Mortal) -> None:
-    """Call route again, on a Spark that was started again, as long as it fails; in between once without Spark."""
+    """Repeat route with a restarted Spark until it succeeds; one try in between has no Spark."""
     for _ in range(50):
         for started in (True, False):
             router.dead = not started
@@ -264,7 +264,7 @@ def route_until_done(runtime: Runtime, batch_id: str, router: Mortal) -> None:
 
 
 def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Order) -> None:
-    """Spark goes down with it each time: after some coincidences its slice is split, the event dead-lettered."""
+    """If Spark ends with an event each time, its slice is eventually split and the event is dead-lettered."""
     runtime, batch_id = landed(site, *poisoned(order, 30, 7))
     router = Mortal(runtime)
 
@@ -275,12 +275,12 @@ def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Orde
     ((event_id, detail),) = [(row["event_id"], row["detail"]) for row in dead_letters(runtime)]
     assert event_id == "7"
     assert "a Spark server that worked beforehand" in detail
-    assert router.deaths == 3 + 1 + 1 + 3  # at once, thirty events, four, the one
+    assert router.deaths == 3 + 1 + 1 + 3  # together, thirty events, four, the single one
     assert audit(runtime).differences == ()
 
 
 def test_a_spark_that_is_killed_now_and_then_costs_no_event(site: Any, order: Order) -> None:
-    """Twice it went while one event was tried, by chance: that decides nothing, and the event is routed."""
+    """If Spark is killed twice by chance while one event is tried, the event is still routed."""
     runtime, batch_id = landed(site, order(1))
     piece = runtime.ledger.files.list_for_batch(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""What a program takes over from the one before it when rules change."""
+"""A program reuses parts of the previous one when rules change."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_rules_that_stayed_keep_pattern_and_program_and_others_get_their_own() -
 
 
 def test_a_program_of_another_bus_is_not_taken_over() -> None:
-    """A template may name its bus."""
+    """A program of another bus is not reused, because a template may contain the bus."""
     named = rule("named", {"a": [1]}, {}, "from ${eb.bus}")
     second = RouteProgram([named], "other", RouteProgram([named], "b"))
 
@@ -55,7 +55,7 @@ def rule_set(bus: str, *rules: Rule) -> RuleSet:
 
 
 def test_replays_share_a_program_and_have_delivery_ids_of_their_own() -> None:
-    """A replay compiles nothing again; its ids are those of `eventbridge.event.ids`, whichever came before."""
+    """A replay compiles nothing, and its delivery ids are those of `eventbridge.event.ids`."""
     rules = rule_set("b", rule("one", {"a": [1]}), rule("two", {"a": [2]}))
     program = route_program("replayed", rules, "b")
     source, event_id = padded_texts(pa.chunked_array([["/s"]])), padded_texts(pa.chunked_array([["e"]]))
@@ -77,9 +77,9 @@ def test_a_rule_set_in_which_no_pattern_changed_keeps_its_matcher() -> None:
 
 
 def test_a_process_keeps_as_many_programs_as_it_needs() -> None:
-    """Those asked for last stay, and what they replace is freed; a canary between two does not cost the first.
+    """The last requested programs are kept and replaced ones are freed; a canary does not evict the first program.
 
-    By reference counts alone: a worker's collector does not look at what it compiled (gc.freeze).
+    They are freed by reference counts alone, because a worker's garbage collector ignores them (gc.freeze).
     """
     sets = [rule_set("b", rule("one", {"a": [number]})) for number in range(5)]
     canary = rule_set("canary", rule("sings", {"a": [0]}))
@@ -95,7 +95,7 @@ def test_a_process_keeps_as_many_programs_as_it_needs() -> None:
 
 
 def test_a_changed_rule_set_reuses_only_programs_of_its_own_bus() -> None:
-    """A canary that sang in between does not make the next change of the rules cost as much as the first set."""
+    """After a canary, the next change of the rules still reuses the programs of its own bus."""
     before, after = rule("one", {"a": [1]}), rule("one", {"a": [1]}, value=2)
     first = route_program("changed-1", rule_set("b", before), "b")
     route_program("changed-canary", rule_set("canary", rule("sings", {"a": [0]})), "canary")

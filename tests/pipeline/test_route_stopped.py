@@ -1,4 +1,4 @@
-"""Stage route, stopped, killed or run twice: what is finished is kept, and the rest is done by the next try."""
+"""If the stage route is stopped, killed or run twice, finished work is kept, and the next try does the rest."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Order = Callable[..., bytes]
 
 
 def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None) -> None:
-    """Slices begin at row groups, cover each file, and are the same at every try."""
+    """Slices begin at row groups, cover each file, and are the same in every try."""
     site.publish(*[order(number) for number in range(9)], key="one partition")
     runtime, batch_id = buffered(site, buffer_range_events=5)
     files = runtime.ledger.files.list_for_batch(batch_id, "buffer")
@@ -39,7 +39,7 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
 
 
 class Stopping:
-    """A router whose Spark ends after so many slices, and that records its first request."""
+    """A router whose Spark ends after some slices, and that records its first request."""
 
     def __init__(self, runtime: Runtime, after: int) -> None:
         self._inner = InProcessRouter(runtime.store)
@@ -56,7 +56,7 @@ class Stopping:
 
 
 def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slices: None) -> None:
-    """Route fails loudly and commits nothing; the next try does only the slices that are missing."""
+    """Route fails with an error and commits nothing; the next try routes only the missing slices."""
     site.publish(*[order(number, 500) for number in range(8)], key="one partition")
     runtime, batch_id = buffered(site)
     with pytest.raises(SparkError, match="Spark is gone"):
@@ -74,7 +74,7 @@ def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slic
 
 
 def test_a_slice_without_a_response_is_noticed(site: Any, order: Order, small_slices: None) -> None:
-    """A router that comes back with too little does not make a batch routed."""
+    """A batch is not routed if its router returns fewer slices than requested."""
 
     class Lazy:
         def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
@@ -89,7 +89,7 @@ def test_a_slice_without_a_response_is_noticed(site: Any, order: Order, small_sl
 
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_slices: None) -> None:
-    """When the prepare budget is over route says so; every try records at least one slice."""
+    """When the prepare budget is spent, route says so; every try records at least one slice."""
     site.publish(*[order(number) for number in range(6)], key="one partition")
     runtime, batch_id = buffered(site)
     start = runtime.clock()
@@ -146,7 +146,7 @@ def test_it_may_die_anywhere(
 
 
 class Twice(InProcessRouter):
-    """A router that runs every task twice at once, as Spark's speculation does, and hands over what `chosen` says."""
+    """A router that runs every task twice concurrently, like Spark's speculation, and returns those in `chosen`."""
 
     def __init__(self, runtime: Runtime, chosen: slice) -> None:
         super().__init__(runtime.store)
@@ -166,7 +166,7 @@ class Twice(InProcessRouter):
 def test_tasks_that_run_twice_at_once_leave_no_duplicate(
     site: Any, order: Order, small_slices: None, chosen: slice
 ) -> None:
-    """Both copies of a task write; the ledger names one file a slice, each delivery exists once, everything is
+    """Both copies of a task write, but the ledger names one file per slice, each delivery exists once, and all is
     reconciled.
     """
     site.publish(*[order(number, 500) for number in range(9)], key="k")

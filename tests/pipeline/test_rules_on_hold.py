@@ -1,4 +1,4 @@
-"""A budgeted rule whose routing fails by itself, whatever it takes along, is on hold; the rest continues."""
+"""A budgeted rule that cannot be routed alone is put on hold, and everything else continues."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
 
 
 def test_a_rule_that_cannot_be_routed_is_held(budgeted_site: BudgetedSite, order: Order) -> None:
-    """Its worker dies: after two tries alone the rule is on hold, events wait, all others continue; its file
-    fixes it.
-    """
+    """A rule whose worker dies is put on hold after two separate tries; others continue, and a new file releases it."""
     budgeted_site.publish(order, 10, 10)
     runtime = budgeted_site.runtime()
     crashing = Crashing(runtime)
@@ -43,7 +41,7 @@ def test_a_rule_that_cannot_be_routed_is_held(budgeted_site: BudgetedSite, order
 
 
 class Killing(Crashing):
-    """A router whose Spark ends with every share of the rule `expensive`; the next job finds it started again."""
+    """A router whose Spark ends while it routes the rule `expensive`, and is restarted for the next job."""
 
     dead = False
 
@@ -56,9 +54,7 @@ class Killing(Crashing):
 
 
 def test_a_rule_that_ends_spark_itself_is_held(budgeted_site: BudgetedSite, order: Order) -> None:
-    """Three times Spark was there before its share was tried, and gone after: the rule is on hold, the rest
-    continues.
-    """
+    """If Spark ends three times while it routes a rule, the rule is put on hold and the rest continues."""
     budgeted_site.publish(order, 10, 10)
     runtime = budgeted_site.runtime()
     killing = Killing(runtime)
@@ -79,7 +75,7 @@ def test_a_rule_that_ends_spark_itself_is_held(budgeted_site: BudgetedSite, orde
 def test_deferred_matches_that_end_spark_hold_their_rule_over_several_batches(
     budgeted_site: BudgetedSite, order: Order, clock: Any
 ) -> None:
-    """A batch that took them up is abandoned with its run; the tries it counted count in the next one, too."""
+    """A batch with the deferred matches is abandoned with its run, and its tries count in the next batch too."""
     budgeted_site.program("loop")
     budgeted_site.publish(order, 10, 10, poison=[0])
     runtime = budgeted_site.runtime()

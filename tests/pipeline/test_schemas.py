@@ -1,5 +1,5 @@
-"""Schemas are learned by buffer, once, whichever process lands the batch; what changes is reported with the rules that
-use it.
+"""Buffer learns schemas once, whichever process lands the batch, and changes are reported with the rules that they
+affect.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def an_order(number: int, **data: object) -> bytes:
 
 @pytest.fixture
 def shop(site: Any, clock: Any, settle_by_ledger: SettleByLedger) -> Callable[..., None]:
-    """Take events of a batch of their own through buffer."""
+    """Provide a function that lands events in a separate batch."""
     site.write_rules(RULES)
     number = 0
 
@@ -74,21 +74,21 @@ def shop(site: Any, clock: Any, settle_by_ledger: SettleByLedger) -> Callable[..
         clock.advance(60)
         batch_id = listen(site.runtime, "orders") or ""
         buffer(site.runtime, batch_id)
-        buffer(site.runtime, batch_id)  # twice, as a run again would
+        buffer(site.runtime, batch_id)  # twice, as in a repeated run
         settle_by_ledger(site.runtime, batch_id)
 
     return take
 
 
 def reported(runtime: Runtime) -> list[tuple[str, str, list[str]]]:
-    """Return what was reported about schemas: the event's type, the field, the rules."""
+    """Return the reported schema changes as event type, field and rules."""
     publish_operational_events(runtime)  # as commit does
     events = [event for event in operational_events(runtime) if event["type"].startswith("schema.")]
     return [(each["type"], each["data"].get("field", ""), each["data"]["rules"]) for each in events]
 
 
 def test_fields_types_null_rates_and_examples_are_learned(site: Any, shop: Callable[..., None]) -> None:
-    """Of each field: in which share of the events it has no value, its types, and a value."""
+    """For each field the schema has the share of events without a value, the types, and an example."""
     shop(6, amount=3, customer={"city": "Bern"}, tags=["a"], note=None)
     shop(2, amount=3.5)
 
@@ -106,7 +106,7 @@ def test_fields_types_null_rates_and_examples_are_learned(site: Any, shop: Calla
 
 
 def test_an_event_with_half_a_character_counts(site: Any, shop: Callable[..., None]) -> None:
-    """JSON allows half of a surrogate pair and UTF-8 does not: it is `?` in an example, an escape in a field's name."""
+    """Half a surrogate pair, which UTF-8 cannot encode, is `?` in an example and an escape in a field's name."""
     shop(1, amount=3)
     shop(1, amount=4, text="a\ud800", **{"\ud800": 5})
 
@@ -119,7 +119,7 @@ def test_an_event_with_half_a_character_counts(site: Any, shop: Callable[..., No
 def test_a_change_names_the_rules_that_use_it(
     site: Any, shop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A new type, a field that was always there and is not any more, and a field of another type are reported, once."""
+    """A new event type, a missing field that was always present, and a field with a new type are reported once."""
     monkeypatch.setattr(schema_decision, "LOST_AFTER", 5)
     city = ["by-expression", "by-pattern", "by-transform"]
 
@@ -140,7 +140,7 @@ def test_a_change_names_the_rules_that_use_it(
 
 
 def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A batch that several workers land is learned as one is that the stage lands itself."""
+    """A batch that several workers land gives the same schemas as one that the stage lands itself."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
     site.write_rules(RULES)
     site.publish(*[an_order(number, amount=number) for number in range(20)])

@@ -1,4 +1,4 @@
-"""All budgeted rules of a batch together have a total; rules without a turn by then go to the slow lane."""
+"""All budgeted rules of a batch share a total budget; rules that get no turn go to the slow lane."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ rules:
 
 
 class Looping(Runtime):
-    """A runtime whose rules named expensive-... run a program of the tests; `program` says which."""
+    """A runtime whose rules named expensive-... run the test program `program`."""
 
     program = "loop"
 
@@ -56,14 +56,14 @@ class Looping(Runtime):
 
 
 class Fixed(Looping):
-    """The same once the programs do no harm any more."""
+    """The same runtime with programs that no longer loop."""
 
     program = "$.id"
 
 
 @pytest.fixture
 def runtime(site: Any, order: Order) -> Looping:
-    """A runtime with a cheap rule and many that loop at the first event, of two that were published."""
+    """Provide a runtime with a cheap rule and many that loop at the first of two published events."""
     names = ["cheap", *(f"expensive-{number:02d}" for number in range(EXPENSIVE))]
     rules = "".join(RULE.replace("NAME", name) for name in names)
     site.write_rules(HEAD + rules.replace("FOLDER", str(site.folder)))
@@ -77,7 +77,7 @@ def router(runtime: Runtime) -> InProcessRouter:
 
 
 def reasons(runtime: Runtime) -> Counter[str]:
-    """Return how many deferred matches wait for which reason."""
+    """Return the number of pending deferred matches by reason."""
     return Counter(each.reason for each in runtime.ledger.deferred_matches.waiting())
 
 
@@ -88,9 +88,7 @@ def received(runtime: Runtime, name: str) -> int:
 
 
 def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> None:
-    """Rules that began before have their budget, all others are deferred unseen; fixed, each delivers
-    everything, once.
-    """
+    """Rules use their budgets until the total is spent, and the others are deferred; after a fix each delivers all."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
 
     found = reasons(runtime)
@@ -108,7 +106,7 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
 
 
 def test_a_rule_without_a_turn_comes_before_one_that_used_up_its_budget(runtime: Looping) -> None:
-    """Nothing speaks against it; the deferred matches of a batch are of the same age."""
+    """Among deferred matches of the same age, rules without a turn come before those that used up their budget."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
     crowded = reasons(runtime)["crowded"]
     fixed = Fixed(**vars(runtime))
@@ -130,7 +128,7 @@ class Failing(InProcessRouter):
 
 
 def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> None:
-    """Where the job of all of them failed they are routed one by one, and no longer than together."""
+    """If the job of all shares fails, they are routed one by one within the same total budget."""
     route(runtime, landed(runtime), Failing(runtime.store, route_with_poison))
 
     found = reasons(runtime)
@@ -140,7 +138,7 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> N
 
 
 def test_turns_are_drawn_again_for_every_batch() -> None:
-    """Each rule comes first in some batches, and in none the order depends on the try or on how they were listed."""
+    """Each rule comes first in some batches, and the order does not depend on the try or on the list's order."""
     shares = [RuleShare(f"rule/{name}", name, (), 1.0) for name in "abcdefgh"]
     orders = {batch: [share.rule for share in shuffle_shares(batch, shares)] for batch in map(str, range(400))}
 
@@ -175,7 +173,7 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
 
 
 def test_a_batch_of_deferred_matches_has_no_total(runtime: Looping) -> None:
-    """It is one rule's alone, and no rule waits for it."""
+    """A batch of deferred matches has no total budget, because it has a single rule and no rule waits for it."""
     asked: list[float] = []
 
     class Noting(InProcessRouter):

@@ -1,4 +1,4 @@
-"""A large batch is landed in parts by several workers: what is recorded is what one process would have recorded."""
+"""Several workers land a large batch in parts, and record the same as one process would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE_EVENTS = 3
 
 @pytest.fixture(autouse=True)
 def every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Share out whatever a test publishes."""
+    """Treat every batch as large, so that it is shared among workers."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
 
 
@@ -63,13 +63,13 @@ def shared(runtime: Runtime, batch_id: str, fails_at: int | None = None) -> list
 
 
 def rows_of(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
-    """Return what is landed, in the order of partition and offset, and prove that the files follow one another."""
+    """Return the landed rows by partition and offset, and assert that the files are consecutive."""
     rows = landed(runtime, batch_id)
     return sorted(rows, key=lambda row: (row["partition_id"], row["offset"]))
 
 
 def reconciliation_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]]:
-    """Return by partition what the recorded ranges come to; fails where they do not follow one another."""
+    """Return the totals of the recorded ranges by partition; fails if the ranges are not consecutive."""
     reconciliation: dict[int, Counter[str]] = {}
     ends: dict[int, int] = {}
     for file in runtime.ledger.files.list_for_batch(batch_id, "buffer"):
@@ -111,7 +111,7 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
 
 
 def test_the_task_lands_what_its_workers_fail_at(site: Any, order: Order) -> None:
-    """What they responded before is kept and read no second time."""
+    """The task lands the parts at which its workers fail, and keeps the earlier ones."""
     site.publish(*[order(number) for number in range(30)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
 
@@ -122,7 +122,7 @@ def test_the_task_lands_what_its_workers_fail_at(site: Any, order: Order) -> Non
 
 
 def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, order: Order) -> None:
-    """Their connection may lead elsewhere: the task, which sees the batch's own log, lands it."""
+    """If the workers' connection leads to another log, the task lands the batch."""
     log, elsewhere = (InMemoryLog(topics=("placed",), partitions=1, clock=clock) for _ in range(2))
     log.publish([(order(number), None) for number in range(20)])
     elsewhere.publish([(order(f"other {number}"), None) for number in range(20)])
@@ -135,7 +135,7 @@ def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, 
 
 
 def test_a_bus_that_fails_on_missing_messages_fails(site: Any, clock: Any, order: Order) -> None:
-    """Workers decide nothing: the task finds what the log dropped, and says so as without them."""
+    """Workers do not decide about missing messages; the task finds them and fails as without workers."""
     rules = site.folder / "rules" / "rules.yaml"
     source = "type: kafka, connection: broker, topics: [placed], offset_reset: fail"
     rules.write_text(rules.read_text().replace("type: embedded, topics: [placed], partitions: 2", source))
@@ -151,7 +151,7 @@ def test_a_bus_that_fails_on_missing_messages_fails(site: Any, clock: Any, order
 
 
 def test_a_small_batch_is_not_shared_out(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asking workers would take longer than it saves."""
+    """A small batch is not shared, because that would take longer than it saves."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 31)
     site.publish(*[order(number) for number in range(30)])
     runtime, batch_id = planned(site, buffer_range_events=FILE_EVENTS)

@@ -1,4 +1,4 @@
-"""A bus whose topics are queues of SQS, on moto's server: received, landed, recorded, and deleted then."""
+"""A bus of SQS queues, on moto's server, receives, lands and records messages before it deletes them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def sqs(endpoint: str) -> Any:
-    """AWS's own client of that server."""
+    """Provide AWS's client for that server."""
     keys = {"aws_access_key_id": "k", "aws_secret_access_key": "s"}
     return boto3.client("sqs", endpoint_url=endpoint, region_name="us-east-1", **keys)
 
@@ -63,7 +63,7 @@ def queue_of_the_page(site: Any, sqs: Any, endpoint: str, folder: Path) -> str:
 def test_events_of_a_queue_are_delivered_and_deleted(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
-    """The page's example: in both modes, once each, reconciled; an invalid event is a dead letter."""
+    """The page's example delivers each event once and reconciles, in both modes; an invalid event is a dead letter."""
     url = queue_of_the_page(site, sqs, endpoint, tmp_path)
     attributes = {"ce-specversion": "1.0", "ce-type": "order.placed", "ce-source": "/shop", "ce-id": "binary"}
     attributes["content-type"] = "application/json"
@@ -93,7 +93,7 @@ def test_events_of_a_queue_are_delivered_and_deleted(
 def test_a_streaming_task_delivers_what_comes_to_a_queue(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
-    """As it comes, taken over beside the reader once a second; each once, and none is left in the queue."""
+    """A streaming task ingests messages once a second and delivers each once, and none is left in the queue."""
     url = queue_of_the_page(site, sqs, endpoint, tmp_path)
     runtime, stop = site.runtime, Stop()
 
@@ -104,7 +104,7 @@ def test_a_streaming_task_delivers_what_comes_to_a_queue(
     with ThreadPoolExecutor(1) as pool:
         summary = pool.submit(deliver_streaming, runtime, "orders", stop)
         try:
-            for number in (1, 2):  # one read takes both over, or the second does
+            for number in (1, 2):  # the first or the second read ingests both
                 send(number)
             until(lambda: (tmp_path / "big.jsonl").exists() and delivered(tmp_path) == ["1", "2"])
             assert runtime.ledger.batches.find(state="open")
@@ -120,7 +120,7 @@ def test_a_streaming_task_delivers_what_comes_to_a_queue(
 
 
 def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None:
-    """More than one request's worth; a receipt that ran out is ignored, and what is deleted waits no more."""
+    """More messages than one request holds are extended and deleted; an expired receipt is ignored."""
     url = sqs.create_queue(QueueName="held")["QueueUrl"]
     for number in range(11):
         sqs.send_message(QueueUrl=url, MessageBody=str(number))
@@ -135,7 +135,7 @@ def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None
 
 
 def test_a_queue_that_does_not_exist_is_reported(endpoint: str) -> None:
-    """With its name, and what to do."""
+    """A missing queue is reported with its name and a remedy."""
     with (
         closing(SqsQueue(access(endpoint), "nowhere", 30.0)) as queue,
         pytest.raises(BusError, match=r"'nowhere'.*Create"),
@@ -160,7 +160,7 @@ _SAID = (
     ids=["wrong keys", "half a response", "no response"],
 )
 def test_a_server_that_refuses_or_says_half_is_reported(status: bytes, said: bytes, reported: str) -> None:
-    """By an error that names the queue, and what to correct."""
+    """A server that refuses or sends an incomplete response is reported with the queue and a remedy."""
     head = b"HTTP/1.1 %s\r\nContent-Type: application/x-amz-json-1.0\r\nContent-Length: %d\r\n\r\n"
     head %= status, len(_SAID[0])
     listening = socket.create_server(("127.0.0.1", 0))
@@ -170,7 +170,7 @@ def test_a_server_that_refuses_or_says_half_is_reported(status: bytes, said: byt
             while True:
                 connection, _ = listening.accept()
                 with connection, connection.makefile("rb") as asked:
-                    # to the last byte: closed with some unread, the response would be taken back by a reset
+                    # read to the last byte, because closing earlier would reset the connection and lose the response
                     length = next(int(line[15:]) for line in asked if line.lower().startswith(b"content-length:"))
                     while asked.readline().strip():
                         pass

@@ -1,7 +1,6 @@
-"""Deliveries that wait for a time of their own, or for their target's hours: from publish to delivered, and the
-reconciliation.
+"""Deliveries wait for their own time or for their target's hours, and are then delivered and reconciled.
 
-The clock stands at noon of 1 March 2026, a Sunday, until a test moves it.
+The clock shows noon of 1 March 2026, a Sunday, until a test moves it.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ RETRIES = (
 
 
 class BudgetedSite:
-    """One installation: what the target of the rule `waiting` says of waiting is given, and what it received."""
+    """An installation whose rule `waiting` has the given fields for waiting, with what its target received."""
 
     def __init__(self, site: Any, clock: Any) -> None:
         self.site, self.clock = site, clock
@@ -80,7 +79,7 @@ class BudgetedSite:
         return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.is_file() else []
 
     def waiting(self) -> list[tuple[int, datetime, int]]:
-        """Return number, due time and attempts of the deliveries that are pending."""
+        """Return the number, the due time and the attempts of the pending deliveries."""
         rows = [row for row in self.site.runtime.ledger.pending.find() if row.state == "scheduled"]
         return sorted((row.count, row.due_at, row.attempts) for row in rows)
 
@@ -92,12 +91,12 @@ def budgeted_site(site: Any, clock: Any) -> BudgetedSite:
 
 
 def at(order: Order, number: int, time: object) -> bytes:
-    """Return an order whose data say when it is to be sent."""
+    """Return an order whose data has the time from which it may be sent."""
     return order(number, data={"at": time})
 
 
 def test_an_event_says_when_it_is_delivered(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """Each at its own time, with any offset; what has none, null or one that is past goes at once, and so do others."""
+    """Each event is delivered at its own time; one with no, a null or a past time is delivered immediately."""
     runtime = budgeted_site.begin(
         "not_before: $.data.at",
         at(order, 1, "2026-03-01T14:00:00+01:00"),  # 13:00
@@ -142,7 +141,7 @@ def test_an_event_says_when_it_is_delivered(budgeted_site: BudgetedSite, order: 
 def test_a_time_that_is_none_fails_its_delivery(
     budgeted_site: BudgetedSite, order: Order, time: object, said: str
 ) -> None:
-    """It is a dead letter `transform_failed` that says what is wrong; its neighbours and other rules continue."""
+    """An invalid time gives a dead letter `transform_failed` with the reason; other deliveries continue."""
     runtime = budgeted_site.begin("not_before: $.data.at", at(order, 1, time), order(2))
 
     budgeted_site.deliver()
@@ -156,7 +155,7 @@ def test_a_time_that_is_none_fails_its_delivery(
 
 
 def test_a_duration_after_arrival(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """Nothing goes before it; what waits is neither handed to a push nor tried."""
+    """Until the duration after arrival is over, a delivery is neither handed to a push nor tried."""
     runtime = budgeted_site.begin("not_before: 90s", order(1), order(2))
 
     budgeted_site.deliver()
@@ -174,7 +173,7 @@ def test_a_duration_after_arrival(budgeted_site: BudgetedSite, order: Order, clo
 
 
 def test_hours_of_a_target(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """On a Sunday it waits for Monday morning in Berlin; while the window is open it goes at once."""
+    """On a Sunday a delivery waits for Monday morning in Berlin; while the window is open it is sent immediately."""
     window = "deliver_between: {time_zone: Europe/Berlin, hours: 08:00-18:00, weekdays: [mon, tue, wed, thu, fri]}"
     runtime = budgeted_site.begin(window, order(1))
 
@@ -192,7 +191,7 @@ def test_hours_of_a_target(budgeted_site: BudgetedSite, order: Order, clock: Any
 
 
 def test_a_time_of_its_own_and_hours(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """With both it is the first opening from that time on."""
+    """With a time and hours, a delivery is sent at the first opening from that time on."""
     fields = "not_before: 3h, deliver_between: {time_zone: UTC, hours: 10:00-14:00}"
     budgeted_site.begin(fields, order(1))
 
@@ -202,7 +201,7 @@ def test_a_time_of_its_own_and_hours(budgeted_site: BudgetedSite, order: Order, 
 
 
 def test_a_retry_waits_for_the_next_opening(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """It fails at noon, would be tried again at one, and the window closes at half past twelve: tomorrow morning."""
+    """A retry that would be due after the window closes waits for the next morning."""
     (budgeted_site.site.folder / "LINES").mkdir(parents=True)
     fields = f"deliver_between: {{time_zone: UTC, hours: 08:00-12:30}}, {RETRIES.replace('AGE', '3d')}"
     runtime = budgeted_site.begin(fields, order(1))
@@ -220,7 +219,7 @@ def test_a_retry_waits_for_the_next_opening(budgeted_site: BudgetedSite, order: 
 
 
 def test_a_window_that_closed_since_route(budgeted_site: BudgetedSite, order: Order, clock: Any, site: Any) -> None:
-    """The push that comes too late sends nothing; that is not an attempt, and it is tried when the window opens."""
+    """A push after the window has closed sends nothing and counts no attempt; the delivery waits for the opening."""
     clock.now = NOON + timedelta(minutes=9, seconds=50)
     budgeted_site.begin("deliver_between: {time_zone: UTC, hours: 08:00-12:10}", order(1))
     runtime, batch_id = buffered(site)
@@ -243,7 +242,7 @@ def test_a_window_that_closed_since_route(budgeted_site: BudgetedSite, order: Or
 
 
 def test_age_counts_from_when_it_could_first_be_sent(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """An hour of age is enough for one that waits two; closed hours after its first attempt do count."""
+    """A maximum age of an hour does not include two hours of waiting, but closed hours after the first attempt."""
     (budgeted_site.site.folder / "LINES").mkdir(parents=True)
     fields = f"not_before: 2h, deliver_between: {{time_zone: UTC, hours: 08:00-14:30}}, {RETRIES.replace('AGE', '90m')}"
     runtime = budgeted_site.begin(fields, order(1))
@@ -259,7 +258,7 @@ def test_age_counts_from_when_it_could_first_be_sent(budgeted_site: BudgetedSite
 
 
 def test_hours_that_change_in_the_file_count_at_once(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """What falls due while the new hours are closed is deferred again, without an attempt."""
+    """A delivery that is due outside the new hours is deferred again without an attempt."""
     runtime = budgeted_site.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
     budgeted_site.deliver()
     budgeted_site.write_rules("deliver_between: {time_zone: UTC, hours: 16:00-17:00}")
@@ -275,7 +274,7 @@ def test_hours_that_change_in_the_file_count_at_once(budgeted_site: BudgetedSite
 
 
 def test_a_budgeted_rule_waits_too(budgeted_site: BudgetedSite, order: Order, clock: Any) -> None:
-    """Its deliveries are made by another part of route, and wait like any other; one without a time fails there too."""
+    """A budgeted rule's deliveries, which another part of route makes, wait and fail in the same way."""
     transform = "transform: {form: JSONATA, value: '{\"id\": id}'}"
     runtime = budgeted_site.begin(
         f"not_before: $.data.at, {transform}", at(order, 1, "2026-03-01T13:00:00Z"), order(2), at(order, 3, "soon")
@@ -295,7 +294,7 @@ def test_a_budgeted_rule_waits_too(budgeted_site: BudgetedSite, order: Order, cl
 def test_pending_deliveries_are_cut_into_pieces_by_due_time(
     budgeted_site: BudgetedSite, order: Order, site: Any
 ) -> None:
-    """Pieces of what waits are sorted by time, so that a few of them say when the first must go; no row is lost."""
+    """Pieces of pending deliveries are sorted by time, so that few have the first due ones; no row is lost."""
     hours = [5, 1, 4, 2, 3]
     times = [f"2026-03-01T{12 + hour}:00:00Z" for hour in hours]
     budgeted_site.begin(

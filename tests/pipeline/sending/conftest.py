@@ -1,4 +1,4 @@
-"""Fixtures of the stages that send: a clock that runs, one receiver for all tests, and what delivers to it."""
+"""Fixtures for the stages that send: a running clock, one receiver for all tests, and an installation that uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An audit in parallel with deliveries: a concurrent commit is no difference, and is not counted half."""
+"""An audit during deliveries neither reports a concurrent commit as a difference nor counts a part of it."""
 
 from __future__ import annotations
 

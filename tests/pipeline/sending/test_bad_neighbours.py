@@ -1,4 +1,4 @@
-"""Targets of one chunk whose responses hang, drip or never end: they delay no other target, and use no space."""
+"""Targets whose responses hang, trickle or never end delay no other target of the chunk, and use no space."""
 
 from __future__ import annotations
 

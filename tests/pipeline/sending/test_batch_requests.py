@@ -1,4 +1,4 @@
-"""`batch`: several deliveries in one request, of which only those that the target did not take are sent again."""
+"""`batch` sends several deliveries in one request, and resends only those that the target did not accept."""
 
 from __future__ import annotations
 

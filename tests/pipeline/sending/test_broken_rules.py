@@ -1,4 +1,4 @@
-"""Rule files with errors in them: its current batch is finished by its own rules, and no new one is planned."""
+"""While rule files have errors, the current batch is finished with its own rules, and no new one is planned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Targets that are topics of a real broker, of each kind: ordered, acknowledged, and as dead letter queues."""
+"""Topics of each kind of real broker work as targets: in order, with acknowledgements, and as dead letter queues."""
 
 from __future__ import annotations
 

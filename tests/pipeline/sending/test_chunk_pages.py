@@ -1,4 +1,4 @@
-"""A chunk of a batch, page by page, as the page in the browser asks for it."""
+"""A chunk of a batch is returned page by page, as the web page requests it."""
 
 from __future__ import annotations
 

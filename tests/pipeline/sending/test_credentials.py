@@ -1,4 +1,4 @@
-"""A connection that is changed while events come: in either mode the new credentials are used, and nothing is lost.
+"""If a connection changes while events arrive, both modes use the new credentials, and nothing is lost.
 
 In streaming mode connections are remembered for a while, as a task of Airflow's that stays does.
 """

@@ -1,4 +1,4 @@
-"""A rule set whose frozen file is lost or damaged: it is written again where the current rules are the same."""
+"""A lost or damaged frozen rule set is written again if the current rules are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letter queues: a copy of each dead letter is a delivery of its own, for which nothing waits."""
+"""A dead letter queue gets a copy of each dead letter as a separate delivery, for which nothing waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A dead letter is looked for in the files that there are, and not batch by batch."""
+"""A dead letter is searched for in the existing files, and not batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose certificate has ended is reported: by `targets check` of each type, by a queue, by a ledger."""
+"""`targets check` of each type, a queue and a ledger report a server with an expired certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The index of event ids: made by maintenance, joined by day, rebuilt if it is lost, removed with its events."""
+"""Maintenance builds the index of event ids, joins it by day, rebuilds it if lost, and removes it with its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listen takes as many events as the last batches' fan-out says can be handed out."""
+"""Listen takes as many events as can be handed out according to the fan-out of the last batches."""
 
 from __future__ import annotations
 

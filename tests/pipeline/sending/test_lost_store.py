@@ -1,4 +1,4 @@
-"""A store whose folder vanishes under a process: nothing is written to a new one."""
+"""If a store's folder disappears while a process runs, nothing is written to a new one."""
 
 from __future__ import annotations
 

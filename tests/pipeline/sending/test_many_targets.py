@@ -1,4 +1,4 @@
-"""A chunk with many targets: its files are read once, and reading uses no target's budget."""
+"""The files of a chunk with many targets are read once, and reading uses no target's budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rule moves between two runners that each have a streaming task."""
+"""A rule can move between two runners that each have a streaming task."""
 
 from __future__ import annotations
 

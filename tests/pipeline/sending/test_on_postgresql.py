@@ -1,4 +1,4 @@
-"""Batches with the ledger on a PostgreSQL server: every stage, also where the server restarts in its midst."""
+"""Every stage works with the ledger on a PostgreSQL server, even if the server restarts during the stage."""
 
 from __future__ import annotations
 

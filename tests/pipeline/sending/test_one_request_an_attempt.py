@@ -1,4 +1,4 @@
-"""Each request that reaches an http target is one attempt on record, whatever becomes of its connection."""
+"""Each request that reaches an http target is recorded as one attempt, whatever happens to its connection."""
 
 from __future__ import annotations
 

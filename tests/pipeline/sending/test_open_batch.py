@@ -1,4 +1,4 @@
-"""A batch that a streaming task left open: the ordinary stages finish it, sending only what no segment shows."""
+"""The ordinary stages finish a batch that a streaming task left open, and send only what no segment has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target that fails: its breaker opens, the rest waits in the slow lane, and probes detect its recovery."""
+"""A failing target's breaker opens, its other deliveries wait in the slow lane, and probes detect its recovery."""
 
 from __future__ import annotations
 

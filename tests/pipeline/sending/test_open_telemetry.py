@@ -1,4 +1,4 @@
-"""OpenTelemetry: what a collector receives of a batch and of its deliveries, and that without one nothing is made."""
+"""An OpenTelemetry collector receives batches and their deliveries; without one, no object is created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordered targets: the receiver gets everything of one key in bus order, whatever fails; other keys continue."""
+"""An ordered target gets all deliveries of a key in bus order, whatever fails, and other keys continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ordered targets of budgeted rules: within a partition, unrouted events come before later ones."""
+"""For ordered targets of budgeted rules, unrouted events of a partition are delivered before later ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch follows the target duration, by how long most deliveries of the last one took, not the slowest."""
+"""A batch follows the target duration according to how long most deliveries of the last batch took."""
 
 from __future__ import annotations
 

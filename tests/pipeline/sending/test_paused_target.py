@@ -1,4 +1,4 @@
-"""A target that responds with 429: no push sends it anything before the time that it names."""
+"""After a target responds with 429, no push sends anything to it before the time that it names."""
 
 from __future__ import annotations
 

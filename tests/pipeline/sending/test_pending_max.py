@@ -1,4 +1,4 @@
-"""A rule with the maximum of pending deliveries: matches of later batches wait as deferred matches."""
+"""If a rule has the maximum number of pending deliveries, matches of later batches become deferred matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage push, against a real receiver: every response is written down before it counts."""
+"""The stage push, against a real receiver, records every response before it counts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`rate`: all pushes of a target together keep it; deliveries beyond it wait in the slow lane, unsent."""
+"""All pushes of a target together keep its `rate`; further deliveries wait in the slow lane without an attempt."""
 
 from __future__ import annotations
 

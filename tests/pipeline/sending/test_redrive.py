@@ -1,4 +1,4 @@
-"""Redrive: dead letters are delivered again, a batch at a time, and everything is reconciled."""
+"""A redrive redelivers dead letters, one batch at a time, and everything is reconciled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rate of a redrive limits its requests a second, across batches, pushes and targets."""
+"""The rate of a redrive limits its requests per second, across batches, pushes and targets."""
 
 from __future__ import annotations
 

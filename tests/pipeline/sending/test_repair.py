@@ -1,4 +1,4 @@
-"""Repair: a batch that cannot be committed becomes committable, and no delivery is dropped."""
+"""A repair makes a batch that cannot be committed committable, and no delivery is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repair of dead letters: they are rebuilt as they were, or nothing is written."""
+"""A repair rebuilds dead letters exactly, or writes nothing."""
 
 from __future__ import annotations
 

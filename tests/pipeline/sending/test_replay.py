@@ -1,4 +1,4 @@
-"""Replay: archived events are delivered again, a batch at a time, and everything is reconciled."""
+"""A replay redelivers archived events, one batch at a time, and everything is reconciled."""
 
 from __future__ import annotations
 

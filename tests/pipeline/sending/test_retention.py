@@ -1,4 +1,4 @@
-"""Retention: files past their retention are removed from store, ledger and bus; needed ones stay, all is reconciled."""
+"""Retention removes files past their retention from store, ledger and bus, keeps needed ones, and all is reconciled."""
 
 from __future__ import annotations
 

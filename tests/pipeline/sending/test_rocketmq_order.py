@@ -1,4 +1,4 @@
-"""From RocketMQ to RocketMQ: a failure suspends its queue, and a broker that dies costs nothing but time."""
+"""From RocketMQ to RocketMQ, a failure suspends its queue, and a dead broker only delays deliveries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole batches on an S3 store: how few requests they take, and what becomes of them where the server or we fail."""
+"""Batches on an S3 store need few requests, and are finished after a failure of the server or of a process."""
 
 from __future__ import annotations
 

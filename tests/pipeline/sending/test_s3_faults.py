@@ -1,4 +1,4 @@
-"""Whole deliveries with the store on S3 behind a bad network: what passes costs time, and nothing is lost.
+"""With the store on S3 behind a bad network, temporary faults only delay deliveries, and nothing is lost.
 
 `make test-s3` runs the same against s3proxy.
 """

@@ -1,4 +1,4 @@
-"""Targets that are buckets: an object for each span of deliveries, which a repetition overwrites."""
+"""A bucket target gets one object for each span of deliveries, which a repetition overwrites."""
 
 from __future__ import annotations
 

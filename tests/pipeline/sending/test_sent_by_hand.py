@@ -1,4 +1,4 @@
-"""What `targets send` sends: the request that a delivery of the same event makes."""
+"""`targets send` sends the same request as a delivery of the same event."""
 
 from __future__ import annotations
 

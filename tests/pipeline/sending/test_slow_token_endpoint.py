@@ -1,4 +1,4 @@
-"""An OAuth2 endpoint that hangs costs the targets that need its tokens their deliveries, and no other target any."""
+"""A hanging OAuth2 endpoint fails the deliveries of the targets that need its tokens, and delays no other target."""
 
 from __future__ import annotations
 

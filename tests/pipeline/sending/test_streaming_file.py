@@ -1,4 +1,4 @@
-"""A file target of streaming mode: kept open while events come, synced before a delivery counts."""
+"""In streaming mode a file target stays open while events arrive, and is synced before a delivery counts."""
 
 from __future__ import annotations
 

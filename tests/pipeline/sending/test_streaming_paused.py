@@ -1,4 +1,4 @@
-"""What another push finds about a target, a pause or that it is slow, holds for the runs of a streaming task, too."""
+"""A pause or slowness of a target that another push finds also applies to the runs of a streaming task."""
 
 from __future__ import annotations
 

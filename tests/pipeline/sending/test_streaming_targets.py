@@ -1,4 +1,4 @@
-"""The target queues of a streaming batch: what one run of a target leaves is sent by the next."""
+"""In a streaming batch's target queues, what one run of a target leaves is sent by the next run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks of a batch log of it: real deliveries, one sentence each."""
+"""Each task of a batch logs one sentence about it, tested with real deliveries."""
 
 from __future__ import annotations
 

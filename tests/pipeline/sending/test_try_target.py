@@ -1,4 +1,4 @@
-"""Targets tried by hand: whether they can be reached, the exact reason if not, and their response to one event."""
+"""Operators can test whether a target is reachable, with the exact reason if not, and its response to one event."""
 
 from __future__ import annotations
 

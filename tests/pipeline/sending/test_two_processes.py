@@ -1,4 +1,4 @@
-"""Two processes that deliver one runner's events: no chunk is sent by both, and each request is on record."""
+"""If two processes deliver a runner's events, no chunk is sent by both, and each request is recorded."""
 
 from __future__ import annotations
 

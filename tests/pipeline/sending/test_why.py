@@ -1,4 +1,4 @@
-"""Why: everything that was done with one id, from ledger, store and buses, in order of time."""
+"""`why` reports everything that happened to one id, from ledger, store and buses, in chronological order."""
 
 from __future__ import annotations
 
