@@ -32,7 +32,7 @@ class TargetLocations:
         """Return whether a file is the installation's own. A file in a folder for targets inside an own folder is not.
         `folder` is a folder for targets; `names` lead from it to the file and contain no symbolic link.
         """
-        real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash: an own folder may not exist yet
+        real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash, as own folders have
         around = [each for each in self.own if real.startswith(each)]
         if not around:
             return False

@@ -178,7 +178,7 @@ class Block(Protocol):
 
     @property
     def oldest(self) -> datetime:
-        """The time at which the oldest delivery's age begins."""
+        """The time from which the age of the oldest delivery is measured."""
 
     def part(self, start: int, end: int) -> Block:
         """Return the block of the deliveries from `start` up to, but not including, `end`."""
@@ -212,7 +212,7 @@ class ManyRows:
 
     @property
     def oldest(self) -> datetime:
-        """The time at which the oldest delivery's age begins."""
+        """The time from which the age of the oldest delivery is measured."""
         found: datetime = pc.min(self.rows["arrived_at"]).as_py()
         return found
 
@@ -251,7 +251,7 @@ class FewRows:
 
     @property
     def oldest(self) -> datetime:
-        """The time at which the oldest delivery's age begins."""
+        """The time from which the age of the oldest delivery is measured."""
         found: datetime = min(row[_ARRIVED_AT] for row in self.rows)
         return found
 

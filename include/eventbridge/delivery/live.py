@@ -56,7 +56,7 @@ class LiveQueue:
         self.notified.set()
 
     def end(self) -> None:
-        """Mark the end of the queue: no more pieces are added."""
+        """Mark the end of the queue, after which no more pieces are added."""
         self.ends = True
         self.notified.set()
 

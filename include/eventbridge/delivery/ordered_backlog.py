@@ -53,7 +53,8 @@ def open_deliveries(
 
 
 def _is_head(row: PendingDeliveries) -> bool:
-    """Return whether a row's deliveries are the first of their keys: only such deliveries are tried or decided upon."""
+    """Return whether a row's deliveries are the first of their keys, as all deliveries that were tried or decided upon
+    are."""
     return row.attempts > 0 or delivery_on_hold_at(row.hold_reason) is not None or is_marked(row.hold_reason)
 
 

@@ -162,7 +162,7 @@ class TargetRun:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether the whole push must stop."""
+        """Whether the push must stop, with all its runs."""
         return self.settings.stop.is_set()
 
     @property

@@ -76,8 +76,8 @@ class ExpectationHold:
 class OperatorOverride:
     """An override, who set it, and when. It applies until it is cleared.
 
-    `target` is empty if the override is for the whole rule. `value` is the name of a priority, or a decimal number of
-    deliveries per second; it is empty for other kinds.
+    `target` is empty if the override is for the rule and so for all its targets. `value` is the name of a priority, or
+    a decimal number of deliveries per second; it is empty for other kinds.
     """
 
     rule: str
@@ -106,9 +106,8 @@ class OperatorOverrides:
         return bool(self._on_hold) or any(kind == "paused" for _, _, kind in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
-        """Return why a target is on hold: it or its rule is paused, or its rule is on hold.
-
-        Returns "" if it is not on hold.
+        """Return why a target is on hold, because it or its rule is paused or its rule is on hold; "" if it is not on
+        hold.
         """
         if (rule, "", "paused") in self._values:
             return RULE_PAUSED
@@ -136,13 +135,12 @@ class TargetStatus:
 
     If it is `degraded`, its breaker is open or it was too slow: nothing is sent before `until`; after that, only probes
     are sent, or all deliveries in the slow lane if it is `slow`. If it is `half-open`, its last probes were good. If it
-    is `disabled`, it responded that it is gone, failed for too long, or was disabled by an operator, and its deliveries
-    are on hold. `since` stays the same between degraded and half-open. `until` of an ok target is the end of the period
-    after a recovery in which its rate rises. `good` counts good probes. A target is `slow` if its responses are slow,
-    or if a request had none in time. Its deliveries are then sent in the slow lane, separately from those of other
-    targets, and `good` counts its consecutive quick chunks. `failing_since` is the time of its first failed attempt
-    since the last successful one. In any state, `paused_until` is the end of a pause that the target asked for (429);
-    nothing is sent before this time.
+    is `disabled`, it responded that it is gone or failed for too long, and its deliveries are on hold. `since` stays
+    the same between degraded and half-open. `until` of an ok target is the end of the period after a recovery in which
+    its rate rises. `good` counts good probes. A target is `slow` if its responses are slow, or if a request had none in
+    time. Its deliveries are then sent in the slow lane, separately from those of other targets, and `good` counts its
+    consecutive quick chunks. `failing_since` is the time of its first failed attempt since the last successful one. In
+    any state, `paused_until` is the end of a pause that the target asked for (429); nothing is sent before this time.
     """
 
     rule: str

@@ -51,7 +51,7 @@ class Deliverers(NamedTuple):
     open: Mapping[str, OpenBatch]
 
     def departures(self, rules: Collection[str]) -> list[LeftAt]:
-        """Return where the previous runners of these rules stopped delivering for them."""
+        """Return where runners stopped delivering for these rules, if no new runner has taken events for them yet."""
         return [each for (rule, _), was in self.assignments.items() if rule in rules for each in was.left]
 
 

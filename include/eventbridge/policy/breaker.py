@@ -70,7 +70,7 @@ class Tally:
     """A push's report on one target: attempts by second since 1970, the results of probes in order, and how it ended.
 
     A target that has failed for `disable_after_seconds` is disabled; None means never. If `opens` is False, failures do
-    not open its breaker: an ordered target has none, because its deliveries wait by key. `paused_until` is the end of
+    not open its breaker; an ordered target has none, because its deliveries wait by key. `paused_until` is the end of
     the pause that the target asked for. `no_response` is the number of requests with new deliveries that had no
     response at all.
     """
@@ -234,7 +234,7 @@ def _apply_end(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatu
         return replace(status, until=now) if status.state == "half-open" else status  # the next push may probe
     reason = f"settled {ended.settled} of {ended.allowed} deliveries within the push budget"
     if ended.spent and not ended.half:
-        # a target that delivers, even slowly, needs no pause: its next chunk may be sent immediately
+        # a target that delivers, even slowly, needs no pause, so its next chunk may be sent immediately
         slow = ended.delivered > 0
         return _degrade(status, reason, now, now if slow else now + OPEN, slow=slow)
     if status.slow and status.state != "ok":
@@ -260,5 +260,5 @@ def _apply_slow_lane_chunk(status: TargetStatus, ended: Ended, now: datetime) ->
     good = status.good + 1
     if good < QUICK_CHUNKS or now - status.since < OPEN:
         return replace(status, good=good)
-    # its rate need not rise gradually: it has received deliveries all the time, as fast as it accepted them
+    # its rate need not rise gradually, because it kept receiving deliveries as fast as it accepted them
     return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)

@@ -32,8 +32,8 @@ class PlannedPiece:
     """A routed piece that is not yet in a chunk, with its file, pool and weight.
 
     `chunk` limits the size of a chunk of its target; if it is None, the limit of `ChunkLimits` applies. Sorting by
-    `slice_id` gives the order of partition and offset. Sorting by `file` does not: a file is in a folder of the attempt
-    that routed it, and a batch may have been routed in several attempts.
+    `slice_id` gives the order of partition and offset. Sorting by `file` does not, because a file is in a folder of the
+    attempt that routed it, and a batch may have been routed in several attempts.
     """
 
     pool: str
@@ -99,9 +99,9 @@ def cut_chunks(
     Deliveries of a disabled target, deliveries paused by operators and deliveries in a pool of 0 slots are on hold.
     Deliveries that must not be sent yet fall due when they may be sent. The others are due immediately: deliveries of a
     target whose breaker is not closed, and those in excess of twice a pool's free slots or of `max_handed_out`, which
-    the pools share in turn. An order shard is never split over several chunks that are handed out: its rows are
-    withheld from the first piece that must not be sent yet or does not fit into the same chunk. An ordered target has
-    no breaker, because its retries wait by key.
+    the pools share in turn. An order shard is never split over several chunks that are handed out, so its rows are
+    withheld from the first piece on that must not be sent yet or does not fit into the same chunk. An ordered target
+    has no breaker, because its retries wait by key.
     """
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)

@@ -64,10 +64,10 @@ def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) 
     """Return an estimate of the time that `part` (0 to 1) of the deliveries did not exceed; None if there are none.
 
     `buckets` counts the deliveries by `BOUNDS_MS`, and `total_seconds` is the sum of their times. The estimate is in
-    the bucket of the exact quantile, between its bounds. The sum determines the spread within buckets: the times of
-    each bucket are assumed to spread evenly over the same share of its width, at its lower end if the times are short
-    overall. A bucket from 300 to 1,800 s with times of 360 s on average thus ends at 420 s. Times above the last bound
-    count as that bound.
+    the bucket of the exact quantile, between its bounds. The sum determines the spread within buckets, because the
+    times of each bucket are assumed to spread evenly over the same share of its width, at its lower end if the times
+    are short overall. A bucket from 300 to 1,800 s with times of 360 s on average thus ends at 420 s. Times above the
+    last bound count as that bound.
     """
     wanted, below, lower = part * sum(buckets), 0, 0
     if not wanted:

@@ -181,8 +181,8 @@ def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: da
     """Return the end of the pause that a response with 429 asked for; None if it asked for none or the pause is over.
 
     The pause is its `Retry-After`, at most `retry_after_max`; without `Retry-After`, it is the policy's wait after
-    attempt `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After` concerns its own delivery only: its target may
-    accept the next one.
+    attempt `attempts`, at most `PENALTY_MAX`. A 503 with `Retry-After` concerns only its own delivery, because its
+    target may accept the next one.
     """
     if response.code != 429:
         return None

@@ -70,7 +70,7 @@ class Keeping:
 def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection[Need]) -> Keeping:
     """Return which records of a committed batch to keep at `now`: never more than it has, never less than is needed.
 
-    A step is never skipped: a needed record keeps everything that is removed after it.
+    A step is never skipped, so a needed record keeps everything that would be removed after it.
     """
     kept = batch.kept
     for following in STEPS[STEPS.index(kept) + 1 :]:

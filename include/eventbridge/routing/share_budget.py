@@ -20,7 +20,7 @@ from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 from eventbridge.transform.rendered import Budget
 
 #: The reasons for deferring a share or a part of it: the total budget was spent before its turn, its own budget was
-#: spent, or it cannot be routed. An event for which `where` fails is dead-lettered with the reason ROUTE_FAILED.
+#: spent, or it cannot be routed. An event for which `where` fails also has the reason ROUTE_FAILED.
 CROWDED = "crowded"
 BUDGET = "budget"
 ROUTE_FAILED = "route_failed"

@@ -180,8 +180,7 @@ def _is_valid_on(row: ConsumerOffset, identity: str, end: int) -> bool:
 def _rows_of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
     """Return the rows of topics whose log, on a broker, has another message at the offset of the last message taken.
 
-    One such partition decides for the whole topic on its broker, because the partitions of a topic are created
-    together.
+    One such partition decides for all partitions of its topic on its broker, because these are created together.
     """
     known: dict[tuple[str, str], bool | None] = {}
     found = []

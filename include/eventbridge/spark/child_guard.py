@@ -26,7 +26,7 @@ def start_tethered(command: Sequence[str], **options: Any) -> subprocess.Popen[b
     that cannot be run ends with a traceback and exit code 1; this function does not raise.
     """
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__, *command],  # -P: the current folder is not on the import path
+        [sys.executable, "-P", "-m", __name__, *command],  # -P keeps the current folder off the import path
         stdin=subprocess.PIPE,  # never written to; our end closes when this process dies
         start_new_session=True,
         **options,

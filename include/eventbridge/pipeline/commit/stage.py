@@ -54,7 +54,7 @@ def commit(runtime: Runtime, batch_id: str) -> bool:
     """Commit a settled batch; return whether the batch is now committed. A batch that is not settled stays as it is.
 
     Raises ReconciliationError, and commits nothing, if the reconciliation has a difference or a file cannot be read. If
-    the bus rejects the offsets, an alarm is logged and the commit still succeeds: the ledger is the source of truth,
+    the bus rejects the offsets, an alarm is logged, but the commit succeeds, because the ledger is the source of truth
     and the next listen tries again.
     """
     batch = runtime.ledger.batches.get(batch_id)

@@ -42,7 +42,7 @@ def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
     """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take or there is
-    no capacity. Also returns None while another process than `holder` has the runner's streaming lease. A batch that a
+    no capacity. Also returns None while a process other than `holder` has the runner's streaming lease. A batch that a
     streaming task left open when it ended is finished first. The `holder` of the lease gets the unfinished batch, else
     a new batch that is open and empty, unless rules are being transferred or messages must be passed over.
 
@@ -71,7 +71,8 @@ class Done(NamedTuple):
 
 
 class Again(NamedTuple):
-    """A request for another round: the state changed while it was read, or another runner must be planned first."""
+    """A request for another round, because the state changed while it was read, or another runner needs a batch
+    first."""
 
     request: PlanRequest
 

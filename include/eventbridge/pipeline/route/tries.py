@@ -176,7 +176,7 @@ def route_one_by_one(runtime: Runtime, job: RouteJob, router: Router, canary: Ca
 
 
 def _route_slice(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
-    """Return the record of a slice: its result, its split, or that its only event is unroutable."""
+    """Return the record of a slice, which has its result or its parts, or states that its only event is unroutable."""
     outcome = try_alone(runtime, job, router, canary, piece)
     if isinstance(outcome, SliceResult):
         return result_file(job.batch_id, outcome)

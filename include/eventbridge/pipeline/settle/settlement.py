@@ -90,7 +90,7 @@ def read_settled(runtime: Runtime, batch_id: str) -> Iterator[SettledDelivery]:
 
 
 def records(table: pa.Table) -> Iterator[SettledDelivery]:
-    """Yield rows with all columns of schema SETTLEMENT as records."""
+    """Yield rows that have all columns of the schema SETTLEMENT as records."""
     return (SettledDelivery(**row) for row in table.to_pylist())
 
 
