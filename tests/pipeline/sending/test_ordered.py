@@ -37,7 +37,7 @@ from eventbridge.views.status import status
 
 
 def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
-    """Deliver what is due in an hour, and what that releases."""
+    """Deliver what is due in an hour, and what becomes due after that."""
     for _ in range(rounds):
         clock.advance(2 * 3600)
         sending.deliver()
@@ -46,7 +46,7 @@ def later(sending: Sending, clock: RunningClock, rounds: int = 3) -> None:
 def test_a_failed_delivery_blocks_its_key_and_no_other(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """One customer's third fails: it and all later ones, also of later batches, come once it is accepted."""
+    """If a customer's third order fails, it and all later ones are delivered once it is accepted."""
     publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
     runtime = sending.begin(crm=ordered())
     recorder.refused[("a", 3)] = 503
@@ -83,7 +83,7 @@ class Try:
 def test_a_batch_that_two_tries_routed_keeps_the_order(
     sending: Sending, clock: RunningClock, recorder: Recorder, small_slices: None
 ) -> None:
-    """Of a shard too large for a chunk the last deliveries wait, whatever the folders of the tries are called."""
+    """The last deliveries of a shard that is too large for a chunk wait, whatever the names of the tries' folders."""
     publish(sending, *[keyed(n, "a") for n in range(12)])
     runtime = sending.begin(crm=ordered(), settings={"chunk_max_deliveries": 4})
     batch_id = listen(runtime, RUNNER) or ""
@@ -101,7 +101,7 @@ def test_a_batch_that_two_tries_routed_keeps_the_order(
 def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Down over three batches and two rounds of retries: nothing is tried but the first of each key, then all comes."""
+    """While a target is down, only the first delivery of each key is tried; afterwards all are delivered in order."""
     publish(sending, keyed(0, "a"))
     sending.begin(crm=ordered())
     recorder.down = True
@@ -120,7 +120,7 @@ def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
 
 
 def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """Later deliveries pass a delivery that becomes a dead letter, at once or after its retries."""
+    """Later deliveries continue after a delivery becomes a dead letter, immediately or after its retries."""
     publish(sending, *[keyed(n, "a") for n in range(5)])
     sending.begin(crm=ordered())
     recorder.refused |= {("a", 1): 400, ("a", 3): 503}
@@ -134,7 +134,7 @@ def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: Runnin
 def test_events_without_a_value_are_ordered_among_themselves(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """A missing path has a key of its own; 1 and "1" are two keys."""
+    """Events without a value share one key; 1 and "1" are different keys."""
     publish(sending, *[keyed(n, None) for n in range(3)], keyed(0, "a"))
     sending.begin(crm=ordered())
     recorder.refused[None, 0] = 503
@@ -148,7 +148,7 @@ def test_events_without_a_value_are_ordered_among_themselves(
 
 
 def test_by_partition_a_partition_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """`ordering_key: partition`: what lies in the partition of the failed one waits, the other partition continues."""
+    """With `ordering_key: partition`, only the partition of the failed delivery waits."""
     bodies = [keyed(n, "a") for n in range(6)]
     positions = [position for body in bodies for position in sending.site.publish(body)]
     sending.begin(crm=ordered("ordering_key: partition"))
@@ -170,7 +170,7 @@ NONE = "errors_tolerance: none"
 def test_without_tolerance_a_rule_is_held_and_no_other_target_notices(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Refused for good, a delivery is on hold and all behind it waits; the other target has everything."""
+    """A permanently refused delivery is on hold and all later ones wait; the other target gets everything."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     runtime = sending.begin(strict=ordered(NONE), easy=ordered())
     recorder.refused["a", 1] = 400
@@ -191,7 +191,7 @@ def test_without_tolerance_a_rule_is_held_and_no_other_target_notices(
 def test_a_held_rule_continues_once_the_delivery_is_taken(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Released while it still fails it is on hold again; released after the repair everything comes in order."""
+    """A delivery that is released while it still fails is on hold again; after the fix all are delivered in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     runtime = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400
@@ -238,7 +238,7 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_continues(
 
 
 def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """With errors_tolerance: none it is not a dead letter; what lies behind it in its partition waits for a skip."""
+    """With `errors_tolerance: none` a failed transform is no dead letter; later deliveries wait for a skip."""
     transform = "transform: {form: JSONPATH, value: $.data.customer, missing: error}"
     target = f"{{type: http, url: https://shop.example/hook, {NONE}, {transform}, {RETRY}}}"
     sending.write(rules({"strict": target}))
@@ -266,7 +266,7 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
 def test_a_key_continues_while_another_key_of_its_shard_fails(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Two keys of one shard fail; the one that is fixed gets its whole backlog although the other still fails."""
+    """If two keys of one shard fail and one is fixed, that one gets its backlog although the other still fails."""
     one, two = ("a", "b")
     assert shard_of(f'"{one}"') == shard_of(f'"{two}"')
     for n in range(3):
@@ -308,7 +308,7 @@ def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningC
 
 
 def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recorder) -> None:
-    """Each order is refused at first, and taken when it is due by the same push: none of its customer overtakes it."""
+    """If each order is refused once and then retried by the same push, no order of its customer overtakes it."""
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     recorder.at_first = 1
     soon = "retry: {policy: custom, max_retries: 3, initial_delay: 50ms, multiplier: 1, max_delay: 50ms}"
@@ -328,7 +328,7 @@ def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recor
 def test_a_request_in_flight_at_the_end_keeps_its_shard(
     sending: Sending, clock: RunningClock, path: str, leased: list[int]
 ) -> None:
-    """An abandoned request may still arrive: until it cannot, nothing of its shard is sent."""
+    """While an abandoned request may still arrive, nothing of its shard is sent."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
     crm = http(path, timeout="20s", ordering_key="$.data.customer")
     runtime = sending.begin(settings={"push_timeout": 1}, crm=crm)
@@ -345,7 +345,7 @@ def test_a_request_in_flight_at_the_end_keeps_its_shard(
 
 
 def test_a_target_disabled_by_410_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """After a 410 nothing more is sent; enabled again, what was on hold comes in order."""
+    """After a 410 nothing more is sent; once the target is enabled, the deliveries on hold are sent in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     runtime = sending.begin(crm=ordered())
     recorder.refused["a", 1] = 410
@@ -362,7 +362,7 @@ def test_a_target_disabled_by_410_keeps_its_order(sending: Sending, clock: Runni
 def test_shards_share_the_in_flight_limit(
     sending: Sending, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twelve keys in several shards, two requests at a time: never a third, and everything comes."""
+    """Twelve keys in several shards never have more than two requests in flight, and all are delivered."""
     now, most, lock, two = 0, 0, threading.Lock(), threading.Event()
 
     def response(request: Request) -> Response:
@@ -373,7 +373,7 @@ def test_shards_share_the_in_flight_limit(
             if now == 2:
                 two.set()
         assert two.wait(30), "the second never began"
-        time.sleep(0.02)  # long enough for a third to begin, if it could
+        time.sleep(0.02)  # long enough for a third request to start if it were allowed
         with lock:
             now -= 1
         return accept(request)
@@ -388,7 +388,7 @@ def test_shards_share_the_in_flight_limit(
 
 
 def test_a_replay_keeps_the_order_of_each_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """Over several batches, while a delivery of the first of them fails."""
+    """A replay of several batches keeps each key's order, while a delivery of the first batch fails."""
     publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
     runtime = sending.begin(crm=ordered(), settings={"batch_max_events": 4})
     sending.deliver()

@@ -43,9 +43,9 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
 
 
 def test_deliveries_sent_twice_after_a_crash_are_bounded(sending: Sending) -> None:
-    """With segments of four responses and one request in flight, no segment shows the last few responses, never half.
+    """With segments of four responses and one request in flight, only the last few responses are not in a segment.
 
-    It may be more than five: responses continue coming while a segment is written, here 20 a second.
+    There may be more than five, because responses arrive while a segment is written, here 20 per second.
     """
     batch = sending.routed(60, settings={"segment_responses": 4}, crm=http("/delay/50", max_in_flight=1))
     runtime, unrecorded = sending.site.works[-1], [0]
@@ -76,7 +76,7 @@ def test_a_completed_chunk_is_not_pushed_again(sending: Sending) -> None:
 
 
 def test_push_after_the_deadline_returns_at_once(sending: Sending, clock: RunningClock) -> None:
-    """A push that starts when the batch's deadline is over sends nothing and claims nothing."""
+    """A push that starts after the batch's deadline sends nothing and claims nothing."""
     batch = sending.routed(1, crm="/healthy/crm")
     runtime = sending.runtime
     clock.advance(61)
@@ -101,7 +101,7 @@ def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
 
 
 def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> None:
-    """A push that dies leaves segments; the next one sends only what they do not show."""
+    """A push that dies leaves segments; the next one sends only deliveries that these do not contain."""
     batch = sending.routed(20, settings={"segment_responses": 5}, crm="/healthy/crm")
     runtime = sending.runtime
     fault_points.install(_failing("store.put", at=3))
@@ -120,7 +120,7 @@ def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> Non
 
 
 def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Sending) -> None:
-    """Its process stood still until the claim ran out, and another push has the chunk: each request is on record."""
+    """If a push stands still until another one has its claim, it stops, and each of its requests is recorded."""
     batch = sending.routed(100, settings={"segment_interval": 0.1}, crm=http("/slow/crm", max_in_flight=1))
     runtime = sending.runtime
     reports = []
@@ -141,7 +141,7 @@ def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Send
 
 
 def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
-    """The second waits until the first has ended, finds nothing left to do, and no delivery comes twice."""
+    """The second push waits until the first has ended and finds nothing to do; no delivery is repeated."""
     batch = sending.routed(20, crm=http("/delay/100", max_in_flight=2))
     with ThreadPoolExecutor(2) as pool:
         pushes = [pool.submit(push, sending.site.reopen(), batch.batch_id, 0) for _ in range(2)]
@@ -153,7 +153,7 @@ def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
 
 
 def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending, clock: RunningClock) -> None:
-    """The host of that push has failed: its claim runs out after six seconds, and not before."""
+    """The claim of a push whose host has failed expires after six seconds, and not earlier."""
     batch = sending.routed(5, crm="/healthy/crm")
     ledger = sending.runtime.ledger
     assert ledger.chunks.claim(batch.batch_id, 0, "another-host:17", ledger.now() + timedelta(seconds=6)) is not None
@@ -166,7 +166,7 @@ def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending,
 
 
 def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> None:
-    """The event that stops all pushes of a process stays as it is: only an operator or a signal sets it."""
+    """A failing push does not set the event that stops all pushes; only an operator or a signal sets it."""
     batch = sending.routed(20, settings={"segment_responses": 5}, crm="/healthy/crm")
     stop = Stop()
     fault_points.install(_failing("store.put", at=3))
@@ -177,7 +177,7 @@ def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> No
 
 
 def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) -> None:
-    """Else what that push has in flight would become pending as not sent, and sent again."""
+    """A batch is not settled during a push, because requests in flight would become pending and be repeated."""
     batch = sending.routed(20, crm=http("/delay/100", max_in_flight=2))
     runtime = sending.site.reopen()
     with ThreadPoolExecutor(1) as pool:
@@ -190,7 +190,7 @@ def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) 
 
 
 def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:
-    """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
+    """A chunk's healthy target gets everything while the hanging one spends the budget and is degraded."""
     batch = sending.routed(200, settings={"push_timeout": 2}, crm="/healthy/crm", stuck="/hang/stuck")
     runtime = sending.runtime
     chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
@@ -206,7 +206,7 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) 
 
 
 def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
-    """What is in flight has its response, and what was not sent is settled as unknown."""
+    """Requests in flight get their responses, and unsent deliveries are settled as unknown."""
     batch = sending.routed(50, crm=http("/slow/crm", max_in_flight=1))
     runtime = sending.runtime
     stop = Stop()
@@ -246,7 +246,7 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
 def test_a_request_in_flight_at_an_immediate_stop_is_recorded_as_sent(
     sending: Sending, clock: RunningClock, by_key: dict[str, str]
 ) -> None:
-    """Its attempt counts and has no response; it is sent again once its timeout is over, and not by the next push."""
+    """Its attempt counts without a response; it is repeated after its timeout, and not by the next push."""
     batch = sending.routed(3, stuck=http("/hang/stuck", timeout="30s", max_in_flight=2, **by_key))
     runtime = sending.runtime
     in_flight = 1 if by_key else 2
@@ -278,7 +278,7 @@ def test_a_request_in_flight_at_an_immediate_stop_is_recorded_as_sent(
 def test_a_request_of_a_thread_that_ignores_the_stop_is_recorded_as_sent(
     sending: Sending, monkeypatch: pytest.MonkeyPatch, at_once: bool, timeout: int
 ) -> None:
-    """A client library may hold its thread forever: the push waits for the timeout, or ends at once."""
+    """If a client library blocks its thread forever, the push waits for the timeout, or ends immediately."""
     asked, released = threading.Event(), threading.Event()
 
     def hold(request: Request) -> Response:
@@ -306,7 +306,7 @@ def test_a_request_of_a_thread_that_ignores_the_stop_is_recorded_as_sent(
 
 
 def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: Sending) -> None:
-    """Two quick refusals are retried without a round through the ledger, and each attempt is written down."""
+    """Two quick refusals are retried without using the ledger, and each attempt is recorded."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"
     batch = sending.routed(1, crm=http("/flaky/crm", retry=policy))
     runtime = sending.runtime
@@ -323,7 +323,7 @@ def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: S
 
 
 def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending) -> None:
-    """A push with nothing to do but to wait 8 s for a retry ends: its batch's other targets must not wait with it."""
+    """A push that would only wait 8 s for a retry ends, so that the other targets of its batch need not wait."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 8s, multiplier: 1, max_delay: 8s}"
     batch = sending.routed(1, crm=http("/status/500", retry=policy))
     runtime = sending.runtime
@@ -338,7 +338,7 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
 
 
 def test_a_target_without_a_response_within_the_budget_is_degraded(sending: Sending) -> None:
-    """Even if all its deliveries were in flight and none waited when the budget ended."""
+    """A target without a response is degraded even if all its deliveries were in flight when the budget ended."""
     batch = sending.routed(2, settings={"push_timeout": 2}, stuck=http("/hang/stuck", timeout="30s"))
     runtime = sending.runtime
 
@@ -365,7 +365,7 @@ def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending)
 
 
 def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(sending: Sending) -> None:
-    """An undefined connection is an error of the task, and the other target has its deliveries."""
+    """An undefined connection fails the task after the other target has received its deliveries."""
     broken = http("/healthy/x", connection="undefined_connection")
     batch = sending.routed(10, broken=broken, crm="/healthy/crm")
     runtime = sending.runtime
@@ -380,7 +380,7 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
 def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libcurl closes only when its last look-up of a name has an end, which a silent name server delays for long."""
+    """A push does not wait for libcurl to close, which a silent name server can delay for a long time."""
     responded, closed, close = threading.Event(), threading.Semaphore(0), HttpEngine.close
 
     def close_late(engine: HttpEngine) -> None:
@@ -400,7 +400,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
 
 
 def test_a_target_that_cannot_be_opened_is_retried_after_a_pause(sending: Sending, clock: RunningClock) -> None:
-    """A target that cannot be opened is tried again half a minute later, forever, and no attempt is counted."""
+    """A target that cannot be opened is retried every half minute without an end, and no attempt is counted."""
     runtime = sending.begin(3, broken=http("/healthy/x", connection="undefined_connection"))
     batch = routed(runtime)
     with pytest.raises(EventBridgeError):
@@ -444,7 +444,7 @@ def test_a_delivery_in_flight_at_the_end_of_the_budget_is_sent_again_under_its_i
 
 
 def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
-    """State, source, execution time and counts of each; of failures the last response and the exception."""
+    """Each chunk is shown with its state, source, duration and counts, and failures with the response and exception."""
     broken = http("/healthy/x", connection="undefined_connection")
     runtime = sending.begin(4, crm="/status/503", broken=broken)
     with pytest.raises(EventBridgeError):

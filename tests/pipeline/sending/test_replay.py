@@ -30,7 +30,7 @@ from eventbridge.testing.store import CountingStore
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
-    """A receiver that also records headers and bodies."""
+    """Provide a receiver that also records headers and bodies."""
     with Receiver(tmp_path_factory.mktemp("receiver") / "requests.jsonl", whole=True) as running:
         yield running
 
@@ -48,12 +48,12 @@ def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:
 
 
 def deliver(sending: Sending, replay: Replay) -> int:
-    """Deliver a replay until it has ended, or is paused; return how many batches that took."""
+    """Deliver a replay until it has ended or is paused; return the number of batches."""
     return deliver_replay(sending.runtime, replay.replay_id, InProcessRouter(sending.runtime.store))
 
 
 def replay(sending: Sending, run: str = "run", **options: Any) -> Replay:
-    """Begin a replay, deliver all of it, and return it as it is then; they must be reconciled."""
+    """Begin a replay, deliver all of it, assert that its batches are reconciled, and return it."""
     begun = begin(sending, run, **options)
     deliver(sending, begun)
     assert audit(sending.runtime).differences == ()
@@ -74,12 +74,12 @@ def event_of(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def ids(sending: Sending) -> Counter[str]:
-    """Return how often each event was received."""
+    """Return how many times each event was received."""
     return Counter(event_of(request)["id"] for request in sending.requests())
 
 
 def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> None:
-    """Every event once more, under an id made of the replay's, which a header names; the replay is done."""
+    """Every event is delivered again with an id derived from the replay's id, which a header names."""
     landed(sending, 3, crm="/healthy/crm")
 
     done = replay(sending)
@@ -125,7 +125,7 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
 
 
 def test_deliveries_keep_their_ids_on_request(sending: Sending) -> None:
-    """A receiver that drops duplicates recognises them; no header names a replay."""
+    """On request deliveries keep their ids, so that a receiver can drop them, and no header names the replay."""
     landed(sending, 2, crm="/healthy/crm")
 
     replay(sending, new_ids=False)
@@ -161,7 +161,7 @@ def test_only_events_of_the_time_are_taken(sending: Sending) -> None:
 
 
 def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
-    """Only events that the pattern matches, for the rules and to the targets that are named."""
+    """A replay delivers only events that its pattern matches, for the named rules and to the named targets."""
     landed(sending, 5, crm="/healthy/crm", bills="/healthy/bills")
     wanted = sorted(ids(sending))[:2]
 
@@ -174,7 +174,7 @@ def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
 
 
 def test_delivered_events_are_left_out_on_request(sending: Sending) -> None:
-    """Per target: the one that had the events gets nothing, the one that refused them gets them all."""
+    """On request the target that accepted the events gets none, and the one that refused them gets all."""
     landed(sending, 3, crm="/healthy/crm", bills=http(REFUSED, retry=NO_RETRY))
     sending.rules(crm="/healthy/crm", bills="/healthy/bills")
 
@@ -209,7 +209,7 @@ def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: 
     "condition", ["outcom = 1", "true) OR (true", "1; SELECT 2", "DROP TABLE events", "count(*) > 1"]
 )
 def test_an_invalid_condition_is_reported_before_anything_is_recorded(condition: str, sending: Sending) -> None:
-    """With the columns that exist."""
+    """An invalid condition is reported with the existing columns before anything is recorded."""
     landed(sending, 1, crm="/healthy/crm")
 
     with pytest.raises(UserError, match="SQL condition"):
@@ -252,7 +252,7 @@ def test_events_are_routed_by_the_original_rules_on_request(sending: Sending) ->
     ],
 )
 def test_a_name_that_did_not_exist_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
-    """Even if the current files have it; nothing is recorded."""
+    """A rule or target that did not exist then is rejected, even if the current files have it."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
 
@@ -322,7 +322,7 @@ def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
 
 
 def test_the_rate_of_a_replay_counts_every_second(sending: Sending) -> None:
-    """All targets of a replay together get no more than its rate, whatever its batches hold."""
+    """All targets of a replay together get no more than its rate, whatever the size of its batches."""
     landed(sending, 12, crm="/healthy/crm", bills="/healthy/bills")
 
     replay(sending, rate=8.0)
@@ -352,7 +352,7 @@ def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
 
 
 def test_the_inputs_of_a_replay_are_rebuilt(sending: Sending) -> None:
-    """A buffer file of a replay that is lost is written again from the archive, row by row as it was."""
+    """A lost buffer file of a replay is rebuilt from the archive with the same rows."""
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
     runtime = sending.runtime
@@ -382,7 +382,7 @@ def test_an_audit_reports_what_a_replay_left_out(sending: Sending) -> None:
 
 
 def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) -> None:
-    """Three offsets were taken from the bus, however often their events are replayed; the sums add up."""
+    """Replayed events do not count as offsets from the bus, and the totals are consistent."""
     landed(sending, 3, crm="/healthy/crm")
     replay(sending)
     events = audit(sending.runtime).events

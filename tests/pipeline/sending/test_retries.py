@@ -1,4 +1,4 @@
-"""Retry batches: pending deliveries come back when due, use the current rules, and are reconciled too."""
+"""Retry batches redeliver pending deliveries when they are due, with the current rules, and are reconciled."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.repair.audit import audit
 
 
 def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock: RunningClock) -> None:
-    """Refused at first, delivered an hour later by today's URL; the audit follows both generations."""
+    """Refused deliveries are delivered an hour later to the current URL, and the audit checks both batches."""
     runtime = sending.begin(8, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
@@ -34,7 +34,7 @@ def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock:
 
 
 def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending: Sending, clock: RunningClock) -> None:
-    """Three retries after the first attempt, over four batches; the record holds the four attempts in order."""
+    """After three retries in four batches, the dead letter's record has the four attempts in order."""
     runtime = sending.begin(1, crm=REFUSED)
     for _ in range(5):
         sending.deliver()
@@ -62,7 +62,7 @@ def test_a_delivery_past_its_maximum_age_is_a_dead_letter(sending: Sending, cloc
 
 
 def test_two_plans_at_once_take_a_row_once(sending: Sending, site: Any, clock: RunningClock) -> None:
-    """What one retry batch has taken, another does not get."""
+    """Of two concurrent plans, only one takes each pending row."""
     runtime = sending.begin(3, crm=REFUSED)
     sending.deliver()
     clock.advance(2 * 3600)
@@ -75,7 +75,7 @@ def test_two_plans_at_once_take_a_row_once(sending: Sending, site: Any, clock: R
 
 
 def test_a_retry_batch_whose_run_died_is_settled_by_a_later_one(sending: Sending, clock: RunningClock) -> None:
-    """Planned and never pushed, it is settled past its deadline and its deliveries become pending again."""
+    """A retry batch that was never pushed is settled after its deadline, and its deliveries become pending again."""
     runtime = sending.begin(3, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
@@ -95,7 +95,7 @@ def test_a_retry_batch_whose_run_died_is_settled_by_a_later_one(sending: Sending
 def test_until_idle_waits_for_what_a_dead_run_took_up_without_burning_cpu(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Deliveries that are due but taken by another batch are waited for, patiently, and then delivered."""
+    """`--until-idle` waits without busy polling for due deliveries that another batch has, and then delivers them."""
     runtime = sending.begin(3, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
@@ -129,7 +129,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_releases_them(sending: Sending
 
 
 def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending, clock: RunningClock) -> None:
-    """Deliveries of a rule no file names are on hold for 1 h, then dead letters rule_removed."""
+    """Deliveries of a removed rule are on hold for 1 h, and then become dead letters `rule_removed`."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.remove()
@@ -169,7 +169,7 @@ def test_all_of_a_removed_rule_is_dead_lettered_after_its_hour_batch_upon_batch(
 def test_a_removed_rule_that_comes_back_keeps_what_was_not_dead_lettered_yet(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """While chunk after chunk is dead-lettered the rule comes back: the rest is delivered."""
+    """If a removed rule returns while its chunks are dead-lettered, the rest is delivered."""
     runtime = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
     sending.deliver()
     sending.remove()
@@ -187,7 +187,7 @@ def test_a_removed_rule_that_comes_back_keeps_what_was_not_dead_lettered_yet(
 
 
 def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending, clock: RunningClock) -> None:
-    """On hold for one reason and then for another, its deliveries are never due in between."""
+    """Deliveries that are on hold first as disabled and then as removed are never due in between."""
     runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.disable(crm=REFUSED)
@@ -203,7 +203,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
 
 
 def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending: Sending, clock: RunningClock) -> None:
-    """No operator will enable the target of a removed rule: an hour is enough, not the deliveries' age."""
+    """A removed rule's deliveries for a disabled target wait only an hour, because no operator will enable it."""
     runtime = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     sending.remove()
@@ -232,7 +232,7 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
 
 
 def test_enabling_a_target_releases_what_was_held(sending: Sending, clock: RunningClock) -> None:
-    """After 410 the rest is on hold; `targets enable` makes it due, under the same delivery ids."""
+    """`targets enable` makes the deliveries that are on hold after a 410 due, with the same delivery ids."""
     runtime = sending.begin(10, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     clock.advance(60)
@@ -264,7 +264,7 @@ def test_deliveries_on_hold_after_a_410_end_at_their_age(sending: Sending, clock
 
 
 def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending: Sending, clock: RunningClock) -> None:
-    """Its new deliveries are not pushed but pending; one chunk is out at a time; a good one restores it."""
+    """A degraded target's new deliveries are pending, one chunk is sent at a time, and a good one heals the target."""
     runtime = sending.begin(100, settings={"push_timeout": 1, "retry_max_per_target": 1}, crm="/hang/crm")
     sending.deliver_batch()
     assert runtime.ledger.targets.statuses()["orders", "crm"].state == "degraded"
@@ -286,7 +286,7 @@ def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending
 
 
 def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> None:
-    """The setting counts deliveries, not rows of the ledger; what was pending together is never divided."""
+    """The setting counts deliveries, not rows of the ledger, and a row is never divided."""
     batch = sending.routed(30, settings={"chunk_max_deliveries": 10, "retry_max_per_target": 20}, crm="/healthy/crm")
     sending.settle(batch)
     assert commit(sending.runtime, batch.batch_id)
