@@ -40,7 +40,7 @@ def arrivals(sending: Sending) -> list[datetime]:
 
 
 def test_a_redrive_keeps_the_rate_of_the_target(sending: Sending) -> None:
-    """A batch of 54 dead letters at ten a second: by the receiver's record, never more than a second's and a lease."""
+    """With 54 dead letters at ten per second, the receiver never gets more than a second's rate and a lease."""
     redrive_id = begin(sending, 54, 10.0, crm="/healthy/crm")
 
     assert deliver_redrive(sending.runtime, redrive_id, InProcessRouter(sending.runtime.store)) == 1
@@ -53,7 +53,7 @@ def test_a_redrive_keeps_the_rate_of_the_target(sending: Sending) -> None:
 
 
 def test_two_pushes_and_several_targets_share_the_rate(sending: Sending, site: Any) -> None:
-    """Two chunks at the same time, two targets of which one has a rate of its own: together they keep both rates."""
+    """Two concurrent chunks and two targets, one with its own rate, together keep both rates."""
     begin_with = {"crm": http("/healthy/crm", rate="4/s"), "note": "/healthy/note"}
     redrive_id = begin(sending, 36, 12.0, **begin_with)
     works = [site.reopen(chunk_max_deliveries=36) for _ in range(2)]
@@ -76,7 +76,7 @@ def test_two_pushes_and_several_targets_share_the_rate(sending: Sending, site: A
 
 
 def test_an_ordered_target_keeps_the_rate_too(sending: Sending) -> None:
-    """Its dead letters go one after the other, and its push waits for tokens as long as it may."""
+    """An ordered target's dead letters are sent one by one, and its push waits for tokens as long as it may."""
     redrive_id = begin(sending, 9, 1.0, crm=http("/healthy/crm", ordering_key="partition"))
 
     assert deliver_redrive(sending.runtime, redrive_id, InProcessRouter(sending.runtime.store)) == 1

@@ -34,7 +34,7 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_an_unreadable_file_is_rebuilt(sending: Sending, kind: str, damage: str) -> None:
-    """Then the batch commits, every delivery is accounted for, and the record in the store names the file."""
+    """After the repair the batch commits, every delivery is accounted for, and the store's record names the file."""
     batch = settled(sending)
     runtime = sending.runtime
     (file, *_) = [each for each in runtime.ledger.files.list_for_batch(batch.batch_id, kind) if each.path]  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
 def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
-    """From its requests, or its events; the settlement says what to do, and then all of it is delivered or pending."""
+    """The inputs of a redrive are rebuilt from requests or events, and then every delivery is delivered or pending."""
     sending.begin(3, crm=http(REFUSED, retry="{policy: custom, max_retries: 0}", ordering_key="$.data.id"))
     sending.deliver()
     sending.publish(2)
@@ -130,7 +130,7 @@ def test_the_inputs_of_a_redrive_are_rebuilt_from_its_dead_letters(
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
 def test_the_manifest_of_a_committed_batch_is_rebuilt(sending: Sending, damage: str) -> None:
-    """From the batch's files, and it is reconciled; a record in the store names it, and says if it could be read."""
+    """A rebuilt manifest is reconciled; a record in the store names it, and tells whether it could be read."""
     batch = settled(sending)
     runtime = sending.runtime
     assert commit(runtime, batch.batch_id)
@@ -153,7 +153,7 @@ def test_the_manifest_of_a_committed_batch_is_rebuilt(sending: Sending, damage: 
 
 
 def test_a_difference_that_no_file_explains_is_reported(sending: Sending) -> None:
-    """A settlement that can be read and is wrong: nothing can make it again, and the repair says so."""
+    """The repair reports a readable settlement that is wrong, because nothing can rebuild it."""
     batch = settled(sending)
     runtime = sending.runtime
     assert commit(runtime, batch.batch_id)
@@ -165,7 +165,7 @@ def test_a_difference_that_no_file_explains_is_reported(sending: Sending) -> Non
 
 
 def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending, clock: RunningClock) -> None:
-    """Of two retry batches whose runs died one has lost a file: the other one's deliveries are tried again."""
+    """If one of two retry batches whose runs died has lost a file, the other one's deliveries are retried."""
     runtime = sending.begin(2, settings={"retry_max_per_target": 2}, crm=REFUSED)
     sending.deliver()
     sending.publish(2)
@@ -185,7 +185,7 @@ def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending,
 
 
 def test_a_surplus_is_settled_again(sending: Sending) -> None:
-    """A settlement that names a delivery twice counts no more; the record names the delivery."""
+    """A settlement that names a delivery twice is replaced, and the record names the delivery."""
     batch = settled(sending)
     runtime = sending.runtime
     (file,) = runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")
@@ -203,7 +203,7 @@ def test_a_surplus_is_settled_again(sending: Sending) -> None:
 
 
 def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
-    """Its deliveries are unknown, and delivered by the retries under their ids."""
+    """The deliveries of a segment lost before the settlement are unknown, and retries deliver them under their ids."""
     batch = sending.routed(4, good="/healthy/good")
     runtime = sending.runtime
     sending.push(batch)
@@ -220,14 +220,14 @@ def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
 
 
 def test_a_file_that_cannot_be_rebuilt_is_refused(sending: Sending) -> None:
-    """An archive file that the bus does not give as it was, and a batch that is history, are left as they are."""
+    """An archive file that the bus cannot reproduce, and a batch past its retention, are not changed."""
     batch = settled(sending)
     runtime = sending.runtime
     (archive, *_) = [each for each in runtime.ledger.files.list_for_batch(batch.batch_id, "buffer") if each.path]
     whole = runtime.store.get(str(archive.path))
     runtime.store.delete(str(archive.path))
 
-    settings = runtime.settings.model_copy(update={"event_max_size": 20})  # so what was an event is none
+    settings = runtime.settings.model_copy(update={"event_max_size": 20})  # so that a former event is malformed
     smaller = replace(runtime, settings=settings)
     with pytest.raises(ReconciliationError, match=f"{archive.path}, reread.*has other rows than it had"):
         repair_batch(smaller, batch.batch_id, InProcessRouter(runtime.store), dry_run=False)

@@ -21,7 +21,7 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_dead_letters_of_a_committed_batch_are_rebuilt(sending: Sending, damage: str) -> None:
-    """Row by row as they were: refused and malformed ones, and those of a redrive, with the attempts made before it.
+    """All rows are rebuilt exactly: refused and malformed ones, and those of a redrive with the earlier attempts.
 
     Until then, a search for dead letters names the batch to repair.
     """
@@ -73,7 +73,7 @@ def test_a_wrong_dead_letter_file_is_rebuilt_before_and_after_the_commit(sending
 
 
 def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> None:
-    """Both files of a committed batch are missing: deliveries are routed again, then dead letters written."""
+    """If both files of a committed batch are missing, deliveries are routed again before dead letters are written."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches.find(limit=None)
@@ -95,7 +95,7 @@ def test_dead_letters_are_rebuilt_after_their_deliveries(sending: Sending) -> No
 
 @pytest.mark.parametrize("kind", ["outcome", "settlement"])
 def test_dead_letters_are_not_rebuilt_from_lost_files(sending: Sending, kind: FileKind) -> None:
-    """Then nothing is written, and the files to put back are named."""
+    """If files are lost, nothing is written, and the error names the files to restore."""
     runtime = sending.begin(2, b"no event", crm="/bad/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches.find(limit=None)
@@ -114,7 +114,7 @@ def test_dead_letters_are_not_rebuilt_from_lost_files(sending: Sending, kind: Fi
 
 
 def test_dead_letters_that_a_redrive_took_are_rebuilt_in_place(sending: Sending) -> None:
-    """Also those of a batch that is not committed yet: the redrive continues, and takes none of them twice."""
+    """Even for a batch that is not committed, the redrive continues and takes no dead letter twice."""
     batch = settled(sending)
     runtime = sending.runtime
     sending.rules(good="/healthy/good", bad="/healthy/crm", down=REFUSED)
@@ -150,7 +150,7 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
 
 
 def test_an_audit_reports_missing_dead_letters_that_another_batch_took(sending: Sending) -> None:
-    """The audit says whose file it is that cannot be read, and of every other batch what it would say anyway."""
+    """The audit names the batch of the unreadable file, and reports the other batches as usual."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     sending.rules(crm="/healthy/crm")

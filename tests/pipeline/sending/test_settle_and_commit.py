@@ -1,4 +1,4 @@
-"""Settlement, dead letters, retries and commit: one frozen status per delivery, reconciliation before offsets."""
+"""Settlement, dead letters, retries and commit give a delivery one final status and reconcile before offsets move."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
 
 
 def test_deliveries_without_an_outcome_are_due_now_without_an_attempt(sending: Sending) -> None:
-    """Deliveries without any outcome are unknown: pending in the slow lane, due at once, no attempt counted."""
+    """Deliveries without an outcome are pending in the slow lane and due immediately, without an attempt."""
     batch = sending.routed(7, crm=REFUSED)
     runtime = sending.runtime
     sending.settle(batch)
@@ -118,7 +118,7 @@ def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Se
 
 
 def test_a_malformed_event_is_a_dead_letter_with_its_reason(sending: Sending) -> None:
-    """What is not a CloudEvent ends in the dead letters, whole, and never becomes a delivery."""
+    """A message that is not a CloudEvent becomes a complete dead letter and never a delivery."""
     batch = sending.routed(b'{"id": "only an id"}', crm=REFUSED)
     runtime = sending.runtime
     sending.push(batch)
@@ -133,7 +133,7 @@ def test_a_malformed_event_is_a_dead_letter_with_its_reason(sending: Sending) ->
 
 
 def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(sending: Sending, order: Order) -> None:
-    """A transform that fails ends that delivery at once; the other event of the same rule is delivered."""
+    """A failing transform ends its delivery immediately; the other event of the same rule is delivered."""
     target = http("/healthy/crm", transform="{form: JSONPATH, value: $.data.note, missing: error}")
     batch = sending.routed(order(1), order(2, data={"note": "here"}), crm=target)
     runtime = sending.runtime
@@ -149,7 +149,7 @@ def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(sending: S
 
 
 def test_settling_again_changes_no_status(sending: Sending) -> None:
-    """The settlement is written once: a later write_dead_letters reads it and adds nothing."""
+    """The settlement is written once; a later write_dead_letters reads it and adds nothing."""
     batch = sending.routed(5, crm="/healthy/crm")
     runtime = sending.runtime
     write_dead_letters(runtime, batch.batch_id)
@@ -190,7 +190,7 @@ def test_the_loser_of_two_settlements_takes_the_winners_statuses(
 
 
 def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
-    """Deliveries a settlement forgot are given unknown by a supplement and pending, with an alarm; then it commits."""
+    """A supplement makes deliveries that a settlement lacks unknown and pending, with an alarm; then it commits."""
     batch = sending.routed(10, crm="/healthy/crm")
     runtime = sending.runtime
     sending.push(batch)
@@ -239,7 +239,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
 
 
 def test_a_delivered_status_without_a_recorded_response_stops_the_commit(sending: Sending) -> None:
-    """A settlement cannot claim a delivery that no recorded response shows."""
+    """A settlement with a delivered status but without a recorded response is not committed."""
     batch = sending.routed(1, crm=REFUSED)
     runtime = sending.runtime
     _settle_with(runtime, batch, lambda rows: [replace(row, status="delivered") for row in rows])
@@ -251,7 +251,7 @@ def test_a_delivered_status_without_a_recorded_response_stops_the_commit(sending
 
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
 def test_a_missing_file_stops_the_commit(sending: Sending, kind: str) -> None:
-    """Whatever file of the reconciliation cannot be read, nothing is committed and the error names it."""
+    """If any file of the reconciliation cannot be read, nothing is committed and the error names the file."""
     batch = sending.routed(4, bad="/bad/crm")
     runtime = sending.runtime
     sending.push(batch)
@@ -266,7 +266,7 @@ def test_a_missing_file_stops_the_commit(sending: Sending, kind: str) -> None:
 
 
 def test_a_commit_without_its_pending_rows_is_refused(sending: Sending) -> None:
-    """If schedule_retries did not run, what is to be tried again would be lost: commit refuses."""
+    """Without schedule_retries the deliveries to retry would be lost, so commit refuses."""
     batch = sending.routed(1, crm=REFUSED)
     runtime = sending.runtime
     write_dead_letters(runtime, batch.batch_id)
@@ -303,7 +303,7 @@ def _bus_refuses(point: str) -> None:
 
 
 def _settle_with(runtime: Any, batch: Any, change: Callable[[list[SettledDelivery]], list[SettledDelivery]]) -> None:
-    """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
+    """Write the batch's settlement with the real stage in a copy, change its rows, and store the result."""
     runtime.ledger.settlement.begin(batch.batch_id)
     tables = read_settled_tables(runtime, runtime.ledger.batches.get(batch.batch_id))
     rows = [row for table in tables for row in records(table)]
