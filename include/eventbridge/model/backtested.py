@@ -10,7 +10,7 @@ Minutes = tuple[tuple[int, int], ...]
 
 class EventSample(Struct, frozen=True, omit_defaults=True):
     """An archived event: its file and row, its id and source, when it was landed (microseconds since 1970), and its
-    JSON. `cut` is
+    JSON.
 
     `cut` is True if the JSON is truncated.
     """
