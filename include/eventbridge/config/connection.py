@@ -50,9 +50,10 @@ class Connection:
 
 
 def require_type(connection: Connection, types: Sequence[str], use: str) -> None:
-    """Raise ConnectionUnusable for a connection whose type is not in `types`. `use` says who uses it, as in "target
-    'crm' of rule 'orders'". A connection of another type holds secrets for something else, and a rule file must not be
-    able to send them to the wrong place.
+    """Raise ConnectionUnusable for a connection whose type is not in `types`.
+
+    `use` says who uses it, as in "target 'crm' of rule 'orders'". A connection of another type holds secrets for
+    something else, and a rule file must not be able to send them to the wrong place.
     """
     if connection.type not in types:
         listed = types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
@@ -76,8 +77,9 @@ class RemembersConnections(Protocol):
 
 
 def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], Connection]:
-    """Return a function that reads a connection from the variable EVENTBRIDGE_CONN_<ID>, with its id in upper case. The
-    function raises ConnectionUnusable for an id that is not defined or whose value cannot be read.
+    """Return a function that reads a connection from the variable EVENTBRIDGE_CONN_<ID>, with its id in upper case.
+
+    The function raises ConnectionUnusable for an id that is not defined or whose value cannot be read.
     """
 
     def connection(connection_id: str) -> Connection:

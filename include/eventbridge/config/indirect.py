@@ -45,6 +45,7 @@ def with_ledger_url(environ: Mapping[str, str]) -> tuple[dict[str, str], list[st
 
 def resolve_url(named: str, environ: Mapping[str, str]) -> str:
     """Return the URL that a command argument names: the argument itself, or the value of the variable with that name.
+
     As for the ledger, <name>_FILE or <name>_CMD may be set instead of the variable. Raises UserError if there is no
     such URL, and for an argument with a password, because every user of the machine can read a command's arguments.
     """

@@ -43,7 +43,10 @@ def _is_s3(data: Mapping[str, Any]) -> bool:
 
 
 class Settings(BaseModel):
-    """All settings of an installation. Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`."""
+    """All settings of an installation.
+
+    Seconds may be written as `60` or `1m`, bytes as `1048576` or `1MiB`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -29,8 +29,10 @@ class TargetLocations:
     own: tuple[str, ...] = ()
 
     def owns_file(self, folder: str, names: Sequence[str]) -> bool:
-        """Return whether a file is the installation's own. A file in a folder for targets inside an own folder is not.
-        `folder` is a folder for targets; `names` lead from it to the file and contain no symbolic link.
+        """Return whether a file is the installation's own.
+
+        A file in a folder for targets inside an own folder is not. `folder` is a folder for targets; `names` lead from
+        it to the file and contain no symbolic link.
         """
         real = os.path.join(_real(folder), *names, "")  # noqa: PTH118  # with a slash, as own folders have
         around = [each for each in self.own if real.startswith(each)]
@@ -41,8 +43,9 @@ class TargetLocations:
         return not all(any(each.startswith(own) and each != own for each in inner) for own in around)
 
     def owns_prefix(self, bucket: str, prefix: str) -> bool:
-        """Return whether keys with a prefix are the installation's own. Only the names of buckets are compared, because
-        two endpoints with different names may be the same server.
+        """Return whether keys with a prefix are the installation's own.
+
+        Only the names of buckets are compared, because two endpoints with different names may be the same server.
         """
         below = _bucket_prefix(bucket, prefix)
         return any(below.startswith(each) for each in self.own)

@@ -68,16 +68,18 @@ _OPEN_AT_ONCE = 200
 
 
 class RunBreaker:
-    """Counts the attempts of one run, and opens when they fail, before any failure is in the ledger. The attempts of a
-    delivery that this push retries are counted only once its retries are over, because a target that accepts everything
-    at the second attempt is not down. No new delivery is sent while the open retries would trip the breaker if they
-    failed. If the attempts counted so far are good, up to `_OPEN_AT_ONCE` retries may be open.
+    """Counts the attempts of one run, and opens when they fail, before any failure is in the ledger.
+
+    The attempts of a delivery that this push retries are counted only once its retries are over, because a target that
+    accepts everything at the second attempt is not down. No new delivery is sent while the open retries would trip the
+    breaker if they failed. If the attempts counted so far are good, up to `_OPEN_AT_ONCE` retries may be open.
 
     If `opens` is False, failures end the run but do not open the target's breaker in the ledger, which then only
     records how long the target has been failing. While `probing`, deliveries are sent one at a time, until enough
     succeed or one fails. If `judges_speed`, other targets wait for this run, so one request without a response or many
-    slow responses make it `too_slow`, which ends it. Only the run's thread writes to it; one other thread at a time may
-    call `take`.
+    slow responses make it `too_slow`, which ends it.
+
+    Only the run's thread writes to it; one other thread at a time may call `take`.
     """
 
     def __init__(
@@ -265,10 +267,12 @@ class Pause:
 
 
 class Pace:
-    """Decides whether one more delivery may be sent now. Only the run's thread uses it, except for `pause` and
-    `set_rate`. Without a rate and a pause, a delivery may always be sent, except until `ramp_until`, while the target's
-    rate rises after its recovery. `lease`, called with (deliveries per second, wanted tokens), leases tokens from the
-    ledger. `redrive_pace` is a second pace, of a redrive or replay, whose tokens are needed as well.
+    """Decides whether one more delivery may be sent now.
+
+    Only the run's thread uses it, except for `pause` and `set_rate`. Without a rate and a pause, a delivery may always
+    be sent, except until `ramp_until`, while the target's rate rises after its recovery. `lease`, called with
+    (deliveries per second, wanted tokens), leases tokens from the ledger. `redrive_pace` is a second pace, of a redrive
+    or replay, whose tokens are needed as well.
     """
 
     def __init__(
@@ -381,6 +385,7 @@ def defer_paused(
     items: Iterable[Item], until: datetime, now: datetime, policy: RetryPolicy, rows: OutcomeRows
 ) -> list[Item]:
     """Defer the untried `items` until `until`, or dead-letter those that are too old; return the items already tried.
+
     For each deferred or dead-lettered item, a row of the schema OUTCOME that is not an attempt is added to `rows`.
     """
     tried: list[Item] = []

@@ -1,5 +1,6 @@
-"""Sends deliveries in blocks to a target that takes blocks, if no delivery needs separate handling. A block holds
-adjacent deliveries of a piece, perhaps thousands.
+"""Sends deliveries in blocks to a target that takes blocks, if no delivery needs separate handling.
+
+A block holds adjacent deliveries of a piece, perhaps thousands.
 """
 
 from __future__ import annotations
@@ -106,9 +107,10 @@ def _row_like(piece: Piece, response: Response) -> OutcomeRow:
 
 
 class LiveBlocks:
-    """Sends deliveries from a queue as blocks. Those that arrive while one block is synced form the next block. It ends
-    when a delivery could not be delivered, or at a piece that blocks cannot hold; another run then takes the rest of
-    the queue.
+    """Sends deliveries from a queue as blocks.
+
+    Those that arrive while one block is synced form the next block. It ends when a delivery could not be delivered, or
+    at a piece that blocks cannot hold; another run then takes the rest of the queue.
     """
 
     total = 0

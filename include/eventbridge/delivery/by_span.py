@@ -1,7 +1,8 @@
-"""Sends deliveries to a target in spans. The deliveries of a span are sent together, get one response, and become
-pending together. A span is a piece of a chunk as the stage route wrote it; `settle.pending.SpanPending` keeps it in one
-piece while it is pending. Its name is derived from its delivery file and rows, so that a push that sends it again
-writes the same bytes to the same place.
+"""Sends deliveries to a target in spans.
+
+The deliveries of a span are sent together, get one response, and become pending together. A span is a piece of a chunk
+as the stage route wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. Its name is derived
+from its delivery file and rows, so that a push that sends it again writes the same bytes to the same place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Starts the runs of targets, supervises them, and collects their outcomes. There are two callers. A push starts all
-runs of its chunk together; a streaming task starts the runs of an open batch as deliveries arrive. The caller decides
-when the work is over and where outcomes are recorded; everything else is the same.
+"""Starts the runs of targets, supervises them, and collects their outcomes.
+
+There are two callers. A push starts all runs of its chunk together; a streaming task starts the runs of an open batch
+as deliveries arrive. The caller decides when the work is over and where outcomes are recorded; everything else is the
+same.
 """
 
 from __future__ import annotations
@@ -139,9 +141,11 @@ class TargetRuns:
             yield run
 
     def rest(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Let the runs work for `seconds`, or until the caller has something to do. Without a `loop`, the wait ends
-        when a segment is full or the last run has ended, and the result is False. With a `loop`, it ends when `watched`
-        is readable or a live run has ended with work left; the result is True only in the latter case.
+        """Let the runs work for `seconds`, or until the caller has something to do.
+
+        Without a `loop`, the wait ends when a segment is full or the last run has ended, and the result is False. With
+        a `loop`, it ends when `watched` is readable or a live run has ended with work left; the result is True only in
+        the latter case.
         """
         if self._loop is None:
             self._rows.wait(seconds)
@@ -190,10 +194,11 @@ class TargetRuns:
             run.pause.ask(pause)
 
     def record(self, write: Callable[[int, pa.Table], bool], *, everything: bool = False) -> bool:
-        """Record the oldest outcomes by calling `write` with a segment number and a table; return its result. A segment
-        has about as many outcomes as the setting `segment_responses` says, or all of them if `everything`. If `write`
-        fails, the next call records the same outcomes under the next number, because the failed call may have taken
-        effect.
+        """Record the oldest outcomes by calling `write` with a segment number and a table; return its result.
+
+        A segment has about as many outcomes as the setting `segment_responses` says, or all of them if `everything`. If
+        `write` fails, the next call records the same outcomes under the next number, because the failed call may have
+        taken effect.
         """
         while self._rows:
             tables, rows = self._rows.take()

@@ -1,7 +1,8 @@
-"""Runs all HTTP targets of a push in one thread, in which no target waits for another or blocks it. A push runs the
-loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between two polls of
-its bus, because two threads that release the interpreter several times for each delivery would spend more time waiting
-for each other than working.
+"""Runs all HTTP targets of a push in one thread, in which no target waits for another or blocks it.
+
+A push runs the loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between
+two polls of its bus, because two threads that release the interpreter several times for each delivery would spend more
+time waiting for each other than working.
 """
 
 from __future__ import annotations
@@ -49,8 +50,10 @@ class _Task:
 
 
 class HttpLoop:
-    """Executes the runs of HTTP targets. A run whose target turns out to block its thread is moved to `threads`. Either
-    `start` runs the loop until its runs have ended, or threads call `run_for`, one at a time, until the loop is closed.
+    """Executes the runs of HTTP targets.
+
+    A run whose target turns out to block its thread is moved to `threads`. Either `start` runs the loop until its runs
+    have ended, or threads call `run_for`, one at a time, until the loop is closed.
     """
 
     def __init__(self, runs: Iterable[TargetRun], threads: Threads) -> None:
@@ -92,10 +95,11 @@ class HttpLoop:
         self._notified.extend(runs)
 
     def run_for(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Run for `seconds` in this thread, and slightly longer while responses arrive. It returns early when a live
-        run has ended with work left, so that its next run can start, or when `watched` is readable. Returns whether a
-        live run has ended with work left. If another thread is running the loop, which two batches of a streaming task
-        may share, it only waits briefly and returns False.
+        """Run for `seconds` in this thread, and slightly longer while responses arrive.
+
+        It returns early when a live run has ended with work left, so that its next run can start, or when `watched` is
+        readable. Returns whether a live run has ended with work left. If another thread is running the loop, which two
+        batches of a streaming task may share, it only waits briefly and returns False.
         """
         if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))

@@ -35,9 +35,10 @@ def can_be_live(spec: TargetRule | None) -> bool:
 
 
 class LiveQueue:
-    """The pieces that wait for a target's live run; one thread adds them, and the run's thread takes them. Once `ends`
-    is set, no more pieces are added, and the run ends after the remaining pieces. `notified` is set whenever a piece is
-    added, and at the end.
+    """The pieces that wait for a target's live run; one thread adds them, and the run's thread takes them.
+
+    Once `ends` is set, no more pieces are added, and the run ends after the remaining pieces. `notified` is set
+    whenever a piece is added, and at the end.
     """
 
     def __init__(self) -> None:
@@ -85,6 +86,7 @@ class LiveDeliveries:
 
 class _LiveRound(Rounds):
     """A single round that lasts as long as its run, because the next request to send may not have arrived yet.
+
     `_of_index` holds the items taken from the queue that have no final outcome; `_waiting` holds those that wait for a
     retry.
     """

@@ -72,8 +72,10 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
 
 def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Position]:
     """Yield the positions of the first events, by partition, of a rule's deferred matches, except those that this batch
-    took. The ledger has no positions of a deferred match that was made before its rule was ordered, so each of its
-    files is read.
+    took.
+
+    The ledger has no positions of a deferred match that was made before its rule was ordered, so each of its files is
+    read.
     """
     spans, unsaid = runtime.ledger.deferred_matches.waiting_spans(rule, but=batch.batch_id)
     yield from (Position(span.partition, span.first) for span in spans)

@@ -401,8 +401,10 @@ _NOWHERE = Position(Partition("", "", 0), 0)
 
 @dataclass(slots=True, eq=False)
 class OrderedItem(Item):
-    """A delivery with its order key and position. `failure` says why it has no payload, `note` is an operator's
-    decision about it, and `reason` says why it was pending.
+    """A delivery with its order key and position.
+
+    `failure` says why it has no payload, `note` is an operator's decision about it, and `reason` says why it was
+    pending.
     """
 
     key: str = ""

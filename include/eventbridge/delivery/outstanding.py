@@ -33,9 +33,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(slots=True, eq=False)
 class Item:
-    """One delivery of the chunk and its number of earlier attempts; its age is measured from `arrived_at`. The thread
-    of its run changes `attempts` and `due_at` in place, and no other thread reads them meanwhile. Making a changed copy
-    for each attempt took a third of the time of sending it.
+    """One delivery of the chunk and its number of earlier attempts; its age is measured from `arrived_at`.
+
+    The thread of its run changes `attempts` and `due_at` in place, and no other thread reads them meanwhile. Making a
+    changed copy for each attempt took a third of the time of sending it.
     """
 
     delivery_id: bytes

@@ -253,10 +253,11 @@ class Rounds:
 
 
 class RequestFeed(Sequence[Request]):
-    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight. `may_send`
-    is called with the request and the number of requests left, including this one. A target iterates once. When
-    `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did not
-    take were not sent. When `may_send` returns None, the iteration yields None and asks again later; only a
+    """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight.
+
+    `may_send` is called with the request and the number of requests left, including this one. A target iterates once.
+    When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did
+    not take were not sent. When `may_send` returns None, the iteration yields None and asks again later; only a
     `steps.MultiplexedTarget` can handle that. Every request is available by index.
     """
 

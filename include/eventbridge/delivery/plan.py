@@ -38,9 +38,10 @@ from eventbridge.targets.http.fields import HttpFields
 @dataclass(frozen=True)
 class ChunkRuns:
     """Creates the runs of a chunk from the pieces in `read`; outcomes that are decided without a run are added to
-    `rows`. `live` is given for an open batch. A target that has a queue in `live` and is ok gets a live run, which
-    delivers from the queue. Without `live`, the next batch waits for the runs, which must therefore detect a slow
-    target.
+    `rows`.
+
+    `live` is given for an open batch. A target that has a queue in `live` and is ok gets a live run, which delivers
+    from the queue. Without `live`, the next batch waits for the runs, which must therefore detect a slow target.
     """
 
     runtime: Runtime
@@ -100,8 +101,9 @@ class ChunkRuns:
         return found.redrive_id if isinstance(found, Redrive) else found.replay_id, found.rate
 
     def redrive_pace(self) -> Pace | None:
-        """Return the pace of the batch's redrive or replay; None if there is none or it has no rate. The ledger keeps
-        its tokens with those of targets, under an empty rule name.
+        """Return the pace of the batch's redrive or replay; None if there is none or it has no rate.
+
+        The ledger keeps its tokens with those of targets, under an empty rule name.
         """
         if self.limited is None:
             return None
@@ -131,8 +133,9 @@ class _TargetPlan:
         self._queue = chunk_runs.live.get((rule, spec.name)) if chunk_runs.live is not None else None
 
     def runs(self, *, on_hold: bool) -> Sequence[TargetRun]:
-        """Return the runs, and add the rows of deliveries that are decided without a run. If `on_hold`, only deliveries
-        that are too late get an outcome; settlement puts the others on hold.
+        """Return the runs, and add the rows of deliveries that are decided without a run.
+
+        If `on_hold`, only deliveries that are too late get an outcome; settlement puts the others on hold.
         """
         if on_hold:
             self._drop_late(self._items(), in_order=False)
@@ -308,9 +311,10 @@ def defer_early(
     now: datetime,
     rows: OutcomeRows,
 ) -> list[Item]:
-    """Return the deliveries of a target that may be sent now, and add rows of the schema OUTCOME for the others. Such a
-    row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be sent, or
-    `dead_lettered` if that time is not before its deadline.
+    """Return the deliveries of a target that may be sent now, and add rows of the schema OUTCOME for the others.
+
+    Such a row is not an attempt. Its status is `retry_scheduled`, with the earliest time at which the delivery may be
+    sent, or `dead_lettered` if that time is not before its deadline.
     """
     ready, early = [], []
     for item in items:

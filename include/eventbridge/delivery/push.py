@@ -1,5 +1,6 @@
-"""Pushes one chunk: delivers it to all its targets in parallel, and makes every response durable before it counts. A
-mapped Airflow task calls `push` once for each chunk; `eventbridge deliver` pushes a few chunks at a time.
+"""Pushes one chunk: delivers it to all its targets in parallel, and makes every response durable before it counts.
+
+A mapped Airflow task calls `push` once for each chunk; `eventbridge deliver` pushes a few chunks at a time.
 """
 
 from __future__ import annotations
@@ -62,12 +63,17 @@ def push(
     only: Collection[tuple[str, str]] | None = None,
     of_streaming_task: Responses | None = None,
 ) -> PushReport:
-    """Deliver the rest of a chunk within the push budget, or until `stop` is set. The budget begins once the deliveries
-    have been read. If `only`, a set of (rule, target), is given, deliveries to other targets get no outcome.
-    `of_streaming_task` holds the responses in the segments of a streaming task, if they have already been read. The
-    function does nothing unless the batch is routed and before its deadline. It waits while another push works on the
-    chunk. A push that lost its claim because its process was suspended stops, and records its requests in flight as
-    sent. Raises the first error that does not concern a single delivery (a target that cannot be opened, the store, the
+    """Deliver the rest of a chunk within the push budget, or until `stop` is set.
+
+    The budget begins once the deliveries have been read. If `only`, a set of (rule, target), is given, deliveries to
+    other targets get no outcome. `of_streaming_task` holds the responses in the segments of a streaming task, if they
+    have already been read.
+
+    The function does nothing unless the batch is routed and before its deadline. It waits while another push works on
+    the chunk. A push that lost its claim because its process was suspended stops, and records its requests in flight as
+    sent.
+
+    Raises the first error that does not concern a single delivery (a target that cannot be opened, the store, the
     ledger) after the other targets have been served.
     """
     batch = runtime.ledger.batches.get(batch_id)
@@ -209,10 +215,11 @@ class _Push:
 
 
 def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
-    """Let a run of new deliveries wait only while no other target of the batch has to wait for it. This is so while
-    another target of this push is at work, or if the batch has no other target. Another push does not count, because it
-    may be waiting as well, and the batch would wait for both. In any batch that is not normal, each run may wait for as
-    long as its budget lasts.
+    """Let a run of new deliveries wait only while no other target of the batch has to wait for it.
+
+    This is so while another target of this push is at work, or if the batch has no other target. Another push does not
+    count, because it may be waiting as well, and the batch would wait for both. In any batch that is not normal, each
+    run may wait for as long as its budget lasts.
     """
     if batch.kind != "normal":
         return

@@ -1,4 +1,5 @@
 """Makes and reads copies of dead letters for the dead letter queues of their targets; each copy is a separate delivery.
+
 A copy is a pending delivery that refers to a row of a dead letter file. Reading the rows of a piece returns a copy like
 any other delivery, with its own id, the queue as its target, and the dead letter as its JSON payload.
 """

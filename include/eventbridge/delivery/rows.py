@@ -135,9 +135,10 @@ def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | N
 
 
 class OutcomeRows:
-    """Queues the rows of a push's runs; the collector takes them one segment at a time. Any thread may add rows, and
-    one thread takes them. A single row does not wake the collector, which would cost more than the row itself. The
-    collector wakes once there are `enough` rows for a segment, or when `wake` is called.
+    """Queues the rows of a push's runs; the collector takes them one segment at a time.
+
+    Any thread may add rows, and one thread takes them. A single row does not wake the collector, which would cost more
+    than the row itself. The collector wakes once there are `enough` rows for a segment, or when `wake` is called.
     """
 
     def __init__(self, enough: int) -> None:

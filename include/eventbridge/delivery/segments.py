@@ -156,10 +156,11 @@ _Half = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Responses:
-    """The best outcome of each delivery in some segments, by rank and then by the latest attempt. `rows` are all rows
-    of the segments; `best` has the index of the best row of each delivery, sorted by delivery id. The columns are
-    `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in a best row, the highest
-    number in any row of the delivery), `due_at`, `reason`, `detail` and `responded_at`.
+    """The best outcome of each delivery in some segments, by rank and then by the latest attempt.
+
+    `rows` are all rows of the segments; `best` has the index of the best row of each delivery, sorted by delivery id.
+    The columns are `delivery_id`, `status` (a dictionary of all STATUS_RANK, in that order), `attempts` (in a best row,
+    the highest number in any row of the delivery), `due_at`, `reason`, `detail` and `responded_at`.
     """
 
     rows: pa.Table

@@ -1,5 +1,7 @@
 """Provides a pool of threads for blocking jobs, which has as many threads as are useful, up to a limit, and no idle
-ones. Targets on one disk wait briefly for each other, so that one sync of the disk serves all of them.
+ones.
+
+Targets on one disk wait briefly for each other, so that one sync of the disk serves all of them.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ class SpareWork(Protocol):
 
 
 class Threads:
-    """Runs jobs in order, at most `max_threads` at a time; a job must not raise. It begins with at most `first` threads
-    (by default `max_threads`), because busy threads take the interpreter from each other at every system call. `poll`
-    adds threads if the existing ones mostly wait. A thread without a job does the `spare` work. The threads do not keep
-    the process from exiting, because a call may hang forever.
+    """Runs jobs in order, at most `max_threads` at a time; a job must not raise.
+
+    It begins with at most `first` threads (by default `max_threads`), because busy threads take the interpreter from
+    each other at every system call. `poll` adds threads if the existing ones mostly wait. A thread without a job does
+    the `spare` work. The threads do not keep the process from exiting, because a call may hang forever.
     """
 
     def __init__(
@@ -119,9 +122,10 @@ _FLUSH_AT_SECONDS = 0.25
 
 
 class SharedFlushes:
-    """Executes runs in the threads that call their jobs, and keeps runs that have written until they are flushed. It is
-    the `spare` work of `Threads`: a thread flushes when enough runs wait, or when it has nothing else to do. A disk
-    that hangs blocks its targets and one thread.
+    """Executes runs in the threads that call their jobs, and keeps runs that have written until they are flushed.
+
+    It is the `spare` work of `Threads`: a thread flushes when enough runs wait, or when it has nothing else to do. A
+    disk that hangs blocks its targets and one thread.
     """
 
     def __init__(self) -> None:

@@ -98,7 +98,9 @@ def event_from_binary(headers: Headers, body: bytes | None) -> bytes:
 
 def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOrigin, headers: Headers = ()) -> bytes:
     """Return the event that a mapping makes from a JSON value: the mapping gives the attributes, and the value is the
-    data. The mapping gives an attribute as a literal, as the path of a member of the value (`$.`), or as a header
+    data.
+
+    The mapping gives an attribute as a literal, as the path of a member of the value (`$.`), or as a header
     (`$header.`). By default, the id is made from the message's position and publish time. Raises EventError for a value
     that is not JSON, for a path that leads to nothing, an object or an array, and for a missing header.
     """

@@ -325,9 +325,10 @@ _passes_again: Final = lru_cache(maxsize=4_096)(_passes)
 
 
 def has_each_once(body: bytes) -> bool:
-    """Return whether a JSON object certainly has no repeated member at its top level; nested objects are not checked. A
-    decoder drops one of two members, and with it at least the quotes of its name, so the decoded value has fewer quotes
-    than `body`. Also returns False for a name with escaped quotes, and for a body that the decoder refuses.
+    """Return whether a JSON object certainly has no repeated member at its top level; nested objects are not checked.
+
+    A decoder drops one of two members, and with it at least the quotes of its name, so the decoded value has fewer
+    quotes than `body`. Also returns False for a name with escaped quotes, and for a body that the decoder refuses.
     """
     try:
         members = _MEMBERS.decode(body)

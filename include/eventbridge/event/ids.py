@@ -57,9 +57,10 @@ def delivery_id_text(raw: bytes) -> str:
 
 
 class Fingerprint(Struct, frozen=True, array_like=True, gc=False):
-    """The count, sum and xor (64 bits) of the hashes of a set of delivery ids. Order does not matter. Equal sets have
-    equal fingerprints. Sets that differ by a lost, added or doubled id have different ones, except with a probability
-    of about 2^-64.
+    """The count, sum and xor (64 bits) of the hashes of a set of delivery ids.
+
+    Order does not matter. Equal sets have equal fingerprints. Sets that differ by a lost, added or doubled id have
+    different ones, except with a probability of about 2^-64.
     """
 
     count: int = 0
@@ -95,6 +96,7 @@ def _hash64(raw: bytes) -> int:
 
 def claimed_id(body: bytes) -> str | None:
     """Return the member `id` of a message, or the string after the first `"id":` if the message is not a JSON object.
+
     Returns None if there is no such string.
     """
     try:

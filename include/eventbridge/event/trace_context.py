@@ -30,9 +30,10 @@ def is_traceparent(text: object) -> bool:
 
 
 def forwarded_state(text: object) -> str | None:
-    """Return the `tracestate` to pass on, with at most 512 characters; None if nothing is passed on. A value that is
-    not a W3C `tracestate` is dropped. One that is too long first loses its members of more than 128 characters, and
-    then its last members.
+    """Return the `tracestate` to pass on, with at most 512 characters; None if nothing is passed on.
+
+    A value that is not a W3C `tracestate` is dropped. One that is too long first loses its members of more than 128
+    characters, and then its last members.
     """
     if not isinstance(text, str):
         return None

@@ -126,8 +126,9 @@ class Replayed:
 
 @dataclass(frozen=True)
 class ArchiveFile:
-    """A file of the archive, the runner's batch that landed it, and the rule set to which the batch is pinned. The file
-    holds the events of `partition` at the offsets `start` (included) to `end` (excluded).
+    """A file of the archive, the runner's batch that landed it, and the rule set to which the batch is pinned.
+
+    The file holds the events of `partition` at the offsets `start` (included) to `end` (excluded).
     """
 
     path: str

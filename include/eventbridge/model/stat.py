@@ -96,8 +96,10 @@ class PendingSum:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSnapshot:
-    """The values that one transaction read. `stats` are all-time sums of buses and, if requested, of targets. `now` is
-    the ledger's time; `host_now` is the reading host's time just afterwards.
+    """The values that one transaction read.
+
+    `stats` are all-time sums of buses and, if requested, of targets. `now` is the ledger's time; `host_now` is the
+    reading host's time just afterwards.
     """
 
     now: datetime

@@ -41,8 +41,9 @@ class EventPosition:
 
 @dataclass(frozen=True)
 class EventName:
-    """The values from which the ids of an event's deliveries are made, and its position. `event_id` is "" if the event
-    has no id. If `rule` is set, only deliveries of this rule are meant.
+    """The values from which the ids of an event's deliveries are made, and its position.
+
+    `event_id` is "" if the event has no id. If `rule` is set, only deliveries of this rule are meant.
     """
 
     position: EventPosition

@@ -163,7 +163,10 @@ def expectation_hold_event(hold: ExpectationHold) -> OperationalEvent:
 
 
 def quality_check_event(record: QualityRecord) -> OperationalEvent:
-    """Return the event for the check of an hour: `quality.failed` if any measure failed, else `quality.checked`."""
+    """Return the event for the check of an hour:
+
+    `quality.failed` if any measure failed, else `quality.checked`.
+    """
     hour = record.hour.isoformat()
     data = {
         "hour": hour,

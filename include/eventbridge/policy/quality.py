@@ -50,6 +50,7 @@ def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[
 
 def counts_of(reconciliation: Reconciliation, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
     """Return a rule's counts in the reconciliation of a batch; each matched event has one delivery for each target.
+
     Shadows do not count, because any response settles their deliveries.
     """
     keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]

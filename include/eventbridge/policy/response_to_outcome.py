@@ -162,7 +162,9 @@ def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float
 
 def retry_after(header: str | None, now: datetime, longest: timedelta) -> datetime | None:
     """Return the time in a `Retry-After` header (RFC 9110, 10.2.3: seconds or an HTTP date), at most `longest` after
-    `now`. Returns None if there is no header or it has neither form.
+    `now`.
+
+    Returns None if there is no header or it has neither form.
     """
     if header is None:
         return None

@@ -160,8 +160,10 @@ def merge_samples(one: TypeSample, other: TypeSample) -> TypeSample:
 
 
 def path_of(steps: Iterable[str | int]) -> str:
-    """Return the path of a field: names joined by dots, quoted unless they are plain identifiers. Element numbers,
-    which only transforms have, are left out, so that a field has the same path in a pattern and a transform.
+    """Return the path of a field: names joined by dots, quoted unless they are plain identifiers.
+
+    Element numbers, which only transforms have, are left out, so that a field has the same path in a pattern and a
+    transform.
     """
     names = [step for step in steps if isinstance(step, str)]
     return ".".join(name if _is_plain(name) else _quote(name) for name in names)

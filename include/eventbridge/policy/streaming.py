@@ -41,8 +41,9 @@ UNANNOUNCED_SECONDS: Final = 0.05
 
 
 def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
-    """Return whether to close a batch of `events` events, `age` seconds after the first. `waits` is True if some of the
-    events are sent only when the batch closes.
+    """Return whether to close a batch of `events` events, `age` seconds after the first.
+
+    `waits` is True if some of the events are sent only when the batch closes.
     """
     if age < usual:
         return False
@@ -114,8 +115,9 @@ def may_begin(
 
 
 def short_of_slots(streaming_runners: int, slots: int) -> str | None:
-    """Return a warning if the runners' streaming tasks would leave no slot, else None. `slots` is how many tasks may
-    run at a time, 0 for any number.
+    """Return a warning if the runners' streaming tasks would leave no slot, else None.
+
+    `slots` is how many tasks may run at a time, 0 for any number.
     """
     if not 0 < slots <= streaming_runners:
         return None

@@ -1,4 +1,5 @@
 """Backtests a part of the archive: matches, counts by minute, keeps samples and failures, and compares two candidates.
+
 It runs in this process or in a Spark worker. Counting is vectorised; only samples and failures are handled one by one.
 This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
@@ -47,8 +48,9 @@ _MAX_PATHS: Final = 256
 
 
 def backtest_slice(store: Store, rule_set: RuleSet, job: RouteJob, task: BacktestSlice) -> SliceResult:
-    """Match and count the valid events of a part of the archive, without writing anything. Raises StoreError if a file
-    cannot be read. EventError cannot happen, because buffer has parsed the same bytes.
+    """Match and count the valid events of a part of the archive, without writing anything.
+
+    Raises StoreError if a file cannot be read. EventError cannot happen, because buffer has parsed the same bytes.
     """
     candidates = [_Candidate(route_program(job.rule_set, rule_set, job.bus), task, 0)]
     if task.other:

@@ -47,8 +47,10 @@ class SliceOrigin:
 @dataclass(frozen=True)
 class Block:
     """Rows of the schema DELIVERY with dictionary-encoded strings, and per row the payload size, the shard, and whether
-    it failed. `waits` is the time before which a row must not be sent, in microseconds since 1970, or NO_WAIT.
-    `handed_back` is the number of deliveries that compiled code left to their renderers.
+    it failed.
+
+    `waits` is the time before which a row must not be sent, in microseconds since 1970, or NO_WAIT. `handed_back` is
+    the number of deliveries that compiled code left to their renderers.
     """
 
     table: pa.Table

@@ -64,9 +64,10 @@ def compile_target(target: Target) -> Renderer:
 def route_share(
     store: Store, rule_set: RuleSet, job: RouteJob, share: RuleShare, compile_target: CompileTarget = compile_target
 ) -> SliceResult:
-    """Render a share event by event, for all targets, until all events are done or the budget is spent. It writes one
-    delivery file. The budget is CPU time. A looping renderer is interrupted; if it does not return to Python, the
-    caller kills its process.
+    """Render a share event by event, for all targets, until all events are done or the budget is spent.
+
+    It writes one delivery file. The budget is CPU time. A looping renderer is interrupted; if it does not return to
+    Python, the caller kills its process.
     """
     if share.results is None and _total.is_over(job):  # with results, Spark has already evaluated the share
         return deferred(share, CROWDED)

@@ -1,5 +1,6 @@
-"""Compiles the matcher in a separate process, for callers that cannot wait for minutes, such as calls of the API. That
-process stores the compiled code on disk (`eventbridge.matching.scan.compiled`), where this process finds it.
+"""Compiles the matcher in a separate process, for callers that cannot wait for minutes, such as calls of the API.
+
+That process stores the compiled code on disk (`eventbridge.matching.scan.compiled`), where this process finds it.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ class MatcherCompilation:
         self._lock = threading.Lock()
 
     def wait(self, seconds: float = WAIT_SECONDS) -> None:
-        """Wait up to `seconds` until a process has compiled the matcher; the process continues after that time. Raises
-        InfrastructureError if the matcher is not compiled by then or cannot be compiled, and the error of a cancelled
-        call.
+        """Wait up to `seconds` until a process has compiled the matcher; the process continues after that time.
+
+        Raises InfrastructureError if the matcher is not compiled by then or cannot be compiled, and the error of a
+        cancelled call.
         """
         ends_at = time.monotonic() + seconds
         while not self._is_compiled():

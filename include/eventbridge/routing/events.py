@@ -42,8 +42,10 @@ _KEPT: Final = 4_000
 
 @dataclass
 class SliceEvents:
-    """The valid events of a slice. `rows` are their row numbers in the buffer file; `make_table` returns their columns.
-    For events that were never in a file, the table is built only on demand.
+    """The valid events of a slice.
+
+    `rows` are their row numbers in the buffer file; `make_table` returns their columns. For events that were never in a
+    file, the table is built only on demand.
     """
 
     make_table: Callable[[], pa.Table]

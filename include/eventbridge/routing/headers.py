@@ -1,5 +1,6 @@
-"""Adds headers to deliveries: the trace context of the event, and the id of a replay. This module must not import the
-ledger or Spark, because Spark workers import it and must start fast.
+"""Adds headers to deliveries: the trace context of the event, and the id of a replay.
+
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations

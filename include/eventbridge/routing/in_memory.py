@@ -63,8 +63,9 @@ class FreshlyRouted(NamedTuple):
 def route_in_memory(
     program: RouteProgram, fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int, later: Collection[str]
 ) -> FreshlyRouted:
-    """Match and transform events of a bus that arrived together, except for rules that are routed `later`. The ids,
-    payloads and headers of deliveries are the same as from `route_slice`; order keys are missing.
+    """Match and transform events of a bus that arrived together, except for rules that are routed `later`.
+
+    The ids, payloads and headers of deliveries are the same as from `route_slice`; order keys are missing.
     """
     events = _events(fresh, arrived_at, max_bytes)
     matched, _ = match_rows(program, events)

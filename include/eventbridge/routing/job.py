@@ -1,5 +1,6 @@
-"""Defines the jobs and results of route workers, which are sent as JSON. This module must not import the ledger or
-Spark, because Spark workers import it and must start fast.
+"""Defines the jobs and results of route workers, which are sent as JSON.
+
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from eventbridge.store.protocol import Store
 
 
 class RouteJob(Struct, frozen=True, kw_only=True):
-    """The values that all slices of a batch share. `attempt` is unique per try of the stage route; `replay_id` is part
-    of every delivery id.
+    """The values that all slices of a batch share.
+
+    `attempt` is unique per try of the stage route; `replay_id` is part of every delivery id.
     """
 
     batch_id: str
@@ -49,8 +51,9 @@ class RouteJob(Struct, frozen=True, kw_only=True):
 
 
 class Slice(Struct, frozen=True, tag="slice"):
-    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same in every try. The
-    order of ids, by which chunks are cut, is the order of partition and offset.
+    """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same in every try.
+
+    The order of ids, by which chunks are cut, is the order of partition and offset.
     """
 
     slice_id: str
@@ -89,11 +92,12 @@ class ArchiveSpan(Struct, frozen=True, array_like=True):
 
 
 class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
-    """A part of the archive to match and count, without delivering or writing anything. The job's rule set is candidate
-    A; `other` is the frozen rule set of candidate B, empty if there is none. `pairs` are the pairs of a rule of A and a
-    rule of B to compare. For rules in `apart` (A's and B's), only the candidate events of their patterns are recorded,
-    because these rules are budgeted or compared with a budgeted rule. At most `samples` of each kind are kept, and no
-    outputs of targets in `sampled` (A's and B's).
+    """A part of the archive to match and count, without delivering or writing anything.
+
+    The job's rule set is candidate A; `other` is the frozen rule set of candidate B, empty if there is none. `pairs`
+    are the pairs of a rule of A and a rule of B to compare. For rules in `apart` (A's and B's), only the candidate
+    events of their patterns are recorded, because these rules are budgeted or compared with a budgeted rule. At most
+    `samples` of each kind are kept, and no outputs of targets in `sampled` (A's and B's).
     """
 
     slice_id: str
@@ -156,6 +160,7 @@ class Router(Protocol):
     """Routes slices and budgeted rules' shares, in this process or on Spark."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        """Route every task and yield the results, in any order, as the tasks finish. Raises SparkError if Spark cannot
-        be reached or a task fails; results that were already yielded stay valid.
+        """Route every task and yield the results, in any order, as the tasks finish.
+
+        Raises SparkError if Spark cannot be reached or a task fails; results that were already yielded stay valid.
         """

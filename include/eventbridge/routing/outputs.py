@@ -1,5 +1,6 @@
-"""Renders the outputs of targets for some events so that they can be inspected, without writing anything. This module
-must not import the ledger or Spark, because Spark workers import it and must start fast.
+"""Renders the outputs of targets for some events so that they can be inspected, without writing anything.
+
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations
@@ -47,9 +48,10 @@ def every_output(program: RouteProgram, events: SliceEvents, route: int, numbers
 def failures(
     program: RouteProgram, events: SliceEvents, route: int, numbers: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], list[str]]:
-    """Return the events without an output for a target, in ascending order, and the reason for each. Compiled code
-    renders all events without keeping the outputs. The renderer then renders those that compiled code handed back. If
-    deliveries of the target may wait, it looks at all of them.
+    """Return the events without an output for a target, in ascending order, and the reason for each.
+
+    Compiled code renders all events without keeping the outputs. The renderer then renders those that compiled code
+    handed back. If deliveries of the target may wait, it looks at all of them.
     """
     deliveries = Deliveries(numbers, np.full(len(numbers), route, np.int64), np.zeros((len(numbers), 16), np.uint8))
     found: list[tuple[npt.NDArray[np.int64], list[str]]] = []

@@ -55,9 +55,11 @@ def pieces_of(
     shard: int | None = None,
 ) -> list[RoutedPiece]:
     """Divide rows of one target, or of one of its order shards, into pieces; an oversized payload is a piece of its
-    own. `waits` is the time, in microseconds since 1970, until which each row waits, or NO_WAIT. A piece has only rows
-    that wait or only rows that do not. In a shard, whose rows keep their order, a piece may have both, and waits only
-    if all its rows wait.
+    own.
+
+    `waits` is the time, in microseconds since 1970, until which each row waits, or NO_WAIT. A piece has only rows that
+    wait or only rows that do not. In a shard, whose rows keep their order, a piece may have both, and waits only if all
+    its rows wait.
     """
     if shard is not None:
         return list(_ordered_pieces(head, rows, sizes, waits, limits, shard))
@@ -123,8 +125,9 @@ def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str |
 def order_keys(
     targets: Sequence[Target], counts: npt.NDArray[np.int64], events: SliceEvents, numbers: npt.NDArray[np.int64]
 ) -> pa.Array:
-    """Return the order keys of deliveries that are sorted by target; null if the target is not ordered. `counts` are
-    the numbers of deliveries of the targets.
+    """Return the order keys of deliveries that are sorted by target; null if the target is not ordered.
+
+    `counts` are the numbers of deliveries of the targets.
     """
     if not any(target.ordered for target in targets):
         return pa.nulls(len(numbers), pa.string())

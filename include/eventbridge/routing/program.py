@@ -71,10 +71,11 @@ class Route:
 
 
 class RouteProgram:
-    """The enabled rules of a rule set, and the targets of those that are not budgeted, compiled. `routes` are in the
-    order of a delivery file: by pool, rule and target. `budgeted` has the numbers of the budgeted rules by name.
-    `ids_of` returns the generator of delivery ids for a replay ("" for none), the only part that differs between
-    replays. For rules that did not change, parts of the `previous` program are reused.
+    """The enabled rules of a rule set, and the targets of those that are not budgeted, compiled.
+
+    `routes` are in the order of a delivery file: by pool, rule and target. `budgeted` has the numbers of the budgeted
+    rules by name. `ids_of` returns the generator of delivery ids for a replay ("" for none), the only part that differs
+    between replays. For rules that did not change, parts of the `previous` program are reused.
     """
 
     def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:
@@ -188,9 +189,11 @@ class WaitingTimes:
 
     def not_before(self, arrived_at: datetime, document: Callable[[], JsonValue]) -> datetime | None:
         """Return the earliest time at which a delivery may be sent, rounded up to a second; None if it may be sent on
-        arrival. The time depends only on the event and the rule, so that every attempt at a slice gives the same
-        result. `document` is called only if the time is in the event. Raises TransformFailed if the value in the event
-        is not a time, or is too far ahead.
+        arrival.
+
+        The time depends only on the event and the rule, so that every attempt at a slice gives the same result.
+        `document` is called only if the time is in the event. Raises TransformFailed if the value in the event is not a
+        time, or is too far ahead.
         """
         first = arrived_at + timedelta(seconds=self.seconds)
         if self.path is not None:

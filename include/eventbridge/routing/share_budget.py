@@ -1,8 +1,10 @@
 """Limits the CPU time of budgeted rules, of one share and in total, and decides the order of their shares in a batch.
+
 Each rule has its own budget, and all shares that one worker routes for a batch have a total budget. Without the total,
 a batch would wait for one budget per looping rule. The total is per worker, because workers do not know what the others
-have spent. A share that begins before the total is spent keeps its full budget. This module must not import the ledger
-or Spark, because Spark workers import it and must start fast.
+have spent. A share that begins before the total is spent keeps its full budget.
+
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations

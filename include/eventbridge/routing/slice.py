@@ -38,11 +38,12 @@ _RUN: Final = 100_000
 
 
 def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) -> SliceResult:
-    """Match and transform the valid events of a slice, and write one delivery file. The function may be called
-    repeatedly. Every call writes a file with a unique name, so a repeated call leaves an orphaned file, never a
-    duplicate. A transform that fails leaves a row with its `failure` and no payload. For budgeted rules and rules that
-    are routed later, only the candidate events of their patterns are recorded. Raises StoreError if a file cannot be
-    read or written. EventError cannot happen, because buffer has parsed the same bytes.
+    """Match and transform the valid events of a slice, and write one delivery file.
+
+    The function may be called repeatedly. Every call writes a file with a unique name, so a repeated call leaves an
+    orphaned file, never a duplicate. A transform that fails leaves a row with its `failure` and no payload. For
+    budgeted rules and rules that are routed later, only the candidate events of their patterns are recorded. Raises
+    StoreError if a file cannot be read or written. EventError cannot happen, because buffer has parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_size)
     program = route_program(job.rule_set, rule_set, job.bus)

@@ -1,5 +1,7 @@
 """Stores the results of Spark SQL for a rule's events: the driver writes them, and the worker that routes the share
-reads them. This module must not import the ledger or Spark, because Spark workers import it and must start fast.
+reads them.
+
+This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set. Numba
-compiles on the first call, which takes 40 to 180 s once per installation, and stores the code on disk
+"""Compiles the code of Spark's workers before the first event, so that a process is ready for any rule set.
+
+Numba compiles on the first call, which takes 40 to 180 s once per installation, and stores the code on disk
 (`eventbridge.matching.scan.compiled`). Loading it takes a second or two per process.
 """
 
@@ -52,6 +53,7 @@ _TRANSFORMS: Final = (
 @cache
 def compile_ahead() -> None:
     """Route one event with one rule that has a target for each transform form that is not budgeted, once per process.
+
     Raises EventBridgeError if the result is wrong, because this installation then cannot route.
     """
     with tempfile.TemporaryDirectory(prefix="eventbridge-compile-") as folder:

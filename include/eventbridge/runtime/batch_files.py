@@ -1,5 +1,7 @@
 """Lists the files of batches page by page, the newest batch first, and reads dead letter files, skipping damaged ones
-on request. Files are listed only as far as the caller iterates.
+on request.
+
+Files are listed only as far as the caller iterates.
 """
 
 from __future__ import annotations
@@ -122,8 +124,9 @@ def read_dead_letters(
 def read_unless_damaged(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
 ) -> pa.Table | None:
-    """Read a file like `read_dead_letters`, or add it to `damaged` and return None if it cannot be read. A file that is
-    already in `damaged` is not read again. If `damaged` is None, the error is raised.
+    """Read a file like `read_dead_letters`, or add it to `damaged` and return None if it cannot be read.
+
+    A file that is already in `damaged` is not read again. If `damaged` is None, the error is raised.
     """
     if damaged is not None and file in damaged:
         return None
@@ -135,8 +138,9 @@ def read_unless_damaged(
 def parts_unless_damaged(
     store: Store, file: str, columns: Sequence[str], *, damaged: Damaged | None
 ) -> Iterator[tuple[npt.NDArray[np.int64], pa.Table]]:
-    """Yield all rows of a dead letter file as small tables, like `parts_of`, for columns with long values. If the file
-    cannot be read, it is added to `damaged`, and the remaining rows are missing.
+    """Yield all rows of a dead letter file as small tables, like `parts_of`, for columns with long values.
+
+    If the file cannot be read, it is added to `damaged`, and the remaining rows are missing.
     """
     if damaged is not None and file in damaged:
         return

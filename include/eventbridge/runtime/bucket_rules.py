@@ -23,9 +23,10 @@ from eventbridge.store.open import open_store
 def load_rule_files(
     folder: Path | str, connections: Callable[[str], Connection], *, cache: Path | None = None
 ) -> RuleSet:
-    """Return the buses and rules in a folder or under a bucket's prefix, `s3://connection@bucket/prefix`. `cache` is
-    passed to `load_rules` for a folder; it is not used for a bucket. Raises RuleFileError with all errors, and the
-    errors of `rule_folder`.
+    """Return the buses and rules in a folder or under a bucket's prefix, `s3://connection@bucket/prefix`.
+
+    `cache` is passed to `load_rules` for a folder; it is not used for a bucket. Raises RuleFileError with all errors,
+    and the errors of `rule_folder`.
     """
     with rule_folder(folder, connections) as found:
         return load_rules(found, cache=None if is_bucket_prefix(folder) else cache)
@@ -33,10 +34,11 @@ def load_rule_files(
 
 @contextmanager
 def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) -> Iterator[Path]:
-    """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix. For a prefix, the folder
-    has copies, which are removed after the block; errors raised in the block name the files in the bucket. Hidden files
-    are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket cannot be read, so that
-    an unreadable file never removes a rule.
+    """Yield a local folder with the rule files of `folder`, which may be a bucket's prefix.
+
+    For a prefix, the folder has copies, which are removed after the block; errors raised in the block name the files in
+    the bucket. Hidden files are omitted. Raises UserError if the prefix has no rule file, and StoreError if the bucket
+    cannot be read, so that an unreadable file never removes a rule.
     """
     if not is_bucket_prefix(folder):
         yield Path(folder)

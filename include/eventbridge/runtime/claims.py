@@ -1,7 +1,8 @@
-"""Manages claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends. A claim
-ends early only if its process, `host:number`, is known to be dead. A process on another host counts as alive. A push
-that was suspended until its claim expired loses the chunk. When it continues, it records its requests in flight, unless
-the batch has been settled.
+"""Manages claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
+
+A claim ends early only if its process, `host:number`, is known to be dead. A process on another host counts as alive. A
+push that was suspended until its claim expired loses the chunk. When it continues, it records its requests in flight,
+unless the batch has been settled.
 """
 
 from __future__ import annotations

@@ -98,8 +98,10 @@ def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
 
 
 def _name_before(planned_at: datetime) -> str:
-    """Return a name that sorts before the manifests of batches planned at that time, so that only a few are listed. The
-    name of the newest known batch would not do, because batches planned at the same moment are in no particular order.
+    """Return a name that sorts before the manifests of batches planned at that time, so that only a few are listed.
+
+    The name of the newest known batch would not do, because batches planned at the same moment are in no particular
+    order.
     """
     since = planned_at - timedelta(seconds=_TRUSTED_SECONDS)
     return layout.manifest(since, new_batch_id(since))
@@ -114,8 +116,9 @@ def _remedy(runtime: Runtime) -> str:
 
 
 def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
-    """Raise OffsetGapError if the bus's log is not, or no longer, the one to which the runner's offsets belong. Offsets
-    whose log is not recorded yet are recorded as belonging to this log if they are within it.
+    """Raise OffsetGapError if the bus's log is not, or no longer, the one to which the runner's offsets belong.
+
+    Offsets whose log is not recorded yet are recorded as belonging to this log if they are within it.
     """
     rows = runtime.ledger.offsets.find(runner)
     for message in offset_gaps(bus, source, rows).values():
@@ -150,6 +153,7 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
 
 def standing_offset(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
     """Return where a rule that comes from another runner continues: at that runner's offset, if it belongs to this log.
+
     If not, the rule has not been matched against any event of this log, so `start_at` decides, except that `latest`
     means the earliest event so that none is skipped.
     """

@@ -1,7 +1,8 @@
-"""Keeps the messages that queues hand out in an inbox, a log that every stage reads by offset. The files are in the
-store, and their records are in the ledger. A message is acknowledged once its file is durable and recorded. If the
-process dies before that, the queue still has the message. If the process dies before the acknowledgement, the queue
-hands the message out again, and the inbox recognises it by its id.
+"""Keeps the messages that queues hand out in an inbox, a log that every stage reads by offset.
+
+The files are in the store, and their records are in the ledger. A message is acknowledged once its file is durable and
+recorded. If the process dies before that, the queue still has the message. If the process dies before the
+acknowledgement, the queue hands the message out again, and the inbox recognises it by its id.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ _AHEAD_EVENTS: Final = 20_000
 
 class Inbox:
     """A log source with one partition (0) for each topic, whose offsets are in the order in which messages arrived.
+
     `take_in` fills it. The end of a partition in `ends` includes an estimate of the messages still in the queue. When
     offsets are looked up by time, the time of a message is when its file was recorded.
     """
@@ -95,9 +97,10 @@ class Inbox:
         return self._ledger.inbox.ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end of each partition, plus an estimate of how many messages still wait in its queue. While the
-        inbox is followed, only messages that were taken over count; if taking them over failed, the error is raised
-        once.
+        """Return the end of each partition, plus an estimate of how many messages still wait in its queue.
+
+        While the inbox is followed, only messages that were taken over count; if taking them over failed, the error is
+        raised once.
         """
         if self._taking is not None:
             error, self._failed = self._failed, None
@@ -149,8 +152,9 @@ class Inbox:
         return removed
 
     def lost_files(self, before: datetime) -> list[str]:
-        """Return the orphaned files, to which no record refers, of days before the aware time `before`. Their writer
-        died before they were recorded, so their messages were not acknowledged and came again.
+        """Return the orphaned files, to which no record refers, of days before the aware time `before`.
+
+        Their writer died before they were recorded, so their messages were not acknowledged and came again.
         """
         found: list[str] = []
         for topic in sorted(self._sources):
@@ -229,6 +233,7 @@ class Inbox:
 
     def _record_file(self, topic: str, table: pa.Table, known: _KnownMessages) -> InboxFile | None:
         """Write and record the unknown messages, and add them to `known`; return their file, or None if all are known.
+
         Another process may have recorded the same messages in the meantime, if this process was suspended for longer
         than they were invisible.
         """

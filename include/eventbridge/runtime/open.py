@@ -1,4 +1,5 @@
 """Opens a runtime for the settings of a process: its ledger, its store, and the functions that open buses and targets.
+
 Commands, Airflow's tasks and the API call this module. Stages receive the runtime and do not import this module.
 """
 
@@ -33,8 +34,9 @@ def open_runtime(
     clock: Callable[[], datetime] | None = None,
     telemetry: Telemetry = NO_TELEMETRY,
 ) -> Runtime:
-    """Open the ledger and the store that the settings name; raise InfrastructureError if one is unreachable. By
-    default, `clock` is the ledger's clock, which all hosts share, because other hosts compare times that a push
+    """Open the ledger and the store that the settings name; raise InfrastructureError if one is unreachable.
+
+    By default, `clock` is the ledger's clock, which all hosts share, because other hosts compare times that a push
     computes.
     """
     _make_home(settings.home)

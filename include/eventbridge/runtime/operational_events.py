@@ -53,6 +53,7 @@ def publish_operational_events(runtime: Runtime) -> int:
 
 def _trim(runtime: Runtime, operations: Bus) -> None:
     """Trim events that are past the bus's retention and that every runner whose current rules name the bus has taken.
+
     If this is unknown, or the bus does not respond, nothing is trimmed now.
     """
     before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
@@ -94,8 +95,9 @@ _Kind = tuple[str, str | None, str | None, str]
 
 
 class DeadLetterNews:
-    """The dead letters of a batch by bus, rule, target and reason. Operational events are not counted, because an alert
-    that cannot be delivered must not cause further alerts forever.
+    """The dead letters of a batch by bus, rule, target and reason.
+
+    Operational events are not counted, because an alert that cannot be delivered must not cause further alerts forever.
     """
 
     def __init__(self, batch: Batch) -> None:

@@ -99,8 +99,9 @@ def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
 
 
 def count_batch(runtime: Runtime, batch: Batch) -> None:
-    """Measure the files of a batch that is about to be committed, which takes five short listings. Files of abandoned
-    attempts are included. If neither the store nor an owner has a quota, nothing is measured.
+    """Measure the files of a batch that is about to be committed, which takes five short listings.
+
+    Files of abandoned attempts are included. If neither the store nor an owner has a quota, nothing is measured.
     """
     quotas = runtime.rules_of(batch).quotas.values()
     if runtime.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
@@ -113,8 +114,10 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
-    """Return whether to measure the entire store. A store with a quota is measured if it was never measured, if the
-    last measurement is a day old, or if the quota has stopped ingestion.
+    """Return whether to measure the entire store.
+
+    A store with a quota is measured if it was never measured, if the last measurement is a day old, or if the quota has
+    stopped ingestion.
     """
     if runtime.settings.store_max_size is None:
         return False

@@ -1,4 +1,5 @@
 """Bundles everything a stage works with in one frozen value: settings, ledger, store, connections, clock, telemetry.
+
 `runtime.open` creates it, and passes in the functions that read rule files and open sources and targets.
 """
 
@@ -93,9 +94,10 @@ class Runtime:
             return self.without_disabled(frozen_rules(self.store, known.rule_set))
 
     def operations_bus(self) -> Bus:
-        """Return the bus `eventbridge` from the rules in force or, if they have none, the embedded bus of that name. It
-        does not read the current files, because every stage may publish operational events, and reading takes longer as
-        rules are added.
+        """Return the bus `eventbridge` from the rules in force or, if they have none, the embedded bus of that name.
+
+        It does not read the current files, because every stage may publish operational events, and reading takes longer
+        as rules are added.
         """
         try:
             return self._last_rules().buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS)
@@ -133,8 +135,10 @@ class Runtime:
         return rules.disabling(self.ledger.overrides.get_effective().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
-        """Return the rule set to which a batch is pinned. If its frozen file is lost or damaged, it is written again if
-        the current rules are the same. Raises StoreError otherwise.
+        """Return the rule set to which a batch is pinned.
+
+        If its frozen file is lost or damaged, it is written again if the current rules are the same. Raises StoreError
+        otherwise.
         """
         try:
             return frozen_rules(self.store, batch.rule_set)

@@ -1,5 +1,6 @@
-"""Evaluates a budgeted rule's `where` and SQL transforms for its events with Spark SQL, within the rule's budget. The
-routers call this module on the driver; then the share goes to a worker with the results. If Spark rejects an
+"""Evaluates a budgeted rule's `where` and SQL transforms for its events with Spark SQL, within the rule's budget.
+
+The routers call this module on the driver; then the share goes to a worker with the results. If Spark rejects an
 expression, its rule is put on hold. An expression that fails for an event fails for that event alone. An expression
 that does not end is interrupted, and its rule is put on hold without another try, because Java continues with the
 current event and occupies one of Spark's task slots until that event is done.
@@ -81,8 +82,10 @@ def with_sql_results(
 
 
 def delete_sql_results(store: Store, share: RuleShare) -> None:
-    """Delete the results of `with_sql_results` for a share that is routed or will be evaluated again. If the process
-    dies before this, maintenance of the store removes the orphaned file. Raises StoreError if the store fails.
+    """Delete the results of `with_sql_results` for a share that is routed or will be evaluated again.
+
+    If the process dies before this, maintenance of the store removes the orphaned file. Raises StoreError if the store
+    fails.
     """
     if share.results is not None:
         store.delete(share.results)

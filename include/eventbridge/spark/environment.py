@@ -1,6 +1,8 @@
 """Finds Java for the Spark processes that EventBridge starts, and builds their environment: allowed names only, no
-secrets. Route workers need the connections of the store and the bus. These are in a file that only its owner can read
-and whose path is in the environment.
+secrets.
+
+Route workers need the connections of the store and the bus. These are in a file that only its owner can read and whose
+path is in the environment.
 """
 
 from __future__ import annotations

@@ -56,9 +56,10 @@ def route_frame(
 def route_numbers(
     route: RouteTask, text: bytes, responses_from: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Route the tasks in `text` with the given numbers, and yield a row of RESPONSE for each. It runs in Spark workers.
-    If Spark repeats or duplicates a task, this does no harm, because each run writes files with unique names and the
-    driver publishes only one response per slice.
+    """Route the tasks in `text` with the given numbers, and yield a row of RESPONSE for each.
+
+    It runs in Spark workers. If Spark repeats or duplicates a task, this does no harm, because each run writes files
+    with unique names and the driver publishes only one response per slice.
     """
     asked = JobTasks.from_json(text)
     job, tasks = asked.job, asked.tasks
@@ -88,7 +89,9 @@ def _longest_seconds(job: RouteJob, task: Task) -> float:
 @contextmanager
 def _ending_after(seconds: float) -> Iterator[None]:
     """End this worker process, with a traceback in Spark's log, if the body takes too long, so that a loop becomes a
-    crash. Python code cannot block this watchdog. The driver splits the slice whose worker it ended.
+    crash.
+
+    Python code cannot block this watchdog. The driver splits the slice whose worker it ended.
     """
     if seconds > 0:
         faulthandler.dump_traceback_later(seconds, exit=True)

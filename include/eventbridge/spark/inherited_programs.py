@@ -1,6 +1,7 @@
-"""Lets new Python workers inherit compiled rule sets: a worker passes what it compiled to its daemon. Spark ends
-workers that are idle for a minute. Without inheritance, each of their successors would compile every rule set again,
-which takes 3.5 s of CPU time for 10,000 rules. `eventbridge.spark.worker_daemon` calls this module.
+"""Lets new Python workers inherit compiled rule sets: a worker passes what it compiled to its daemon.
+
+Spark ends workers that are idle for a minute. Without inheritance, each of their successors would compile every rule
+set again, which takes 3.5 s of CPU time for 10,000 rules. `eventbridge.spark.worker_daemon` calls this module.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ WORTH_SECONDS: Final = 0.1
 
 def leave_programs() -> None:
     """Make this process the daemon, which compiles the rule set that a worker compiled last before it forks another
-    worker. The rule set passes through an unlinked file that the daemon and the workers have open. If a rule set cannot
-    be passed on, this is reported on stderr, and workers compile it themselves.
+    worker.
+
+    The rule set passes through an unlinked file that the daemon and the workers have open. If a rule set cannot be
+    passed on, this is reported on stderr, and workers compile it themselves.
     """
     inheritance = _Inheritance()
     on_compiled(inheritance.leave)

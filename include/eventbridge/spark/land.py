@@ -59,9 +59,10 @@ def _responses(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iter
 
 
 def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Land the parts in `text` with the given numbers, and yield a row of _RESPONSE for each. It runs in Spark workers.
-    If Spark repeats or duplicates a task, this does no harm, because each run writes files with unique names and the
-    driver records only one response per part.
+    """Land the parts in `text` with the given numbers, and yield a row of _RESPONSE for each.
+
+    It runs in Spark workers. If Spark repeats or duplicates a task, this does no harm, because each run writes files
+    with unique names and the driver records only one response per part.
     """
     asked = LandJobParts.from_json(text)
     job = asked.job

@@ -30,10 +30,12 @@ _POLL_SECONDS = 0.2
 
 
 class ConnectRouter:
-    """A router on a Spark Connect server, `sc://host:port`. `eventbridge` must be installed where its workers run.
-    `route` routes one task there. The driver puts the results of Spark SQL into `store`; by default, it is the job's
-    store, opened as a worker opens it. Once `is_stopped` returns True, an unfinished job fails with SparkError, even if
-    Spark does not respond; without `is_stopped`, a job runs to its end.
+    """A router on a Spark Connect server, `sc://host:port`.
+
+    `eventbridge` must be installed where its workers run. `route` routes one task there. The driver puts the results of
+    Spark SQL into `store`; by default, it is the job's store, opened as a worker opens it. Once `is_stopped` returns
+    True, an unfinished job fails with SparkError, even if Spark does not respond; without `is_stopped`, a job runs to
+    its end.
     """
 
     def __init__(
@@ -95,8 +97,10 @@ class ConnectRouter:
 def _iterate_until_stopped(
     results: Generator[SliceResult, None, None], is_stopped: Callable[[], bool]
 ) -> Generator[SliceResult, None, None]:
-    """Yield results that another thread collects. Once `is_stopped` returns True, raise SparkError and abandon that
-    thread, because the thread that waits for a call to Spark cannot interrupt the call.
+    """Yield results that another thread collects.
+
+    Once `is_stopped` returns True, raise SparkError and abandon that thread, because the thread that waits for a call
+    to Spark cannot interrupt the call.
     """
     found: queue.SimpleQueue[SliceResult | Exception | None] = queue.SimpleQueue()
     abandoned = threading.Event()

@@ -1,6 +1,8 @@
-"""Opens Connect sessions, one per server and runner, with a stable id so that warm workers are reused. A runner's old
-work (replays, backtests) has a separate session, whose jobs run in one pool of Spark's fair scheduler. While other jobs
-wait, the pool gets half of the task slots, however many old jobs there are; otherwise, it gets all of them.
+"""Opens Connect sessions, one per server and runner, with a stable id so that warm workers are reused.
+
+A runner's old work (replays, backtests) has a separate session, whose jobs run in one pool of Spark's fair scheduler.
+While other jobs wait, the pool gets half of the task slots, however many old jobs there are; otherwise, it gets all of
+them.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
 
     `url` is sc://host:port, followed by /;token=T if the server has a token.
 
-    If `old`, it is the session for the runner's old work, which leaves half of the task slots to others. A server
-    closes sessions that were idle for a long time and rejects their ids afterwards, so the runner's next id is then
-    used. Raises PySpark's errors if the server cannot be reached.
+    If `old`, it is the session for the runner's old work, which leaves half of the task slots to others.
+
+    A server closes sessions that were idle for a long time and rejects their ids afterwards, so the runner's next id is
+    then used. Raises PySpark's errors if the server cannot be reached.
     """
     # PySpark warns about failed calls although it also raises their errors.
     warnings.filterwarnings("ignore", message=r"\[RETRIES_EXCEEDED\]")
@@ -177,8 +180,9 @@ def with_token(url: str, token: str | None) -> str:
 
 
 def is_cleartext(url: str) -> bool:
-    """Return whether the channel to a Connect URL has no TLS. This is so for use_ssl=false and, by default, if the URL
-    has no token or names this machine.
+    """Return whether the channel to a Connect URL has no TLS.
+
+    This is so for use_ssl=false and, by default, if the URL has no token or names this machine.
     """
     parameters = _parameters(url)
     use_ssl = parameters.get("use_ssl", "").lower()
@@ -190,8 +194,9 @@ def is_cleartext(url: str) -> bool:
 
 
 def channel_builder(url: str) -> DefaultChannelBuilder:
-    """Return the builder of a channel to a Connect URL that sends the URL's token with every call. PySpark itself sends
-    a token only over TLS or to `localhost`, which over IPv6 may be another server.
+    """Return the builder of a channel to a Connect URL that sends the URL's token with every call.
+
+    PySpark itself sends a token only over TLS or to `localhost`, which over IPv6 may be another server.
     """
     from pyspark.sql.connect.client import DefaultChannelBuilder
 

@@ -1,9 +1,12 @@
-"""Builds the Spark job that evaluates a rule's expressions: Python reads the events, and Spark SQL evaluates. Spark
-itself reads no files. A Python worker reads the rows from the store, as for all other routing. Parts of an event's data
-that VARIANT and UTF-8 strings cannot represent are replaced by stand-ins. A character that the data does not contain
-replaces half of a surrogate pair. A string that has the number between spaces replaces a number that VARIANT would
-round; Spark can still cast it to a number. `restore` reverses both. The time and memory for both are linear in the
-length of the data.
+"""Builds the Spark job that evaluates a rule's expressions:
+
+Python reads the events, and Spark SQL evaluates. Spark itself reads no files. A Python worker reads the rows from the
+store, as for all other routing.
+
+Parts of an event's data that VARIANT and UTF-8 strings cannot represent are replaced by stand-ins. A character that the
+data does not contain replaces half of a surrogate pair. A string that has the number between spaces replaces a number
+that VARIANT would round; Spark can still cast it to a number. `restore` reverses both. The time and memory for both are
+linear in the length of the data.
 """
 
 from __future__ import annotations
@@ -94,7 +97,9 @@ def query_frame(events: DataFrame, where: str | None, values: Mapping[str, str])
 
 def text_columns(asked: DataFrame) -> list[str]:
     """Return SQL columns that convert each value to text: a string unchanged, anything else as a JSON object with one
-    member. The types are requested from Spark, which raises AnalysisException for an invalid expression.
+    member.
+
+    The types are requested from Spark, which raises AnalysisException for an invalid expression.
     """
     from pyspark.sql.types import CharType, NullType, StringType, VarcharType
 

@@ -60,9 +60,10 @@ class SubmitRouter:
 
 
 def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
-    """Route the tasks of a job file and return their number. The driver of spark-submit calls it. Tasks without Spark
-    SQL are one Spark job; each other share is evaluated and then routed by itself. Raises StoreError if the job file
-    cannot be read, and Spark's errors if a task fails.
+    """Route the tasks of a job file and return their number.
+
+    The driver of spark-submit calls it. Tasks without Spark SQL are one Spark job; each other share is evaluated and
+    then routed by itself. Raises StoreError if the job file cannot be read, and Spark's errors if a task fails.
     """
     store = open_store(store_uri, worker_connection)
     content = JobTasks.from_json(store.get(path))

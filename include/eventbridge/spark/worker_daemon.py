@@ -1,8 +1,9 @@
 """Runs the daemon from which Spark forks Python workers that have route's modules loaded
-(`spark.python.daemon.module`). A cold worker spends three seconds of CPU time on loading pandas, Numba and compiled
-code before it routes its first event. A worker forked from this daemon is ready immediately, and shares that memory
-with the others. There is one daemon per executor, which Spark starts with `python -m eventbridge.spark.worker_daemon
-pyspark.worker`.
+(`spark.python.daemon.module`).
+
+A cold worker spends three seconds of CPU time on loading pandas, Numba and compiled code before it routes its first
+event. A worker forked from this daemon is ready immediately, and shares that memory with the others. There is one
+daemon per executor, which Spark starts with `python -m eventbridge.spark.worker_daemon pyspark.worker`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 
 def load() -> None:
     """Load and compile the code of a route worker, and exclude it from garbage collection so that pages stay shared.
+
     The threads of Arrow and OpenBLAS end at a fork; handlers of these libraries restart them in the child. Raises
     EventBridgeError if this installation cannot route.
     """

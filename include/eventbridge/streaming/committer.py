@@ -1,5 +1,6 @@
-"""Runs the committer of a streaming task, a process that reconciles its batches so that this does not block the loop. A
-thread that reconciles would share the interpreter with the thread that delivers, and events would wait. If the
+"""Runs the committer of a streaming task, a process that reconciles its batches so that this does not block the loop.
+
+A thread that reconciles would share the interpreter with the thread that delivers, and events would wait. If the
 committer fails, the same stages finish the batch wherever they run next.
 """
 
@@ -72,8 +73,10 @@ def reconcile(
     check: Check = check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land, route, settle and commit a planned batch. Until `stop` is set, deliveries without an outcome are sent;
-    `only` limits them to these targets. Messages that the batch has `taken` are not read from the bus again.
+    """Land, route, settle and commit a planned batch.
+
+    Until `stop` is set, deliveries without an outcome are sent; `only` limits them to these targets. Messages that the
+    batch has `taken` are not read from the bus again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
     chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, defers_budgeted=True)
@@ -81,8 +84,10 @@ def reconcile(
 
 
 class Committer:
-    """Reconciles batches in a separate process, which is started for the first of them. Only one thread at a time may
-    call it. Once `stop` is set, it takes no more batches and waits only briefly for the current one.
+    """Reconciles batches in a separate process, which is started for the first of them.
+
+    Only one thread at a time may call it. Once `stop` is set, it takes no more batches and waits only briefly for the
+    current one.
     """
 
     def __init__(self, settings: Settings, stop: Stop) -> None:

@@ -69,9 +69,11 @@ class Handoff:
 
 
 class LeaseKeeper:
-    """A runner's streaming lease, which a separate thread renews. `is_over` is True once the lease is lost or handed
-    over, or the task must stop or has reached a bound. A streaming task that loses its lease takes no more events and
-    stops waiting for responses (`open_batch.py`); `refuse_if_lost` then makes it fail.
+    """A runner's streaming lease, which a separate thread renews.
+
+    `is_over` is True once the lease is lost or handed over, or the task must stop or has reached a bound. A streaming
+    task that loses its lease takes no more events and stops waiting for responses (`open_batch.py`); `refuse_if_lost`
+    then makes it fail.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -182,8 +184,9 @@ class LeaseKeeper:
         return is_gone(lease.holder) and self._end_of_dead(lease.holder) and self._take()
 
     def _end_of_dead(self, holder: str) -> bool:
-        """End the lease of a dead process of this host, so that no process has to wait for it to run out. Its records
-        stay valid, whichever process ends the lease.
+        """End the lease of a dead process of this host, so that no process has to wait for it to run out.
+
+        Its records stay valid, whichever process ends the lease.
         """
         log.warning("runner %s: process %s, which had its lease, is dead", self._runner, holder.split(":")[-2])
         return self._runtime.ledger.streaming.release_lease(self._runner, holder)

@@ -78,8 +78,9 @@ class StreamingBatch:
     _cpu: float = 0.0  # CPU seconds since the last segment with events or responses
 
     def run(self) -> bool:
-        """Deliver events until the batch is over. Returns False if another process now has the batch, so that the
-        caller must not end it.
+        """Deliver events until the batch is over.
+
+        Returns False if another process now has the batch, so that the caller must not end it.
         """
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
@@ -122,6 +123,7 @@ class StreamingBatch:
 
     def end(self) -> bool:
         """Wait briefly for the last responses, and move the batch to `planned`; any thread may call it after `run`.
+
         Returns False if there is no batch to close, because it has no events or another process now has it.
         """
         try:
@@ -162,8 +164,9 @@ class StreamingBatch:
         return self._routing.has_left
 
     def _follows(self) -> bool:
-        """Deliver until the former batch is closed; return False if another process now has this batch. If the close
-        fails, its error is raised.
+        """Deliver until the former batch is closed; return False if another process now has this batch.
+
+        If the close fails, its error is raised.
         """
         while self._must_grow:
             if not self._deliver_briefly():

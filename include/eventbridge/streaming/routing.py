@@ -31,6 +31,7 @@ _JOB_SECONDS = 1.0
 
 class StreamingRouting:
     """Routes the events of one batch, except for rules whose pool is closed and targets to which only the close sends.
+
     `has_left` says whether some events are left to the close.
     """
 
@@ -79,6 +80,7 @@ def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
 
 def targets_sent_at_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
     """Return the (rule, target) pairs to which only the close of a batch sends, which are ordered or take spans.
+
     Matches of budgeted rules are sent by neither; the close makes them deferred matches, which Spark routes later.
     """
     return frozenset(

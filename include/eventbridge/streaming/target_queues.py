@@ -1,5 +1,6 @@
-"""Delivers to the targets of an open batch, each of which has its own queue, so that none waits for another. If a pool
-has fewer slots than targets, the targets are served round robin.
+"""Delivers to the targets of an open batch, each of which has its own queue, so that none waits for another.
+
+If a pool has fewer slots than targets, the targets are served round robin.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ _LIVE_THREADS = 32
 
 
 class TargetQueues:
-    """Delivers the pieces of one open batch as they are offered, to each target at its own pace. A target has one run
-    at a time, even while the open batch `before` waits for its last responses. If a pool has fewer slots than targets,
-    they take turns. New pieces wait in the target's queue, from which its live run or else its next run takes them.
-    Only one thread at a time may use this object. All batches share the loop `http`, so that connections stay open. The
-    `engine` has the runs and their outcomes.
+    """Delivers the pieces of one open batch as they are offered, to each target at its own pace.
+
+    A target has one run at a time, even while the open batch `before` waits for its last responses. If a pool has fewer
+    slots than targets, they take turns. New pieces wait in the target's queue, from which its live run or else its next
+    run takes them. Only one thread at a time may use this object. All batches share the loop `http`, so that
+    connections stay open. The `engine` has the runs and their outcomes.
     """
 
     def __init__(
@@ -175,6 +177,7 @@ class TargetQueues:
 
     def _end(self, run: TargetRun) -> None:
         """Put the pieces that a run did not take back into its target's queue, and report its attempts to the breaker.
+
         After a crash, which is logged, the deliveries are left to the close.
         """
         key = run.report.rule, run.report.target
@@ -211,6 +214,7 @@ Key = tuple[str, str]
 
 class PoolTurns:
     """Decides which targets of a batch may run, given the pools and overrides at its start; falsy if no pool limits it.
+
     `on_hold` has the rules whose pool has no slots.
     """
 

@@ -1,8 +1,9 @@
-"""Runs streaming mode in this process: delivers events as they arrive, in batches that the stages reconcile. A batch is
-open while it takes events, which stay in memory. The engine of the stages checks, matches and transforms them, and the
-engine of push sends them. Segments record the responses and how far the bus was read. At its end, the open batch is
-moved to `planned`, and the ordinary stages finish it, skipping deliveries whose outcomes are in the segments. The same
-happens after a crash.
+"""Runs streaming mode in this process: delivers events as they arrive, in batches that the stages reconcile.
+
+A batch is open while it takes events, which stay in memory. The engine of the stages checks, matches and transforms
+them, and the engine of push sends them. Segments record the responses and how far the bus was read. At its end, the
+open batch is moved to `planned`, and the ordinary stages finish it, skipping deliveries whose outcomes are in the
+segments. The same happens after a crash.
 """
 
 from __future__ import annotations
@@ -55,8 +56,9 @@ _LEFT_SECONDS = 5.0
 
 @dataclass
 class StreamingSummary:
-    """The result of a streaming task: the number of committed batches and of events read. `backlog` is True if it ended
-    because more events were waiting than it could deliver soon.
+    """The result of a streaming task: the number of committed batches and of events read.
+
+    `backlog` is True if it ended because more events were waiting than it could deliver soon.
     """
 
     batches: int = 0

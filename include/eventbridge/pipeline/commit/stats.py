@@ -65,9 +65,10 @@ class _Sums:
 
 
 def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
-    """Return the stats of a settled batch with these segments that is committed at `now`. They are stats for each rule,
-    target and outcome, and sums for each bus, which also count its events and how long the stages took. Raises
-    StoreError if a file cannot be read.
+    """Return the stats of a settled batch with these segments that is committed at `now`.
+
+    They are stats for each rule, target and outcome, and sums for each bus, which also count its events and how long
+    the stages took. Raises StoreError if a file cannot be read.
     """
     chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)

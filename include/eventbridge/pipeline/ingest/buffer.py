@@ -47,13 +47,14 @@ def buffer(
     check: checking.Check = checking.check_one_by_one,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land the rest of a planned batch and move it to `buffered`; do nothing in any other state. Each finished
-    sub-range is recorded, so a run that dies loses at most one sub-range. A message that is not a CloudEvent is kept as
-    `malformed` with the reason, a message without a body as `tombstone`, and an event that the batch already has as
-    `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch, `open_lander` returns a
-    lander, which lands parts in parallel. The stage lands the remaining parts itself and checks them with `check`.
-    Messages that an open batch has `taken` are not read from the bus again, so they are landed even if the bus has
-    dropped them.
+    """Land the rest of a planned batch and move it to `buffered`; do nothing in any other state.
+
+    Each finished sub-range is recorded, so a run that dies loses at most one sub-range. A message that is not a
+    CloudEvent is kept as `malformed` with the reason, a message without a body as `tombstone`, and an event that the
+    batch already has as `duplicate`. An offset that the log no longer holds is recorded as a gap. For a large batch,
+    `open_lander` returns a lander, which lands parts in parallel. The stage lands the remaining parts itself and checks
+    them with `check`. Messages that an open batch has `taken` are not read from the bus again, so they are landed even
+    if the bus has dropped them.
 
     Raises InfrastructureError when the prepare budget is spent (run the stage again), and OffsetGapError if the batch
     was planned on another log.

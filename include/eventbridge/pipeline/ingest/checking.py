@@ -175,6 +175,7 @@ class Limits(NamedTuple):
 
 class CheckedFile(NamedTuple):
     """The content of one file: rows of the schema BUFFER, their record, and the identities of the valid events.
+
     `samples` has a sample of each event type.
     """
 
@@ -326,9 +327,11 @@ def _last(messages: pa.Table) -> LastMessage | None:
 def as_events(
     messages: pa.Table, partition: Partition, mapping: EventMapping | None
 ) -> tuple[pa.Table, Mapping[int, str]]:
-    """Return messages with bodies in structured JSON, and the reasons, by row, why some are not events. The body of a
-    refused message is kept. Without a mapping, a message whose headers name no form is unchanged, and its body decides
-    whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode without data.
+    """Return messages with bodies in structured JSON, and the reasons, by row, why some are not events.
+
+    The body of a refused message is kept. Without a mapping, a message whose headers name no form is unchanged, and its
+    body decides whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode
+    without data.
     """
     if mapping is None and not _has_binary(messages["headers"]):
         return messages, {}

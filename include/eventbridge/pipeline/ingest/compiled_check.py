@@ -1,6 +1,8 @@
-"""Checks messages with compiled code. Messages that the code cannot decide are checked one by one. Only processes that
-need the compiled code anyway, such as Spark's workers, use it, because loading the code takes as long as checking
-several hundred thousand messages one by one.
+"""Checks messages with compiled code.
+
+Messages that the code cannot decide are checked one by one. Only processes that need the compiled code anyway, such as
+Spark's workers, use it, because loading the code takes as long as checking several hundred thousand messages one by
+one.
 """
 
 from __future__ import annotations

@@ -20,8 +20,9 @@ RECHECK_SECONDS = 5.0
 
 
 def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
-    """Return whether ingestion is stopped now, and record and publish each change. `again` is the log level if
-    ingestion is still stopped for the same reason.
+    """Return whether ingestion is stopped now, and record and publish each change.
+
+    `again` is the log level if ingestion is still stopped for the same reason.
     """
     stop = runtime.ledger.ingestion.current_stop()
     short = short_of(_rooms(runtime), stop.cause if stop is not None else None)

@@ -42,16 +42,18 @@ def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
     """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take or there is
-    no capacity. Also returns None while a process other than `holder` has the runner's streaming lease. A batch that a
-    streaming task left open when it ended is finished first. The `holder` of the lease gets the unfinished batch, else
-    a new batch that is open and empty, unless rules are being transferred or messages must be passed over.
+    no capacity.
+
+    Also returns None while a process other than `holder` has the runner's streaming lease. A batch that a streaming
+    task left open when it ended is finished first. The `holder` of the lease gets the unfinished batch, else a new
+    batch that is open and empty, unless rules are being transferred or messages must be passed over.
 
     The current rule files are read only for a new batch; if they have errors, the last valid rules apply. The batch
     takes as many events as the settings and the fan-out of the last batches allow. `pools` are the Airflow pools; None
     means that they are unknown and limit nothing.
 
-    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError if continuing would lose
-    or repeat events, BusError if the bus does not respond, and InfrastructureError if the rules keep changing.
+    Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError if continuing would lose or
+    repeat events, BusError if the bus does not respond, and InfrastructureError if the rules keep changing.
     """
     return BatchPlanner(runtime).plan(PlanRequest(runner, holder, pools))
 
@@ -118,9 +120,11 @@ class BatchPlan(NamedTuple):
 
 @dataclass(frozen=True)
 class BatchPlanner:
-    """Plans the next batch of a runner in rounds of the same steps. Each step ends the planning, requests another
-    round, or returns the input of the next step. A process may pause or die between any two steps, so a step's write
-    succeeds only if the rules and batches that the step read are still current.
+    """Plans the next batch of a runner in rounds of the same steps.
+
+    Each step ends the planning, requests another round, or returns the input of the next step. A process may pause or
+    die between any two steps, so a step's write succeeds only if the rules and batches that the step read are still
+    current.
     """
 
     runtime: Runtime
@@ -163,9 +167,10 @@ class BatchPlanner:
 
 
 def finish_open(runtime: Runtime, request: PlanRequest) -> Done | None:
-    """Return the unfinished batch of a runner; None if a new batch must be planned. Before that, commits that the bus
-    rejected are repeated, and an open batch is moved to `planned`. The result has no batch while a process other than
-    `holder` has the streaming lease, or while the open batch must stay open.
+    """Return the unfinished batch of a runner; None if a new batch must be planned.
+
+    Before that, commits that the bus rejected are repeated, and an open batch is moved to `planned`. The result has no
+    batch while a process other than `holder` has the streaming lease, or while the open batch must stay open.
     """
     runner, holder = request.runner, request.holder
     lease = runtime.ledger.streaming.lease(runner)
@@ -230,9 +235,11 @@ def register(runtime: Runtime, runner: str, own: RunnerRules, source: LogSource)
 def settle_consumers(
     runtime: Runtime, request: PlanRequest, own: RunnerRules, registered: Registered, source: LogSource
 ) -> Consumer | Done | Again:
-    """Record for which rules the runner delivers from now on, and for which it no longer delivers. Returns Done if its
-    rules must wait for another runner's batch, or if it has no rules. Returns Again if rule files changed or another
-    process planned a batch since the rules were read, or if an old runner that has no rules left must catch up first.
+    """Record for which rules the runner delivers from now on, and for which it no longer delivers.
+
+    Returns Done if its rules must wait for another runner's batch, or if it has no rules. Returns Again if rule files
+    changed or another process planned a batch since the rules were read, or if an old runner that has no rules left
+    must catch up first.
     """
     runner, (taken, rules, moved, bus) = request.runner, own
     kept = rule_transfer.find_kept_rules(
@@ -284,7 +291,9 @@ def plan_events(
 
 def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: RuleSet, plan: BatchPlan) -> Done | Again:
     """Record a batch with its ranges, pinned to `rules`; Again if the rules changed or another process planned a batch
-    first. That batch may even be committed by now, because this process may have paused.
+    first.
+
+    That batch may even be committed by now, because this process may have paused.
     """
     frozen = freeze_rules(runtime.store, rules)
     now, bus = runtime.ledger.now(), own.bus.name

@@ -26,10 +26,11 @@ log = logging.getLogger(__name__)
 def open_following(
     runtime: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
 ) -> Batch | None:
-    """Open a batch that follows the uncommitted batch `former`, which its streaming task has read up to `ends`. Both
-    batches have the same rules. Returns None if listen must plan the next batch once `former` is committed, because the
-    rules or the partitions of the bus have changed, messages must be passed over, ingestion is stopped, or `holder` no
-    longer has the lease.
+    """Open a batch that follows the uncommitted batch `former`, which its streaming task has read up to `ends`.
+
+    Both batches have the same rules. Returns None if listen must plan the next batch once `former` is committed,
+    because the rules or the partitions of the bus have changed, messages must be passed over, ingestion is stopped, or
+    `holder` no longer has the lease.
     """
     taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(former.runner)

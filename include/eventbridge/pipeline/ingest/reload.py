@@ -27,8 +27,10 @@ class TakenRules(NamedTuple):
 
 def take_up_rules(runtime: Runtime) -> TakenRules:
     """Return the rules for a new batch: those of the current files, which come into force if they changed, or the last
-    valid ones. If the setting `rules_from` is `published`, the rules in force are used without reading files. Errors
-    are recorded and published once as an operational event. Raises RuleFileError if no rule files were ever valid.
+    valid ones.
+
+    If the setting `rules_from` is `published`, the rules in force are used without reading files. Errors are recorded
+    and published once as an operational event. Raises RuleFileError if no rule files were ever valid.
     """
     if runtime.settings.rules_from == "published":
         known = runtime.ledger.rules.get_in_force()
@@ -54,9 +56,10 @@ def _taken_rules(runtime: Runtime, known: RulesInForce) -> TakenRules:
 
 
 def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
-    """Freeze the current rules, then put them in force. If two processes do this at the same time, only one succeeds.
-    Returns the new version of each changed rule ("" if it was removed), or None if another rule set has come into
-    force.
+    """Freeze the current rules, then put them in force.
+
+    If two processes do this at the same time, only one succeeds. Returns the new version of each changed rule ("" if it
+    was removed), or None if another rule set has come into force.
     """
     rule_set = freeze_rules(runtime.store, today)
     before = _versions(runtime, known) if known is not None else {}

@@ -22,9 +22,10 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """Rules that move from the runner `old`, which delivers for them up to the offsets `line`. `batch` is the old
-    runner's unfinished batch, which has these rules. `is_over` is True if the old runner no longer delivers for them,
-    because it has continued without them or because its offsets belong to another log.
+    """Rules that move from the runner `old`, which delivers for them up to the offsets `line`.
+
+    `batch` is the old runner's unfinished batch, which has these rules. `is_over` is True if the old runner no longer
+    delivers for them, because it has continued without them or because its offsets belong to another log.
     """
 
     old: str
@@ -36,6 +37,7 @@ class Arrival(NamedTuple):
 
 class CatchUp(NamedTuple):
     """Rules whose old runner must deliver `events` more events before the new runner, which is ahead, takes them over.
+
     `is_at_work` is True if the old runner has an unfinished batch.
     """
 
@@ -131,6 +133,7 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
 
 def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
     """Return the limits of the next batch of a runner at the offsets `known`, to which the `arriving` rules move.
+
     Raises RuleMovedError if it is ahead of a rule whose old runner no longer delivers for it, because the rule would
     miss the events in between.
     """
@@ -198,8 +201,10 @@ def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[s
 
 
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
-    """Record that a runner delivers for its rules from now on; only changes are written. Returns False if rule files
-    have changed since. Another runner may have the rules by now, so the caller must plan again.
+    """Record that a runner delivers for its rules from now on; only changes are written.
+
+    Returns False if rule files have changed since. Another runner may have the rules by now, so the caller must plan
+    again.
     """
     assigned = runtime.ledger.assignments.all()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
@@ -210,6 +215,7 @@ def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> 
 @dataclass(frozen=True)
 class KeptRules:
     """Rules that stay with a runner until it reaches the offsets of their new runners, and those offsets (`until`).
+
     `must_wait` is True if a streaming task of a new runner has an open batch, whose end is not known yet.
     """
 

@@ -1,5 +1,6 @@
-"""Lands a batch with several workers, each of which lands parts of partitions, and defines their jobs and results. The
-stage records the results part by part in the order of the batch, like the parts that it lands itself.
+"""Lands a batch with several workers, each of which lands parts of partitions, and defines their jobs and results.
+
+The stage records the results part by part in the order of the batch, like the parts that it lands itself.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ _FILES_PER_PART: Final = 2
 
 
 class LandJob(Struct, frozen=True, kw_only=True):
-    """The settings that all parts of a batch share; `at` is when its messages arrived, by the ledger's clock. `log` is
-    the identity of the log by topic, as the stage sees it. A worker whose connection leads to another log lands
-    nothing.
+    """The settings that all parts of a batch share; `at` is when its messages arrived, by the ledger's clock.
+
+    `log` is the identity of the log by topic, as the stage sees it. A worker whose connection leads to another log
+    lands nothing.
     """
 
     batch_id: str
@@ -142,8 +144,9 @@ def land_part(
     store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_one_by_one
 ) -> LandingResult:
     """Land a part file by file, up to the first deleted message (unless `offset_reset` is `earliest`), about which only
-    the stage may decide. Events that another part of the batch also has count as valid; the stage, which has all parts,
-    finds the duplicates.
+    the stage may decide.
+
+    Events that another part of the batch also has count as valid; the stage, which has all parts, finds the duplicates.
     """
     checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()

@@ -33,8 +33,10 @@ def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: in
 
 
 def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) -> bool:
-    """Return whether a range that begins at `offset` is passed over entirely. This is so if its first message was
-    deleted and `offset_reset` is `latest`. With `fail`, this function raises OffsetGapError.
+    """Return whether a range that begins at `offset` is passed over entirely.
+
+    This is so if its first message was deleted and `offset_reset` is `latest`. With `fail`, this function raises
+    OffsetGapError.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -77,10 +79,11 @@ _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 
 def later_start(runtime: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
-    """Return the offset of the first event that a registered runner takes from a partition that is new to it. It is the
-    beginning of the partition, or the first event from the time in `start_at` on. A partition of a named broker may be
-    old, because the broker was unreachable. For such a partition, `latest` means the time at which the runner was
-    registered.
+    """Return the offset of the first event that a registered runner takes from a partition that is new to it.
+
+    It is the beginning of the partition, or the first event from the time in `start_at` on. A partition of a named
+    broker may be old, because the broker was unreachable. For such a partition, `latest` means the time at which the
+    runner was registered.
     """
     if bus.source.start_at not in ("earliest", "latest"):
         return start_offset(bus, source, partition)

@@ -1,5 +1,6 @@
-"""Keeps the messages that an open batch took from its bus in memory until they are landed. A broker's retention may
-delete them from the bus in the meantime.
+"""Keeps the messages that an open batch took from its bus in memory until they are landed.
+
+A broker's retention may delete them from the bus in the meantime.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _Taken:
 @dataclass
 class TakenMessages:
     """Messages by partition, as Python objects, because small blocks of columns take more memory than their content.
+
     The class is not thread-safe: another thread may read only after the thread that adds has finished.
     """
 
@@ -55,7 +57,9 @@ class TakenMessages:
         self, partition: Partition, start: int, end: int, limit: int, max_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
         """Return the first messages of a taken range, the reasons why some are not events (by row), and their end
-        offset. There are at most `limit` messages, and none after those that reach `max_bytes`.
+        offset.
+
+        There are at most `limit` messages, and none after those that reach `max_bytes`.
         """
         taken = self._partitions[partition]
         first = bisect_left(taken.rows, start, key=itemgetter(0))

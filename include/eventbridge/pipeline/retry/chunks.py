@@ -43,8 +43,9 @@ class _DueTarget:
 
 @dataclass(frozen=True)
 class RetryChunks:
-    """Chooses the chunks of one retry batch from the deliveries that are due when it is planned. `slots` are the slots
-    of the retry pool; if they are unknown (None), a batch may have the maximum number of chunks.
+    """Chooses the chunks of one retry batch from the deliveries that are due when it is planned.
+
+    `slots` are the slots of the retry pool; if they are unknown (None), a batch may have the maximum number of chunks.
     """
 
     runtime: Runtime
@@ -210,8 +211,10 @@ def due_ordered_rows(
 
 
 def release_ready(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make rows due that are on hold because of their order but have nothing left to wait for. These are deliveries
-    that an operator released or skipped, and shards in which every row waits for deliveries that no longer exist.
+    """Make rows due that are on hold because of their order but have nothing left to wait for.
+
+    These are deliveries that an operator released or skipped, and shards in which every row waits for deliveries that
+    no longer exist.
     """
     waiting = {
         (each.rule, each.target, each.hold_reason)

@@ -1,6 +1,7 @@
-"""Plans the batches that route deferred matches. Each batch takes those of one rule, oldest first. The DAG
-`eventbridge_retry_deliveries` and `eventbridge deliver` call this module. Route and the later stages then run as for
-any other batch.
+"""Plans the batches that route deferred matches.
+
+Each batch takes those of one rule, oldest first. The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call
+this module. Route and the later stages then run as for any other batch.
 """
 
 from __future__ import annotations

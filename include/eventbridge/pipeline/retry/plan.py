@@ -1,5 +1,7 @@
-"""Plans retry batches, which send the pending deliveries that are due, and finishes batches whose run died. The DAG
-`eventbridge_retry_deliveries` and `eventbridge deliver` call this module. The other stages then run as for any batch.
+"""Plans retry batches, which send the pending deliveries that are due, and finishes batches whose run died.
+
+The DAG `eventbridge_retry_deliveries` and `eventbridge deliver` call this module. The other stages then run as for any
+batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""Routes the budgeted rules of a batch. Events beyond a rule's budget become a deferred match, which is routed later.
-Route calls this module once a batch's slices are routed. The candidate events of a budgeted rule are its share of the
-batch. A rule with waiting deferred matches is behind. Its next shares are deferred without a try, so that it delays the
-others by its budget only once, and its deferred matches are routed oldest first. All rules together have a total
-budget; see `share_budget.TotalBudget`.
+"""Routes the budgeted rules of a batch.
+
+Events beyond a rule's budget become a deferred match, which is routed later. Route calls this module once a batch's
+slices are routed. The candidate events of a budgeted rule are its share of the batch. A rule with waiting deferred
+matches is behind. Its next shares are deferred without a try, so that it delays the others by its budget only once, and
+its deferred matches are routed oldest first. All rules together have a total budget; see `share_budget.TotalBudget`.
 """
 
 from __future__ import annotations
@@ -73,9 +74,10 @@ def route_budgeted_rules(
 
 
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
-    """Return the events to route for the budgeted rules of a batch, as rows of buffer files by rule. For a batch that
-    took deferred matches, they are the events of these matches, else the events that matched the patterns, as route
-    recorded them.
+    """Return the events to route for the budgeted rules of a batch, as rows of buffer files by rule.
+
+    For a batch that took deferred matches, they are the events of these matches, else the events that matched the
+    patterns, as route recorded them.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
@@ -158,7 +160,9 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 def rules_routed_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     """Return the rules whose share of a new batch is deferred, because they are behind or at their maximum of pending
-    deliveries. For any other batch, there are none.
+    deliveries.
+
+    For any other batch, there are none.
     """
     if batch.kind != "normal":
         return ()
@@ -218,9 +222,10 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
 
 
 def _rules_behind(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules whose new shares must wait until their deferred matches, from any runner, are routed. These are
-    budgeted rules, so that their backlog delays other rules by one budget only once, and ordered rules. The events of
-    any other rule are routed in addition to its backlog, which may shrink more slowly than new events arrive.
+    """Return the rules whose new shares must wait until their deferred matches, from any runner, are routed.
+
+    These are budgeted rules, so that their backlog delays other rules by one budget only once, and ordered rules. The
+    events of any other rule are routed in addition to its backlog, which may shrink more slowly than new events arrive.
     """
     waiting = {each.rule for each in runtime.ledger.deferred_matches.waiting() if each.rule in rules.rules}
     return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
@@ -231,8 +236,9 @@ def _is_ordered(rule: Rule) -> bool:
 
 
 def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
-    """Route shares as one job or, if that fails, one at a time; put a rule on hold if its share fails alone. If shares
-    are routed one at a time, their total budget also applies; the time of failed shares does not count.
+    """Route shares as one job or, if that fails, one at a time; put a rule on hold if its share fails alone.
+
+    If shares are routed one at a time, their total budget also applies; the time of failed shares does not count.
     """
     tries = runtime.ledger.route_tries.counts(job.batch_id)
     left = {share.slice_id: share for share in shares}

@@ -56,11 +56,12 @@ def route(
     *,
     defers_budgeted: bool = False,
 ) -> list[int]:
-    """Route the rest of a buffered batch and publish its chunks; return the ids of those to push, by map index. Each
-    finished slice is recorded immediately, so a run that dies loses only slices in progress. A repeated call returns
-    the same ids. The result is empty before the batch is buffered, after its deadline, and once it is settled. `pools`
-    are the Airflow pools, None outside Airflow. A chunk whose pool is not among them goes to `default_pool`, because a
-    task in a pool that does not exist would wait forever.
+    """Route the rest of a buffered batch and publish its chunks; return the ids of those to push, by map index.
+
+    Each finished slice is recorded immediately, so a run that dies loses only slices in progress. A repeated call
+    returns the same ids. The result is empty before the batch is buffered, after its deadline, and once it is settled.
+    `pools` are the Airflow pools, None outside Airflow. A chunk whose pool is not among them goes to `default_pool`,
+    because a task in a pool that does not exist would wait forever.
 
     An event that cannot be routed becomes a dead letter, and the others are routed. Events beyond the budget of a
     budgeted rule become a deferred match. A batch that took deferred matches routes nothing else. Raises SparkError if

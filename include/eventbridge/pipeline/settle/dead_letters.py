@@ -50,6 +50,7 @@ Record = dict[str, Any]
 @instrumented("write_dead_letters")
 def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
     """Settle a routed batch, and write a record for each dead-lettered delivery and each malformed or unroutable event.
+
     It does nothing before the batch is routed or after it is committed; running it again writes the same files. Raises
     ReconciliationError for a file that cannot be read.
     """
@@ -151,7 +152,9 @@ def _records(
 
 def _delivery_rows(runtime: Runtime, dead: Sequence[SettledDelivery]) -> list[Record]:
     """Return the delivery rows of settled deliveries, in order, with the event under `event` and earlier attempts under
-    `before`. Only redriven deliveries have earlier attempts, which come from their dead letters.
+    `before`.
+
+    Only redriven deliveries have earlier attempts, which come from their dead letters.
     """
     rows = _rows_of(runtime, [(settled.file, settled.row) for settled in dead], None)
     landed = [row for row in rows if not _is_redriven(row)]

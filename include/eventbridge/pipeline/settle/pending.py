@@ -1,4 +1,5 @@
 """Runs the stage schedule_retries: records the deliveries that must be tried again as pending rows in the ledger.
+
 Pending rows of ordered targets are separate for each shard and have positions. A span is always in one pending row.
 """
 
@@ -44,10 +45,11 @@ from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of, 
 
 @instrumented("schedule_retries")
 def schedule_retries(runtime: Runtime, batch_id: str) -> None:
-    """Record the retries of a settled batch, with their due time, attempts and lane from the settlement. It also
-    records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending rows. It
-    does nothing before the batch is settled or after it is committed; running it again, or twice at the same time,
-    inserts nothing new.
+    """Record the retries of a settled batch, with their due time, attempts and lane from the settlement.
+
+    It also records a copy of each dead letter whose target has a dead letter queue. Only this stage inserts pending
+    rows. It does nothing before the batch is settled or after it is committed; running it again, or twice at the same
+    time, inserts nothing new.
     """
     batch = runtime.ledger.batches.get(batch_id)
     if batch.state == "settling":
@@ -172,8 +174,10 @@ class _PendingContext:
 
     def _lineage(self, group: PendingGroup, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
         """Return the chunks that made attempts at a group, including the current one only if it may have sent some of
-        it. If untried chunks were included, all pending deliveries of a target that is probed every 30 s would have a
-        day's batches in their lineage.
+        it.
+
+        If untried chunks were included, all pending deliveries of a target that is probed every 30 s would have a day's
+        batches in their lineage.
         """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
         untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
@@ -273,6 +277,7 @@ def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
     """Make deliveries due that wait for earlier ones of their keys, in the shards in which a retry batch settled some.
+
     It may be called repeatedly before the batch commits, because until then no other batch takes rows of these shards.
     """
     if batch.routes:

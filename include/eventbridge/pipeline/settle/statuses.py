@@ -48,10 +48,11 @@ _Flags = npt.NDArray[np.bool_]
 
 
 def settle(runtime: Runtime, batch: Batch) -> Batch:
-    """Freeze the statuses of a routed batch and return it in the state `settling`; later calls change nothing. It waits
-    until no push of the batch is at work, and then invalidates every claim, so that no segment can be recorded while
-    the statuses are read. If two processes settle at the same time, the first to create the file wins, and the statuses
-    of the other are discarded.
+    """Freeze the statuses of a routed batch and return it in the state `settling`; later calls change nothing.
+
+    It waits until no push of the batch is at work, and then invalidates every claim, so that no segment can be recorded
+    while the statuses are read. If two processes settle at the same time, the first to create the file wins, and the
+    statuses of the other are discarded.
     """
     if batch.state == "routed":
         begin_settlement(runtime, batch.batch_id)

@@ -41,10 +41,11 @@ class PendingGroup(NamedTuple):
 
 
 class WaitingRows:
-    """Rows of one settlement, with a vector for each column; strings are represented by indices into `texts`. Rows with
-    the same `span` become one pending row; rows that belong to no span have NO_CODE. `shard`, `partition` and `offset`
-    are NO_CODE except for deliveries of ordered targets. Pending rows get `kept_reason` and `hold_reason`. Times are in
-    microseconds since 1970.
+    """Rows of one settlement, with a vector for each column; strings are represented by indices into `texts`.
+
+    Rows with the same `span` become one pending row; rows that belong to no span have NO_CODE. `shard`, `partition` and
+    `offset` are NO_CODE except for deliveries of ordered targets. Pending rows get `kept_reason` and `hold_reason`.
+    Times are in microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
@@ -154,8 +155,9 @@ class WaitingRows:
         return np.array([*map(self.code, texts), NO_CODE])[codes]
 
     def _due_second(self) -> Rows:
-        """Return the second since 1970 at which each row is due, never before its policy allows. Rows that are due in
-        the same second share a pending row, so there are few of them.
+        """Return the second since 1970 at which each row is due, never before its policy allows.
+
+        Rows that are due in the same second share a pending row, so there are few of them.
         """
         after_response = self.has(self.status, "retry_scheduled") & self.responded
         # any other row may be sent earlier in its second
