@@ -30,7 +30,7 @@ WANTED = {
     "": "maximum_retry_attempts</a>: 1",
     "/actions": "POST /replays",
     "/backtests": ">refused</a>",
-    "/backtests/{backtest_id}": "1 would be sent",
+    "/backtests/{backtest_id}": "Would be sent: 1",
     "/batches": "committed",
     "/batches/{batch_id}": "every event of this batch is accounted for",
     "/batches/{batch_id}/chunks/{chunk_id}": "dead_lettered",

@@ -184,8 +184,10 @@ def test_a_compressed_body_is_decompressed(
     body, headers = text_of_packed(mode, order(40, id=f"{mode}-{coding}"))
     headers = {**headers, "content-encoding": coding, "idempotency-key": f"{mode}-{coding}"}
 
-    response, again = (client.post(PATH, content=pack(body), headers=headers) for _ in range(2))
-    other = client.post(PATH, content=pack(body), headers={**headers, "content-encoding": "identity"})
+    packed = pack(body)  # once: the header of gzip has the time
+
+    response, again = (client.post(PATH, content=packed, headers=headers) for _ in range(2))
+    other = client.post(PATH, content=packed, headers={**headers, "content-encoding": "identity"})
 
     assert response.status_code == 200, response.text
     event = json.loads(server.installation.bodies()[position_of(response.json()["results"][0])])

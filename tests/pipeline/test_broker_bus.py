@@ -54,7 +54,7 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
     for wreck in dying_everywhere(shop, land, every=3):  # the crash matrix stops every call, on the embedded bus
         land(wreck.reopen())
         (batch,) = wreck.runtime.ledger.batches.find(limit=None)
-        landed = [file.detail for file in wreck.runtime.ledger.files.of_batch(batch.batch_id, "buffer")]
+        landed = [file.detail for file in wreck.runtime.ledger.files.list_for_batch(batch.batch_id, "buffer")]
         assert (sum(each.read for each in landed), sum(each.valid for each in landed)) == (8, 7)
         assert batch.state == "buffered"
 

@@ -143,7 +143,7 @@ def test_a_batch_is_not_landed_from_another_bus(site: Any, order: Order) -> None
 
     with pytest.raises(OffsetGapError, match="was deleted or replaced"):
         buffer(site.runtime, batch_id)
-    assert site.runtime.ledger.files.of_batch(batch_id, "buffer") == []
+    assert site.runtime.ledger.files.list_for_batch(batch_id, "buffer") == []
     assert site.runtime.ledger.batches.get(batch_id).state == "planned"
 
 

@@ -66,19 +66,19 @@ def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Ca
 def test_publishing_again_changes_nothing(runtime: Any) -> None:
     """Publishing the same rule set, or the same files on another host, changes nothing."""
     publish_rules(runtime, runtime.rule_files())
-    since = runtime.ledger.rules.in_force().since
+    since = runtime.ledger.rules.get_in_force().since
 
     again = publish_rules(runtime, runtime.rule_files())
 
     assert (again.changed, again.removed) == ((), ())
-    assert runtime.ledger.rules.in_force().since == since
+    assert runtime.ledger.rules.get_in_force().since == since
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_publishing_again_restores_a_lost_set(runtime: Any, elsewhere: Any, damage: str) -> None:
     """Hosts without rule files report a lost rule set, and continue once it is published again, unchanged."""
     publish_rules(runtime, runtime.rule_files())
-    path = layout.rule_set(runtime.ledger.rules.in_force().rule_set)
+    path = layout.rule_set(runtime.ledger.rules.get_in_force().rule_set)
     right = runtime.store.get(path)
     runtime.store.delete(path)
     if damage == "damaged":

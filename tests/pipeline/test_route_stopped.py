@@ -117,7 +117,7 @@ def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: No
     assert responses == [[0, 1]] * 3
     rows = deliveries(site.runtime, batch_id)
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 30
-    assert sum(chunk.rows for chunk in site.runtime.ledger.chunks.of_batch(batch_id)) == 30
+    assert sum(chunk.rows for chunk in site.runtime.ledger.chunks.list_for_batch(batch_id)) == 30
 
 
 def test_it_may_die_anywhere(
@@ -142,7 +142,7 @@ def test_it_may_die_anywhere(
         assert wanted(rows) == expected
         assert len({row["delivery_id"] for row in rows}) == len(rows) == 7
         assert handed_out == [0, 1]
-        assert sum(chunk.rows for chunk in runtime.ledger.chunks.of_batch(batch_id)) == 6
+        assert sum(chunk.rows for chunk in runtime.ledger.chunks.list_for_batch(batch_id)) == 6
 
 
 class Twice(InProcessRouter):

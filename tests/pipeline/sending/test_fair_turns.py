@@ -45,7 +45,7 @@ rules:
 
     plans: list[set[str]] = []
     while (plan := plan_retries(runtime, RUNNER)).batch_id is not None:
-        chunks = runtime.ledger.chunks.of_batch(plan.batch_id)
+        chunks = runtime.ledger.chunks.list_for_batch(plan.batch_id)
         plans.append({f"{piece.rule}/{piece.target}" for chunk in chunks for piece in chunk.pieces})
         retry = runtime.ledger.batches.get(plan.batch_id)
         sending.push(retry)

@@ -52,7 +52,7 @@ def test_deliveries_sent_twice_after_a_crash_are_bounded(sending: Sending) -> No
 
     def count(point: str) -> None:
         if point == "target.send":
-            recorded = sum(file.rows for file in runtime.ledger.files.of_batch(batch.batch_id, "outcome"))
+            recorded = sum(file.rows for file in runtime.ledger.files.list_for_batch(batch.batch_id, "outcome"))
             unrecorded.append(unrecorded[0] - recorded)
             unrecorded[0] += 1
 

@@ -22,7 +22,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     settings = {"push_timeout": 3, "chunk_max_deliveries": 150}
     works = [site.reopen(**settings) for _ in range(2)]
     batch = routed(works[0])
-    assert len(works[0].ledger.chunks.of_batch(batch.batch_id)) == 2
+    assert len(works[0].ledger.chunks.list_for_batch(batch.batch_id)) == 2
     pushes = [threading.Thread(target=push, args=(runtime, batch.batch_id, n)) for n, runtime in enumerate(works)]
 
     for each in pushes:
@@ -34,7 +34,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     assert keeps([row["started_at"] for row in rows], 20.0)
     assert 40 <= len(rows) <= 20 * 4 + 1
     assert len({row["delivery_id"] for row in rows}) == len(rows)
-    assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks.of_batch(batch.batch_id)} == {True}
+    assert {chunk.succeeded > 0 for chunk in works[0].ledger.chunks.list_for_batch(batch.batch_id)} == {True}
 
 
 def test_deliveries_over_the_rate_go_to_the_slow_lane_untried(sending: Sending) -> None:

@@ -59,7 +59,7 @@ def test_two_pushes_and_several_targets_share_the_rate(sending: Sending, site: A
     works = [site.reopen(chunk_max_deliveries=36) for _ in range(2)]
     plan = plan_redrive(works[0], redrive_id)
     assert plan.batch_id is not None
-    assert len(works[0].ledger.chunks.of_batch(plan.batch_id)) == 2
+    assert len(works[0].ledger.chunks.list_for_batch(plan.batch_id)) == 2
     pushes = [threading.Thread(target=push, args=(runtime, plan.batch_id, n)) for n, runtime in enumerate(works)]
     for each in pushes:
         each.start()

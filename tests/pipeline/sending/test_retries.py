@@ -294,7 +294,7 @@ def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> N
 
     plan = plan_retries(runtime, RUNNER)
 
-    (chunk,) = runtime.ledger.chunks.of_batch(str(plan.batch_id))
+    (chunk,) = runtime.ledger.chunks.list_for_batch(str(plan.batch_id))
     assert len(runtime.ledger.pending.find()) < 25
     assert 15 < chunk.rows <= 25
 

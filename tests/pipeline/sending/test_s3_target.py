@@ -282,7 +282,7 @@ def test_a_push_may_die_anywhere(
             push_all(wreck.runtime, batch.batch_id, died)
         assert died or not point.startswith("target.")
         runtime = wreck.reopen()
-        for chunk in runtime.ledger.chunks.of_batch(batch.batch_id):
+        for chunk in runtime.ledger.chunks.list_for_batch(batch.batch_id):
             push(runtime, batch.batch_id, chunk.chunk_id)
         Sending(wreck, sending.receiver, sending.order).settle(batch)
         assert commit(runtime, batch.batch_id)

@@ -200,7 +200,7 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
     with caplog.at_level(logging.ERROR):
         assert commit(runtime, batch.batch_id)
 
-    assert "lacks 3 deliveries" in caplog.text
+    assert "lacks, now settled: 3" in caplog.text
     assert sum(row.count for row in runtime.ledger.pending.find()) == 3
     assert len(runtime.ledger.files.list_for_batch(batch.batch_id, "settlement")) == 2
     assert audit(runtime).differences == ()

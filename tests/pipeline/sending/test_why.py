@@ -298,7 +298,7 @@ def test_an_unknown_id_is_an_error_that_names_the_range_searched(sending: Sendin
     sending.begin(1, crm="/healthy/crm")
     sending.deliver()
 
-    with pytest.raises(NotFoundError, match=r"no event .nobody. on any bus.*1 batch,"):
+    with pytest.raises(NotFoundError, match=r"no event .nobody. on any bus.*1 batch planned"):
         why(sending.runtime, "nobody")
     with pytest.raises(NotFoundError, match="no bus 'ordres'"):
         why(sending.runtime, "1", bus="ordres")
