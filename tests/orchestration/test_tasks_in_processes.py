@@ -183,7 +183,7 @@ def test_the_pools_of_retries_and_unplanned_pushes_are_created() -> None:
         ({}, r"Fill in bus \(.*\), from \(.*\) and rules \(their names, or \* for all"),
         ({"bus": "orders"}, r"Fill in from \(.*\) and rules"),
         ({"bus": "orders", "from": "1h"}, "Fill in rules"),
-        ({"bus": "ordres", "from": "1h", "rules": ["*"]}, "names a bus 'ordres'. Did you mean orders?"),
+        ({"bus": "ordres", "from": "1h", "rules": ["*"]}, "defines a bus 'ordres'. Did you mean orders?"),
         ({"bus": "orders", "from": "1h", "rules": ["bigg"]}, "has no rule 'bigg'. Did you mean big?"),
         ({"bus": "orders", "from": "1h", "rules": ["*"], "targets": ["lgo"]}, "has a target 'lgo'. Did you mean log?"),
         ({"bus": "orders", "from": "1h", "rules": ["*"], "pattern": "{"}, "is not JSON"),
