@@ -32,11 +32,6 @@ WAITING ?= 3
 COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
   $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/matching/test_*.py)) \
   tests/unit/policy tests/unit/matching/pattern tests/unit/transform/test_native_transforms.py
-# Unit tests that another version of Python does not run: they prove SQL, files, servers of the demo, decisions.
-OF_ANY_PYTHON := $(addprefix tests/unit/,ledger store demo policy delivery)
-# Nor these, of how long large rule files take: an eighth of all unit tests' CPU time.
-OF_ANY_SIZE := tests/unit/matching/pattern/test_expression_sizes.py tests/unit/rules/test_many_errors.py \
-  tests/unit/matching/test_kernel_matcher.py::test_expressions_that_are_too_large_together_are_split
 
 .PHONY: help setup wheel docs demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
@@ -129,11 +124,9 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	cat "$$TMPDIR/computing.txt"
 	exit $$failed
 
-# What can differ between versions of Python: how its libraries parse and word things, and what is compiled. SQL, files
-# of the store and decisions do not; the page of the first rule uses ledger and store once.
-test-python: setup ## the unit tests of what versions parse and compile, and the page of the first rule, for another version: make test-python VENV=.venv-other PYTHON=python3.13
+test-python: setup ## the unit tests and the page of the first rule, for another version: make test-python VENV=.venv-other PYTHON=python3.13
 	@$(BIN)/python --version
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit $(addprefix --ignore ,$(OF_ANY_PYTHON)) $(addprefix --deselect ,$(OF_ANY_SIZE))
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit
 	$(BIN)/pytest -q tests/docs/tour.py
 
 services: setup ## fetch the real servers that tests start, into .services and .s3proxy; tests fetch what they need themselves

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.deliver import spark_url
+from eventbridge.cli.options import LandedBefore, LandedSince
 from eventbridge.cli.output import JsonOption, note, plural, print_line, show_table, show_text
 from eventbridge.cli.runtime import open_runtime
 
@@ -30,15 +31,8 @@ _CANDIDATE = (
 class ArchiveOptions:
     """Options that select a part of the archive, and the number of samples."""
 
-    since: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="TIME", help="Events landed since TIME: ISO 8601, in UTC, or an age such as 2h."
-        ),
-    ]
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Events landed before TIME; default: now.")
-    ] = None
+    since: LandedSince
+    until: LandedBefore = None
     bus: Annotated[
         str | None,
         typer.Option(metavar="BUS", help="Only rules of this bus; required for a file with rules of several buses."),

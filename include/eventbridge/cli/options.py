@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
 
 
+#: `--from` and `--to` of commands that read the archive, by the time at which events were landed.
+LandedSince = Annotated[
+    str,
+    typer.Option("--from", metavar="TIME", help="Events landed since TIME: ISO 8601, in UTC, or an age such as 2h."),
+]
+LandedBefore = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help="Events landed before TIME; default: now.")
+]
+
+
 def takes_records(command: Callable[..., None]) -> Callable[..., None]:
     """Return a Typer command with the fields of its dataclass parameters as options.
 

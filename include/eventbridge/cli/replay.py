@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.options import refuse_empty, takes_records
+from eventbridge.cli.options import LandedBefore, LandedSince, refuse_empty, takes_records
 from eventbridge.cli.output import JsonOption, note, plural, print_line, show_json, show_table
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
@@ -52,15 +52,8 @@ SparkOption = Annotated[
 class ReplayOptions:
     """The options of a replay: which archived events to deliver, to which targets, and how."""
 
-    since: Annotated[
-        str,
-        typer.Option(
-            "--from", metavar="TIME", help="Events landed since TIME: ISO 8601, in UTC, or an age such as 2h."
-        ),
-    ]
-    until: Annotated[
-        str | None, typer.Option("--to", metavar="TIME", help="Events landed before TIME; default: now.")
-    ] = None
+    since: LandedSince
+    until: LandedBefore = None
     rules: Annotated[
         list[str] | None, typer.Option("--rule", metavar="RULE", help="Only for this rule; repeatable.")
     ] = None

@@ -10,6 +10,7 @@ from pipeline.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.control.overrides import operate
 from eventbridge.errors import NotFoundError, UserError
+from eventbridge.model.batch import Batch
 from eventbridge.model.pending import POOL_CLOSED, TARGET_PAUSED
 from eventbridge.repair.audit import audit
 from eventbridge.views.status import status
@@ -129,14 +130,20 @@ def test_another_rate_bounds_what_a_target_gets(sending: Sending) -> None:
     assert paths(sending) == {"/healthy/crm": 100}
 
 
-def test_a_push_in_progress_applies_another_rate(sending: Sending) -> None:
-    """What would take longer than its budget at the old rate arrives within a moment at the new one."""
+def push_at_two_a_second(sending: Sending) -> tuple[Batch, threading.Thread]:
+    """Return a batch of 100 deliveries, and the thread of its push, which has sent the first of them."""
     batch = sending.routed(100, crm="/healthy/crm")
     operate(sending.runtime, "set rate", "orders", "crm", "2/s")
     pushing = threading.Thread(target=sending.push, args=(batch,))
     pushing.start()
     while not paths(sending):
         pushing.join(0.05)
+    return batch, pushing
+
+
+def test_a_push_in_progress_applies_another_rate(sending: Sending) -> None:
+    """What would take longer than its budget at the old rate arrives within a moment at the new one."""
+    _, pushing = push_at_two_a_second(sending)
 
     operate(sending.runtime, "clear rate", "orders", "crm")
     pushing.join(15)
@@ -147,12 +154,7 @@ def test_a_push_in_progress_applies_another_rate(sending: Sending) -> None:
 
 def test_a_push_in_progress_sends_nothing_more_to_a_paused_target(sending: Sending) -> None:
     """It ends at once, and what it has not sent is on hold."""
-    batch = sending.routed(100, crm="/healthy/crm")
-    operate(sending.runtime, "set rate", "orders", "crm", "2/s")
-    pushing = threading.Thread(target=sending.push, args=(batch,))
-    pushing.start()
-    while not paths(sending):
-        pushing.join(0.05)
+    batch, pushing = push_at_two_a_second(sending)
 
     operate(sending.runtime, "pause target", "orders", "crm")
     pushing.join(15)
