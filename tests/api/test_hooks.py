@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import hashlib
 import hmac
@@ -18,6 +19,7 @@ HOOKS = """, webhooks: {
     code: {signature: github, connection: code, mapping: {subject: $.repository.name}},
     money: {signature: stripe, connection: money, mapping: {source: /stripe}},
     mail: {signature: standard, connection: nowhere},
+    svix: {signature: standard, connection: svix},
     bare: {signature: github, connection: bare}}"""
 
 
@@ -30,6 +32,7 @@ def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         EVENTBRIDGE_CONN_CODE="http://?signing_secret=key",
         EVENTBRIDGE_CONN_MONEY="http://?signing_secret=whsec_old%20whsec_new",
         EVENTBRIDGE_CONN_BARE="http://code.example",
+        EVENTBRIDGE_CONN_SVIX="http://?signing_secret=whsec_a2V5",
     )
     with Server(made) as running:
         yield running
@@ -46,6 +49,14 @@ def stripe(body: bytes, at: int) -> dict[str, str]:
     """Return the headers that Stripe would send."""
     digest = hmac.new(b"whsec_new", f"{at}.".encode() + body, hashlib.sha256).hexdigest()
     return {"stripe-signature": f"t={at},v1={digest}", "content-type": "application/json"}
+
+
+def standard(family: str, message: str, body: bytes) -> dict[str, str]:
+    """Return the headers of Standard Webhooks (`webhook`), or of Svix (`svix`)."""
+    at = int(time.time())
+    digest = hmac.new(b"key", f"{message}.{at}.".encode() + body, hashlib.sha256).digest()
+    signature = f"v1,{base64.b64encode(digest).decode()}"
+    return {f"{family}-id": message, f"{family}-timestamp": str(at), f"{family}-signature": signature}
 
 
 def event(server: Server, result: dict[str, Any]) -> dict[str, Any]:
@@ -74,6 +85,24 @@ def test_a_stripe_call_becomes_an_event(hooked: Server) -> None:
     assert response.status_code == 200, response.text
     made = event(hooked, response.json()["results"][0])
     assert (made["id"], made["type"], made["source"]) == ("evt_1", "invoice.paid", "/stripe")
+
+
+def test_a_call_of_svix_is_one_of_standard_webhooks(hooked: Server) -> None:
+    """Either family of headers is accepted, and its id is the event's; a call with headers of both is rejected."""
+    body = b'{"type": "user.created"}'
+    with hooked.client() as client:
+        responses = [
+            client.post("/hooks/svix", content=body, headers=standard(family, f"msg_{family}", body))
+            for family in ("svix", "webhook")
+        ]
+        mixed = client.post(
+            "/hooks/svix", content=body, headers=standard("svix", "a", body) | standard("webhook", "b", body)
+        )
+
+    assert [response.status_code for response in responses] == [200, 200]
+    ids = [event(hooked, response.json()["results"][0])["id"] for response in responses]
+    assert ids == ["msg_svix", "msg_webhook"]
+    assert mixed.status_code == 403
 
 
 def test_a_call_with_a_wrong_signature_publishes_nothing(hooked: Server) -> None:

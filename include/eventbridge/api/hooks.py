@@ -20,7 +20,7 @@ from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.control.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.event.bindings import MessageOrigin, event_from_plain, kind_of
-from eventbridge.policy.webhook_signature import hash_once, keys_of, signature_problem
+from eventbridge.policy.webhook_signature import STANDARD_FAMILIES, hash_once, keys_of, signature_problem
 from eventbridge.rules import Bus, RuleSet
 from eventbridge.rules.model import Webhook
 from eventbridge.runtime.runtime import Runtime
@@ -179,4 +179,5 @@ def _attributes_of(webhook: Webhook, headers: Mapping[str, str]) -> dict[str, st
         case "stripe":
             return {"id": "$.id", "type": "$.type"}
         case _:
-            return {"id": headers.get("webhook-id", ""), "type": "$.type"}
+            sent = (headers.get(f"{family}-id") for family in STANDARD_FAMILIES)
+            return {"id": next(filter(None, sent), ""), "type": "$.type"}

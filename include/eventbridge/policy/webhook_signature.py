@@ -1,4 +1,4 @@
-"""Verifies the sender of a webhook: the signatures of GitHub, Stripe and Standard Webhooks. Pure.
+"""Verifies the sender of a webhook: the signatures of GitHub, Stripe, Standard Webhooks and Svix. Pure.
 
 Signatures are compared in constant time. If a signature has a timestamp, one that is too old or too new is refused, so
 that a recorded call cannot be replayed later.
@@ -16,6 +16,10 @@ SignatureKind = Literal["github", "stripe", "standard"]
 
 #: How far the time of a signature may differ from the local clock, in either direction.
 TOLERANCE_SECONDS: Final = 300.0
+
+#: What the names of the headers of Standard Webhooks begin with: its own, and those of Svix, which it comes from.
+STANDARD_FAMILIES: Final = ("webhook", "svix")
+_STANDARD_PARTS: Final = ("id", "timestamp", "signature")
 
 _STANDARD_PREFIX: Final = "whsec_"
 
@@ -84,12 +88,18 @@ def _stripe(headers: Mapping[str, str], now: float) -> _Claim:
 
 
 def _standard(headers: Mapping[str, str], now: float) -> _Claim:
-    name, at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    # A signature covers the id of its own family only: with both, nobody could say which id is the sender's.
+    first, second = ([f"{family}-{part}" for part in _STANDARD_PARTS] for family in STANDARD_FAMILIES)
+    sent = [next((name for name in names if name in headers), "") for names in (first, second)]
+    if all(sent):
+        return _Claim(f"it has both {sent[0]} and {sent[1]}: a call has the headers of one family")
+    names = second if sent[1] else first
+    name, at, signatures = (headers.get(each, "") for each in names)
     if not name:
-        return _Claim("the header webhook-id is missing")
-    if problem := _time_problem("webhook-timestamp", at, now):
+        return _Claim(f"the header {names[0]} is missing")
+    if problem := _time_problem(names[1], at, now):
         return _Claim(problem)
-    given = [each.removeprefix("v1,") for each in headers.get("webhook-signature", "").split() if each[:3] == "v1,"]
+    given = [each.removeprefix("v1,") for each in signatures.split() if each[:3] == "v1,"]
     return _Claim(given=given, before=f"{name}.{at}.".encode("utf-8", "surrogatepass"), write=_base64)
 
 

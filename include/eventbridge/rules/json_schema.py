@@ -91,7 +91,7 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "webhooks": (_mapping_of(_ref("a webhook")), "Signed calls of other services that become events."),
     },
     "a webhook": {
-        "signature": (_one_of(SIGNATURES), "The signature scheme of the sender."),
+        "signature": (_one_of(SIGNATURES), "The signature scheme of the sender; `standard`: also that of Svix."),
         "connection": (_NAME, "The connection whose extra signing_secret has the secret."),
         "mapping": (_ref("a webhook's mapping"), "Overrides for attributes of the event."),
     },

@@ -32,6 +32,11 @@ def standard(key: bytes = b"key", at: int = int(NOW), body: bytes = BODY) -> dic
     return {"webhook-id": "msg_1", "webhook-timestamp": str(at), "webhook-signature": signature}
 
 
+def svix(at: int = int(NOW)) -> dict[str, str]:
+    """Return the headers that Svix sends: those of Standard Webhooks under its own names."""
+    return {name.replace("webhook-", "svix-"): value for name, value in standard(at=at).items()}
+
+
 SECRET = f"whsec_{base64.b64encode(b'key').decode()}"
 
 
@@ -42,12 +47,13 @@ def test_the_example_of_githubs_documentation() -> None:
     assert signature_problem("github", [b"It's a Secret to Everybody"], headers, b"Hello, World!", NOW) == ""
 
 
-def test_the_example_of_standard_webhooks() -> None:
-    """The secret, id, time, payload and signature of the Standard Webhooks example are accepted."""
+@pytest.mark.parametrize("family", ["webhook", "svix"])
+def test_the_example_of_standard_webhooks(family: str) -> None:
+    """The secret, id, time, payload and signature of the Standard Webhooks example are accepted, also as Svix's."""
     headers = {
-        "webhook-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
-        "webhook-timestamp": "1614265330",
-        "webhook-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
+        f"{family}-id": "msg_p5jXN8AQM9LWM0D4loKWxJek",
+        f"{family}-timestamp": "1614265330",
+        f"{family}-signature": "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=",
     }
     keys = keys_of("standard", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
 
@@ -56,7 +62,12 @@ def test_the_example_of_standard_webhooks() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "secrets", "headers"),
-    [("github", "old key", github()), ("stripe", "whsec_old whsec_key", stripe()), ("standard", SECRET, standard())],
+    [
+        ("github", "old key", github()),
+        ("stripe", "whsec_old whsec_key", stripe()),
+        ("standard", SECRET, standard()),
+        ("standard", SECRET, svix()),
+    ],
 )
 def test_a_signature_by_any_of_the_secrets_is_accepted(kind: str, secrets: str, headers: dict[str, str]) -> None:
     """One valid signature by any of several secrets is enough; a signature of another body is rejected."""
@@ -82,6 +93,11 @@ def test_a_signature_by_any_of_the_secrets_is_accepted(kind: str, secrets: str, 
         ("standard", standard() | {"webhook-timestamp": "\u0661"}, "no time in seconds"),
         ("standard", standard() | {"webhook-id": "msg_2"}, "no secret"),
         ("standard", standard() | {"webhook-signature": "v1a,AAAA"}, "no signature"),
+        ("standard", svix(at=int(NOW) - 301), "a repeated call"),
+        ("standard", {"svix-id": "msg_1"}, "svix-timestamp is missing"),
+        ("standard", svix() | {"svix-id": "msg_2"}, "no secret"),
+        ("standard", standard() | {"svix-id": "msg_1"}, "both webhook-id and svix-id"),
+        ("standard", svix() | {"webhook-signature": "v1,AAAA"}, "both webhook-signature and svix-id"),
     ],
 )
 def test_a_rejected_signature_has_a_reason(kind: str, headers: dict[str, str], said: str) -> None:
