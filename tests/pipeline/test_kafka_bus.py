@@ -60,6 +60,52 @@ def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tm
     assert found.differences == ()
 
 
+@pytest.mark.parametrize(
+    ("choice", "counts"),
+    [
+        ("ignore", {"read": 3, "valid": 1, "malformed": 0, "tombstone": 2}),
+        ("dead_letter", {"read": 3, "valid": 1, "malformed": 2, "tombstone": 0}),
+        ("deliver", {"read": 3, "valid": 3, "malformed": 0, "tombstone": 0}),
+    ],
+)
+def test_tombstones_become_what_the_bus_says(
+    on_kafka: Any, kafka: Kafka, order: Order, tmp_path: Path, choice: str, counts: dict[str, int]
+) -> None:
+    """A tombstone is counted only, or a dead letter that names its key, or an event; each is accounted for."""
+    (tmp_path / "big.jsonl").touch()
+    on_kafka.write_rules(
+        (on_kafka.folder / "rules" / "rules.yaml")
+        .read_text()
+        .replace("start_at: earliest", f"start_at: earliest, tombstones: {choice}")
+        .replace("{type: [order.placed], data: {amount:", '{"$or": [{type: [kafka.tombstone]}, {data: {amount:')
+        .replace("1000]}]}}", "1000]}]}}]}")
+    )
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    producer.produce("orders", None, "A-17", partition=1)
+    producer.produce("orders", order("1", 2000), "A-18", partition=1)
+    producer.produce("orders", None, b"\xff\x00", partition=1)
+    producer.flush(10)
+    deliver(on_kafka)
+
+    found = audit(on_kafka.runtime)
+    assert {name: found.events[name] for name in counts} == counts
+    assert found.differences == ()
+    events = [json.loads(line) for line in (tmp_path / "big.jsonl").read_text().splitlines()]
+    tombstones = {each.pop("id"): each for each in events if each["type"] == "kafka.tombstone"}
+    assert len(events) == len(tombstones) + 1
+    details = sorted(each["detail"] for each in dead_letters(on_kafka.runtime))
+    if choice == "deliver":
+        assert sorted(tombstones) == ["orders-1-0", "orders-1-2"]
+        assert tombstones["orders-1-0"]["source"] == "/kafka/orders"
+        assert tombstones["orders-1-0"]["subject"] == "A-17"
+        assert tombstones["orders-1-2"]["keybase64"] == "/wA="
+        assert not [each for each in tombstones.values() if "data" in each or "time" not in each]
+    else:
+        assert tombstones == {}
+    problem = "a message without a value (a tombstone), key"
+    assert details == ([f"{problem} 'A-17'", f"{problem} /wA= (base64)"] if choice == "dead_letter" else [])
+
+
 def test_a_recreated_topic_stops_the_runner(on_kafka: Any, kafka: Kafka, order: Order) -> None:
     """A recreated topic with as many messages stops the runner, because its identity differs."""
     publish(on_kafka, order("1"), order("2"))

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 from services.brokers import Broker
 from services.kafka import Kafka
 from services.rocketmq import RocketMQ
@@ -93,3 +94,33 @@ def test_workers_land_what_one_process_lands(
 
     assert (rows, counts) == _landed(environ, tmp_path / "alone", None)
     assert counts == [_EVENTS, 1_499, 499, 2]
+
+
+@pytest.mark.parametrize("broker", ["kafka"], indirect=True, ids=["kafka"])
+@pytest.mark.parametrize(
+    ("choice", "counts"),
+    [("ignore", [300, 200, 0, 0]), ("deliver", [300, 300, 0, 0]), ("dead_letter", [300, 200, 0, 100])],
+)
+def test_workers_read_tombstones_as_the_bus_says(
+    environ: dict[str, str],
+    kafka: Kafka,
+    server: SparkConnectServer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    choice: str,
+    counts: list[int],
+) -> None:
+    """Rows and counts are those of one process, with each third message without a value."""
+    monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
+    rules = tmp_path / "rules" / "rules.yaml"
+    rules.write_text(rules.read_text().replace('"type": "kafka"', f'"type": "kafka", "tombstones": "{choice}"', 1))
+    producer = Producer({"bootstrap.servers": kafka.servers})
+    for number in range(300):
+        event = json.dumps({"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"}).encode()
+        producer.produce("landed", event if number % 3 else None, key=f"key {number}")
+    producer.flush(10)
+
+    found = _landed(environ, tmp_path / "shared", ConnectLander(server.url))
+
+    assert found == _landed(environ, tmp_path / "alone", None)
+    assert found[1] == counts

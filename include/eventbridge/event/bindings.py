@@ -24,6 +24,8 @@ Form = Literal["structured", "binary", "plain"]
 #: The prefix of attribute headers in Kafka's binding of CloudEvents.
 _PREFIX: Final = "ce_"
 _STRUCTURED: Final = "application/cloudevents"
+#: The type of the event of a message without a value.
+TOMBSTONE: Final = "kafka.tombstone"
 #: The prefix with which a mapping refers to a header of the message.
 _OF_HEADER: Final = "$header."
 _DECODER: Final = msgspec.json.Decoder()
@@ -112,6 +114,37 @@ def event_from_plain(mapping: Mapping[str, str], body: bytes, origin: MessageOri
         members.append(("time", origin.published_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")))
     members.append(("datacontenttype", "application/json"))
     return _event(members, b'"data":' + body)
+
+
+def event_from_tombstone(source: str, key: bytes | None, origin: MessageOrigin) -> bytes:
+    """Return the event of a message without a value, which deletes its key: the key is the subject, and there is no
+    data.
+
+    A key that is not UTF-8, or is no text that an attribute can have, is the extension `keybase64` instead.
+    """
+    members = [("specversion", "1.0"), ("type", TOMBSTONE), ("source", source), ("id", origin.id)]
+    members.append(("time", origin.published_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")))
+    if key:
+        text = _printable(key)
+        members.append(("keybase64", base64.b64encode(key).decode()) if text is None else ("subject", text))
+    return _event(members, b"")
+
+
+def tombstone_problem(key: bytes | None) -> str:
+    """Return why a message without a value is no event, with the beginning of its key."""
+    if not key:
+        return "a message without a value (a tombstone), without a key"
+    text = _printable(key)
+    shown = f"'{text:.200}'" if text is not None else f"{base64.b64encode(key).decode():.200} (base64)"
+    return f"a message without a value (a tombstone), key {shown}"
+
+
+def _printable(key: bytes) -> str | None:
+    try:
+        text = key.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return text if text.isprintable() else None
 
 
 def _mapped_members(mapping: Mapping[str, str], value: Any, headers: Headers) -> Iterator[tuple[str, str]]:

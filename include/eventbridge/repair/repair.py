@@ -363,7 +363,7 @@ def _land_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[s
     arrived_at = _arrived_at(runtime, batch, file)
     with closing(runtime.open_source(bus)) as source:
         refuse_other_log(runtime, batch.runner, bus, source)
-        checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
+        checking = Checking(source, bus.source, limits, lambda: arrived_at)
         found = checking.next_file(had.partition, had.start, had.end, _other_identities(runtime, batch, file, made))
     # older versions did not record the last message
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)

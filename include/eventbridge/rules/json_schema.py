@@ -208,6 +208,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "group": (_TEXT, "The consumer group that pops."),
     "visibility_timeout": (_DURATION, "How long a received message is invisible to others."),
     "mapping": (_ref("a mapping"), "How plain JSON messages become events."),
+    "tombstones": (_one_of(("ignore", "deliver", "dead_letter")), "What messages without a value become."),
 }
 
 _REQUIRED: Final = {

@@ -173,7 +173,7 @@ class Source(FrozenModel):
     `start_at` is where a new consumer group starts.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset")
+    LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset", "tombstones")
 
     type: str
     topics: tuple[str, ...] = ("events",)
@@ -182,6 +182,7 @@ class Source(FrozenModel):
     offset_reset: Literal["fail", "earliest", "latest"] = (
         "earliest"  # where to continue if retention deleted the next offset
     )
+    tombstones: Literal["ignore", "deliver", "dead_letter"] = "ignore"  # messages without a value
 
     @property
     def is_queue(self) -> bool:

@@ -9,7 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import Headers, MessageOrigin, event_from_binary, event_from_plain, form_of
+from eventbridge.event.bindings import (
+    Headers,
+    MessageOrigin,
+    event_from_binary,
+    event_from_plain,
+    event_from_tombstone,
+    form_of,
+)
 from eventbridge.event.cloudevent import parse_event
 
 ATTRIBUTES: Headers = [
@@ -135,6 +142,32 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
         "data": {"shop": "/shop", "customer": {"number": 12}, "id": 1.5},
     }
     assert b'"id": 1.50' in made
+
+
+@pytest.mark.parametrize(
+    ("key", "attributes"),
+    [
+        (b"A-17", {"subject": "A-17"}),
+        ("Köln".encode(), {"subject": "Köln"}),
+        (b"\xff\x00", {"keybase64": "/wA="}),
+        (b"a\nb", {"keybase64": "YQpi"}),
+        (b"", {}),
+        (None, {}),
+    ],
+)
+def test_a_tombstone_is_an_event_of_its_key(key: bytes | None, attributes: dict[str, str]) -> None:
+    """It is valid whatever the key is, and has no data."""
+    made = event_from_tombstone("/kafka/orders", key, ORIGIN)
+
+    parse_event(made, max_bytes=1_000)
+    assert json.loads(made) == {
+        "specversion": "1.0",
+        "type": "kafka.tombstone",
+        "source": "/kafka/orders",
+        "id": "orders-3-17",
+        "time": "2026-03-01T12:00:00.005Z",
+        **attributes,
+    }
 
 
 @pytest.mark.parametrize(

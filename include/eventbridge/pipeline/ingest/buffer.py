@@ -25,7 +25,7 @@ from eventbridge.policy.field_use import rules_using
 from eventbridge.policy.operational_event import schema_event
 from eventbridge.policy.schema import learn, merge_samples
 from eventbridge.rules import Bus, RuleSet
-from eventbridge.rules.model import EventMapping
+from eventbridge.rules.model import Source
 from eventbridge.rules.operations_bus import OPERATIONS_BUS
 from eventbridge.runtime.identity import refuse_other_log
 from eventbridge.runtime.instrumented import instrumented
@@ -96,9 +96,9 @@ class Landing:
             settings.buffer_range_events, settings.event_max_size, sampled, settings.schema_example_max_size
         )
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
-        mapping = self.bus.source.mapping
-        self._checking = checking.Checking(self.source, mapping, limits, self.runtime.clock, self.check)
-        self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
+        fields = self.bus.source
+        self._checking = checking.Checking(self.source, fields, limits, self.runtime.clock, self.check)
+        self._fresh = FreshReading(self.source, fields, limits.event_max_size, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; return False if the batch is no longer `planned` because another process was faster."""
@@ -269,7 +269,7 @@ class FreshReading:
     """
 
     source: LogSource
-    mapping: EventMapping | None
+    fields: Source
     max_bytes: int
     taken: TakenMessages
     _pages: PagedLog | None = field(init=False)
@@ -277,7 +277,7 @@ class FreshReading:
 
     def __post_init__(self) -> None:
         """Set up how messages are read."""
-        pages = self.source if self.mapping is None and isinstance(self.source, PagedLog) else None
+        pages = self.source if self.fields.mapping is None and isinstance(self.source, PagedLog) else None
         object.__setattr__(self, "_pages", pages)
         object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
 
@@ -320,7 +320,7 @@ class FreshReading:
                 if size >= checking.FILE_MAX_BYTES:
                     limit = int(block["offset"][-1].as_py()) + 1
                     break
-        table, refused = checking.as_events(pa.Table.from_batches(blocks, schema=MESSAGES), partition, self.mapping)
+        table, refused = checking.as_events(pa.Table.from_batches(blocks, schema=MESSAGES), partition, self.fields)
         offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
         rows = list(zip(offsets, published, table["body"].to_pylist(), strict=True))
         if self._adds:

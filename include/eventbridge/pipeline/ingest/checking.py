@@ -13,21 +13,28 @@ from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.errors import EventError
-from eventbridge.event.bindings import MessageOrigin, event_from_binary, event_from_plain, form_of
+from eventbridge.event.bindings import (
+    MessageOrigin,
+    event_from_binary,
+    event_from_plain,
+    event_from_tombstone,
+    form_of,
+    tombstone_problem,
+)
 from eventbridge.event.cloudevent import parse_event, recognise
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.file_detail import LandedRange
 from eventbridge.model.partition import LastMessage, Partition
 from eventbridge.pipeline.ingest.taken_messages import TakenMessages
 from eventbridge.policy.schema import rows_to_sample, sample_bodies
-from eventbridge.rules.model import EventMapping
+from eventbridge.rules.model import Source
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store import layout
@@ -190,7 +197,7 @@ class Checking:
     """Reads messages of a log and checks them with `check`; `clock` gives the time at which they arrived."""
 
     source: LogSource
-    mapping: EventMapping | None
+    fields: Source
     limits: Limits
     clock: Callable[[], datetime]
     check: Check = check_one_by_one
@@ -204,7 +211,7 @@ class Checking:
         An event with an identity in `seen` is a duplicate.
         """
         messages, end = self._read_messages(partition, start if not is_gap else limit, limit)
-        return self._file(partition, start, end, *as_events(messages, partition, self.mapping), seen)
+        return self._file(partition, start, end, *as_events(messages, partition, self.fields), seen)
 
     def check_taken_file(
         self, taken: TakenMessages, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes]
@@ -324,36 +331,63 @@ def _last(messages: pa.Table) -> LastMessage | None:
     return LastMessage(messages["offset"][-1].as_py(), messages["published_at"].cast(pa.int64())[-1].as_py())
 
 
-def as_events(
-    messages: pa.Table, partition: Partition, mapping: EventMapping | None
-) -> tuple[pa.Table, Mapping[int, str]]:
+def as_events(messages: pa.Table, partition: Partition, fields: Source) -> tuple[pa.Table, Mapping[int, str]]:
     """Return messages with bodies in structured JSON, and the reasons, by row, why some are not events.
 
     The body of a refused message is kept. Without a mapping, a message whose headers name no form is unchanged, and its
     body decides whether it is an event. A message without a body is a tombstone, unless it is an event in binary mode
-    without data.
+    without data; it has a body if the fields of the source have tombstones delivered.
     """
-    if mapping is None and not _has_binary(messages["headers"]):
+    has_tombstones = fields.tombstones != "ignore" and messages["body"].null_count > 0
+    if fields.mapping is None and not has_tombstones and not _has_binary(messages["headers"]):
         return messages, {}
-    attributes = mapping.attributes if mapping is not None else None
-    bodies = messages["body"].to_pylist()
     refused: dict[int, str] = {}
-    offsets, times = messages["offset"].to_pylist(), messages["published_at"].to_pylist()
-    for row, found in enumerate(messages["headers"].to_pylist()):
-        headers = [(each["name"], each["value"]) for each in found or ()]
+    bodies: list[bytes | None] = []
+    columns = [messages[name].to_pylist() for name in _Message._fields]
+    for row, message in enumerate(map(_Message._make, zip(*columns, strict=True))):
         try:
-            form = form_of(headers)
-            if form == "binary":
-                bodies[row] = event_from_binary(headers, bodies[row])
-            elif form == "plain" and attributes is not None and (body := bodies[row]) is not None:
-                origin = MessageOrigin(
-                    "-".join(str(part) for part in (*partition, offsets[row]) if part != ""), times[row]
-                )
-                bodies[row] = event_from_plain(attributes, body, origin, headers)
+            bodies.append(_body_of(message, partition, fields))
         except EventError as error:
             refused[row] = str(error)
+            bodies.append(message.body)
     column = messages.schema.get_field_index("body")
     return messages.set_column(column, messages.schema.field("body"), pa.array(bodies, pa.binary())), refused
+
+
+class _Message(NamedTuple):
+    """One message; the fields are columns of the schema MESSAGES."""
+
+    offset: int
+    published_at: datetime
+    key: bytes | None
+    headers: list[dict[str, Any]] | None
+    body: bytes | None
+
+    def origin(self, partition: Partition) -> MessageOrigin:
+        return MessageOrigin("-".join(str(part) for part in (*partition, self.offset) if part != ""), self.published_at)
+
+
+def _body_of(message: _Message, partition: Partition, fields: Source) -> bytes | None:
+    """Return a message's body in structured JSON, None for a tombstone; raises EventError if it is refused."""
+    headers = [(each["name"], each["value"]) for each in message.headers or ()]
+    form = form_of(headers)
+    if form == "binary":
+        return event_from_binary(headers, message.body)
+    if message.body is None:
+        return _tombstone(message, partition, fields)
+    if form == "plain" and fields.mapping is not None:
+        return event_from_plain(fields.mapping.attributes, message.body, message.origin(partition), headers)
+    return message.body
+
+
+def _tombstone(message: _Message, partition: Partition, fields: Source) -> bytes | None:
+    if fields.tombstones == "dead_letter":
+        raise EventError(tombstone_problem(message.key))
+    if fields.tombstones == "ignore":
+        return None
+    mapped = fields.mapping.source if fields.mapping is not None else "$"  # a path leads into a body, which is missing
+    source = f"/kafka/{partition.topic}" if mapped.startswith("$") else mapped
+    return event_from_tombstone(source, message.key, message.origin(partition))
 
 
 def _has_binary(headers: pa.ChunkedArray) -> bool:

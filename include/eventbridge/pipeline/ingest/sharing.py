@@ -148,7 +148,7 @@ def land_part(
 
     Events that another part of the batch also has count as valid; the stage, which has all parts, finds the duplicates.
     """
-    checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
+    checking = Checking(source, bus.source, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()
     files: list[LandedFile] = []
     identities: list[bytes] = []

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
+from eventbridge.rules.fields import Fields
 from eventbridge.rules.model import Source
 from eventbridge.rules.types import SourceType
 from eventbridge.sources.fields import WORDS, read_broker_fields
@@ -16,10 +17,17 @@ class KafkaFields(Source):
     connection: str = ""
 
 
+def _read_fields(fields: Fields) -> dict[str, Any]:
+    return {
+        **read_broker_fields(fields),
+        "tombstones": fields.choice("tombstones", "ignore", ("ignore", "deliver", "dead_letter")),
+    }
+
+
 KAFKA = SourceType(
     "kafka",
     KafkaFields,
     "eventbridge.sources.kafka.log:open_kafka",
-    read=read_broker_fields,
-    words=WORDS,
+    read=_read_fields,
+    words=(*WORDS, "tombstones"),
 )
