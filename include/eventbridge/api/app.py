@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import documents, hooks, lists, metrics, operations, publish, replays
+from eventbridge.api import documents, handshake, hooks, lists, metrics, operations, publish, replays
 from eventbridge.api.access import Access
 from eventbridge.api.buses import Buses
 from eventbridge.api.call_pools import CallPools
@@ -67,7 +67,7 @@ def create_app(runtime: Runtime) -> FastAPI:
         operator.ledger.close()
 
     app = _application(lifespan)
-    for router in (publish.router, hooks.router, _own_router, *_ROUTERS, pages.own_login):
+    for router in (publish.router, hooks.router, handshake.router, _own_router, *_ROUTERS, pages.own_login):
         app.include_router(router)
     return app
 

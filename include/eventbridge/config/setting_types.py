@@ -16,6 +16,7 @@ from eventbridge.config.quantities import parse_duration, parse_size
 from eventbridge.similar_names import similar
 
 PREFIX = "EVENTBRIDGE_"
+_DNS_NAME = re.compile(r"(?!-)[a-z0-9-]+(\.[a-z0-9-]+)*", re.ASCII)
 _CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
 _LIMITS = {"ge": "at least", "gt": "above", "le": "at most"}
 _OUT_OF_RANGE = {"greater_than_equal", "greater_than", "less_than_equal"}
@@ -59,6 +60,16 @@ def _read_networks(value: object) -> object:
         return tuple(ip_network(each, strict=False) for each in re.split(r"[\s,]+", value.strip(" ,")) if each)
     except ValueError:
         raise ValueError(f"{value!r} is not a list of address blocks such as 10.1.0.0/16, fd00::/8") from None
+
+
+def _read_origins(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    names = tuple(each.lower() for each in re.split(r"[\s,]+", value.strip(" ,")) if each)
+    wrong = next((each for each in names if each != "*" and not _DNS_NAME.fullmatch(each)), "")
+    if wrong:
+        raise ValueError(f"{wrong!r} is not a DNS name such as eventgrid.azure.net, or * for any sender")
+    return names
 
 
 def _require_scheme(uri: str) -> str:
@@ -131,6 +142,9 @@ Count = Annotated[int, BeforeValidator(_read_count)]
 
 
 Networks = Annotated[tuple[IPv4Network | IPv6Network, ...], BeforeValidator(_read_networks)]
+
+
+Origins = Annotated[tuple[str, ...], BeforeValidator(_read_origins)]
 
 
 Uri = Annotated[str, AfterValidator(_require_scheme)]

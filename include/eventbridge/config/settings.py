@@ -21,6 +21,7 @@ from eventbridge.config.setting_types import (
     Folders,
     LedgerUrl,
     Networks,
+    Origins,
     RulesFrom,
     Seconds,
     Size,
@@ -335,6 +336,11 @@ class Settings(BaseModel):
     )
     idempotency_retention: Seconds = setting(
         DAY, "seconds", "How long the API keeps its response to an idempotency key.", ge=60, le=30 * DAY
+    )
+    webhook_allowed_origins: Origins = setting(
+        (),
+        "DNS names",
+        "Senders that get consent in the handshake of CloudEvents web hooks; `*` = any; not set = none.",
     )
     heartbeat_connection: str | None = setting(
         None,

@@ -99,6 +99,8 @@ def test_home_may_begin_with_a_tilde() -> None:
         ("batch_max_events", "100_000", 100_000),
         ("spark_remote", "sc://127.0.0.1:15002", "sc://127.0.0.1:15002"),
         ("rules_folder", "my/rules", Path("my/rules")),
+        ("webhook_allowed_origins", "Events.example, a.b", ("events.example", "a.b")),
+        ("webhook_allowed_origins", "*", ("*",)),
     ],
 )
 def test_value_is_read_with_its_unit(name: str, written: str, value: object) -> None:
@@ -163,6 +165,12 @@ def test_other_names_and_connections_are_left_alone() -> None:
                 f"EVENTBRIDGE_PUSH_TIMEOUT: {value} is out of range: it must be above 0 and at most 600, in seconds",
             )
             for written, value in [("0", "0"), ("-5", "-5"), ("-1m", "-60.0"), ("1d", "86400.0")]
+        ),
+        (
+            "WEBHOOK_ALLOWED_ORIGINS",
+            "https://events.example",
+            "EVENTBRIDGE_WEBHOOK_ALLOWED_ORIGINS: 'https://events.example' is not a DNS name such as "
+            "eventgrid.azure.net, or * for any sender",
         ),
         (
             "LEDGER_URL",
