@@ -273,15 +273,15 @@ def test_due_rows_are_found_by_index(backlog: Backlog, query: ClauseElement, ind
 
 @pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
 def test_rows_that_are_not_due_cost_nothing(backlog: Backlog, query: ClauseElement) -> None:
-    """Ten thousand rows more that are due later, on hold, or of other targets do not make SQLite execute more.
+    """Two thousand rows more that are due later, on hold, or of other targets do not make SQLite execute more.
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
     """
     backlog.add_pending(1, 11, target="mail")
     before = backlog.steps(query)
-    backlog.add_pending(5_000, 11)
-    backlog.add_pending(2_500, 0, hold_reason="pool closed")
-    backlog.add_pending(2_500, 11, target="mail")
+    backlog.add_pending(1_000, 11)
+    backlog.add_pending(500, 0, hold_reason="pool closed")
+    backlog.add_pending(500, 11, target="mail")
 
     assert backlog.steps(query) <= before * 1.1
 
@@ -289,7 +289,7 @@ def test_rows_that_are_not_due_cost_nothing(backlog: Backlog, query: ClauseEleme
 @pytest.mark.parametrize("case", ["well", "open breaker", "disabled", "ordered"])
 @pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
 def test_due_rows_cost_nothing(backlog: Backlog, query: ClauseElement, case: str) -> None:
-    """Ten thousand due rows more, whatever their target's state, do not make SQLite execute more.
+    """Two thousand due rows more, whatever their target's state, do not make SQLite execute more.
 
     So the watcher checks five times a second whether a thousand or a million rows are due. The rows that are read one
     by one, and those of which the smallest are sought, exist before.
@@ -303,8 +303,8 @@ def test_due_rows_cost_nothing(backlog: Backlog, query: ClauseElement, case: str
     elif case == "open breaker":
         backlog.open_breaker("crm")
     before = backlog.steps(query)
-    backlog.add_pending(2_500, -9_000, attempts=0, **changes)
-    backlog.add_pending(7_500, -8_000, **changes)
+    backlog.add_pending(500, -9_000, attempts=0, **changes)
+    backlog.add_pending(1_500, -8_000, **changes)
 
     assert backlog.steps(query) <= before * 1.1 + 200  # instructions: the rows that it finds may be in another order
 
@@ -324,7 +324,7 @@ def test_due_rows_cost_nothing(backlog: Backlog, query: ClauseElement, case: str
     ],
 )
 def test_pending_rows_cost_the_planning_of_a_retry_run_nothing(backlog: Backlog, query: ClauseElement) -> None:
-    """Ten thousand rows more of kinds that wait already, and nothing that is asked of the ledger takes longer for it.
+    """Two thousand rows more of kinds that wait already, and nothing that is asked of the ledger takes longer for it.
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
     """
@@ -336,10 +336,10 @@ def test_pending_rows_cost_the_planning_of_a_retry_run_nothing(backlog: Backlog,
     backlog.take("retry-1", 14)
     backlog.disable("mail")
     before = backlog.steps(query)
-    backlog.add_pending(2_500, 61)
-    backlog.add_pending(2_500, 11, **mail, expires_at=None)
-    backlog.add_pending(2_500, 11, **behind)
-    backlog.add_pending(2_500, 11, **taken)
+    backlog.add_pending(500, 61)
+    backlog.add_pending(500, 11, **mail, expires_at=None)
+    backlog.add_pending(500, 11, **behind)
+    backlog.add_pending(500, 11, **taken)
 
     assert backlog.steps(query) <= before * 1.1
 
