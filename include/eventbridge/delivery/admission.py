@@ -33,8 +33,8 @@ from eventbridge.runtime.runtime import Runtime
 def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
     """Return which deliveries a push may send to a target until its budget ends at `until`.
 
-    Deliveries of a normal batch are never probes; those of a degraded target are left to the slow lane. If several
-    pushes could probe, only one does.
+    Deliveries of a normal batch are never probes; those for a degraded target are left to the slow lane. If several
+    pushes could probe a target, only one of them does.
     """
     found = admits(status, runtime.ledger.now())
     if found in ("all", "none") or status is None:
@@ -63,7 +63,8 @@ def must_wind_down(status: TargetStatus, batch: Batch, now: datetime) -> bool:
 
 
 #: The maximum number of failed deliveries of a run that may wait for a retry while the target's recent attempts are
-#: good. A low maximum slows down a target that rejects every first attempt: the demo took 64 s instead of 47 s.
+#: good. A low maximum delays the deliveries to a target that rejects every first attempt: the demo took 64 s instead of
+#: 47 s.
 _OPEN_AT_ONCE = 200
 
 
@@ -150,7 +151,8 @@ class RunBreaker:
             self.tripped = True
 
     def record_accepted(self, count: int, at: datetime) -> None:
-        """Record that `count` deliveries were accepted at the first attempt of this push, which does not probe."""
+        """Record that `count` deliveries were accepted at this push's first attempt. The breaker must not be
+        probing."""
         second = int(at.timestamp())
         self._attempts[second] = self._attempts.get(second, 0) + count
 
@@ -180,7 +182,8 @@ class RunBreaker:
                 self._record_probe(int(now.timestamp()), good=False)
 
     def take(self, ended: Ended | None = None) -> Tally | None:
-        """Return what was not yet taken for the ledger, and how the run `ended`; None if there is nothing to report."""
+        """Return what has not been reported to the ledger yet, and how the run `ended`; None if there is nothing to
+        report."""
         attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
         counts = {
             second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
@@ -257,7 +260,7 @@ class Pause:
         until = self._until
         if until is None or now < until:
             return until
-        self._until = None  # a pause that another thread sets at this moment is read from the ledger within a second
+        self._until = None  # a pause that another thread sets just now is lost here; the ledger has it within a second
         return None
 
     @property
@@ -269,10 +272,10 @@ class Pause:
 class Pace:
     """Decides whether one more delivery may be sent now.
 
-    Only the run's thread uses it, except for `pause` and `set_rate`. Without a rate and a pause, a delivery may always
-    be sent, except until `ramp_until`, while the target's rate rises after its recovery. `lease`, called with
-    (deliveries per second, wanted tokens), leases tokens from the ledger. `redrive_pace` is a second pace, of a redrive
-    or replay, whose tokens are needed as well.
+    Only the run's thread uses it, except for `pause` and `set_rate`. Until `ramp_until`, the target's rate rises after
+    its recovery. Without a rate, a rising rate and a pause, a delivery may always be sent. `lease`, called with
+    (deliveries per second, wanted tokens), leases tokens from the ledger. `redrive_pace` is the pace of a redrive or
+    replay: if it is set, a delivery also needs a token from it.
     """
 
     def __init__(
@@ -299,7 +302,7 @@ class Pace:
 
     @property
     def next_at(self) -> datetime | None:
-        """When a delivery may be sent again; None if one may be sent now."""
+        """When the next delivery may be sent, perhaps in the past; None if nothing delays it."""
         redrive_pace = self.redrive_pace.next_at if self.redrive_pace is not None else None
         return max(filter(None, (self._token_at, self.pause.last, redrive_pace)), default=None)
 
@@ -354,7 +357,8 @@ class Pace:
         return self._refused_at is not None and now - max(self._refused_at, self.next_at or self._refused_at) < _LEASE
 
     def _has_token(self, now: datetime, wanted: int, defers: bool) -> bool:
-        """Return whether it has a token or needs none. Without a token, it leases some unless `defers` is True."""
+        """Return whether this pace has a token or needs none. If it has none left, lease some, unless `defers` is
+        True."""
         if allowed_per_second(self._rate, self._ramp_until, now) is None:
             return True
         if self._held_until is not None and now >= self._held_until:
@@ -377,7 +381,6 @@ class Pace:
         self._token_at = None if found.granted else now + timedelta(seconds=found.wait_seconds)
 
     def _spend(self) -> None:
-        """Use one token."""
         self._held = max(0, self._held - 1)
 
 

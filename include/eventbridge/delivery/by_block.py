@@ -26,12 +26,13 @@ from eventbridge.model.outcome import Response
 from eventbridge.policy.response_to_outcome import expired
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
-#: The minimum number of outcome rows to add as a table. Creating a table costs as much as about fifty single rows.
+#: The minimum number of outcome rows to add as a table. Creating a table takes as long as adding about fifty single
+#: rows.
 _MIN_TABLE_ROWS = 50
 
 
 class BlockDeliveries:
-    """The blocks for one target, which is ok and has neither a rate limit nor a delivery window.
+    """Sends the blocks of one target whose status is `ok` and that has neither a rate limit nor a delivery window.
 
     If the target rejects a block, if deliveries are too old, or if the target takes no blocks, the deliveries are
     handled one by one.
@@ -109,8 +110,8 @@ def _row_like(piece: Piece, response: Response) -> OutcomeRow:
 class LiveBlocks:
     """Sends deliveries from a queue as blocks.
 
-    Those that arrive while one block is synced form the next block. It ends when a delivery could not be delivered, or
-    at a piece that blocks cannot hold; another run then takes the rest of the queue.
+    Deliveries that arrive while one block is being synced form the next block. The run ends after a delivery that could
+    not be delivered, or before a piece that blocks cannot hold; another run then takes the rest of the queue.
     """
 
     total = 0

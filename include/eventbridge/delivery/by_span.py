@@ -1,8 +1,9 @@
 """Sends deliveries to a target in spans.
 
 The deliveries of a span are sent together, get one response, and become pending together. A span is a piece of a chunk
-as the stage route wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. Its name is derived
-from its delivery file and rows, so that a push that sends it again writes the same bytes to the same place.
+as the stage route wrote it; `settle.pending.SpanPending` keeps it in one piece while it is pending. The name of a span
+is derived from its rule, target, delivery file and rows, so that a push that sends it again writes the same bytes to
+the same place.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class SpanDeliveries:
         self._spans = list(spans)
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until every span has a response or must wait, the budget is spent, or the run must end."""
+        """Send spans until each of them has a response or must wait, the budget is spent, or the run must end."""
         assert isinstance(send.target, SpanTarget), "its type says that it takes spans"
         while self._spans:
             span = self._spans[0]
@@ -147,8 +148,8 @@ def _decide_outcome(run: TargetRun, span: Span, response: Response) -> Outcome:
 
 
 def _put_outcome(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
-    """Add the rows for a span's deliveries without an outcome as one table, so that a segment has all of them or
-    none."""
+    """Add the rows for those deliveries of a span that had no outcome yet. They are one table, so that a segment has
+    all of them or none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
         outcome = DELIVERED  # a shadow's failure has no effect
     count = len(span.left)

@@ -33,7 +33,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.multi import HasFileno
 
-#: The maximum number of seconds between two polls of the runs by the caller.
+#: How many seconds apart the runs are polled.
 TICK_SECONDS: Final = 0.05
 #: How many seconds a run may take to stop before its requests in flight are recorded as sent.
 NOTICE_SECONDS: Final = 1.0
@@ -46,9 +46,9 @@ _MOMENT_SECONDS = 0.01
 class TargetRuns:
     """Runs the targets of a chunk or of an open batch, and collects their outcomes.
 
-    HTTP targets run in `loop` while the caller rests; without a `loop`, they get a thread with a loop of their own.
-    Other targets block a thread, so they run as jobs of `threads`, each created by `job_of`. Only one thread at a time
-    may use a `TargetRuns`.
+    HTTP targets run in `loop` while the caller is in `rest`. Without a `loop`, each call of `start` starts a thread
+    that runs a loop for them. Other targets block a thread, so they run as jobs of `threads`, each created by `job_of`.
+    Only one thread at a time may use a `TargetRuns`.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class TargetRuns:
 
     @property
     def responses(self) -> int:
-        """The number of outcomes that wait to be recorded."""
+        """The number of outcomes that have not been recorded yet."""
         kept: int = sum(table.num_rows for table in self._unrecorded)
         return len(self._rows) + kept
 
@@ -153,7 +153,8 @@ class TargetRuns:
         return self._loop.run_for(seconds, watched)
 
     def poll(self) -> None:
-        """Wake runs that wait for others and, if due, exchange the state of targets with the ledger."""
+        """Make sleeping runs check whether they may still wait and, if due, exchange the state of targets with the
+        ledger."""
         now = time.monotonic()
         if now - self._polled_at >= TICK_SECONDS:
             self._polled_at = now
@@ -197,8 +198,8 @@ class TargetRuns:
         """Record the oldest outcomes by calling `write` with a segment number and a table; return its result.
 
         A segment has about as many outcomes as the setting `segment_responses` says, or all of them if `everything`. If
-        `write` fails, the next call records the same outcomes under the next number, because the failed call may have
-        taken effect.
+        `write` raises an error, the next call records the same outcomes under the next number, because the failed call
+        may have taken effect.
         """
         while self._rows:
             tables, rows = self._rows.take()
@@ -264,7 +265,7 @@ class TargetRuns:
         return [run for run in self._runs if not run.has_ended]
 
     def _notify(self, runs: Sequence[TargetRun]) -> None:
-        """Wake live runs, which wait for deliveries."""
+        """Wake runs that are waiting for deliveries or responses."""
         for run in runs:
             if run.queue is not None:
                 run.queue.notified.set()

@@ -1,4 +1,5 @@
-"""Runs all HTTP targets of a push in one thread, in which no target waits for another or blocks it.
+"""Runs all HTTP targets of a push in one thread, without letting any target block the thread or wait for another
+target.
 
 A push runs the loop in a separate thread. A streaming task runs one loop for all its batches in its own thread, between
 two polls of its bus, because two threads that release the interpreter several times for each delivery would spend more
@@ -28,9 +29,9 @@ from eventbridge.targets.steps import BlockingCall
 _BEGUN_AT_ONCE = 8
 #: The maximum number of seconds to wait for a response before the loop checks which sleeps have ended.
 _TICK_SECONDS = 0.05
-#: How many seconds apart runs that wait for a response check whether the push must stop or their time is over.
+#: How many seconds apart runs that are waiting for a response check whether the push must stop or their time is over.
 _POLL_SECONDS = 0.2
-#: How many seconds longer than requested the loop runs while responses keep arriving.
+#: The maximum number of seconds by which the loop runs longer than requested while responses keep arriving.
 _BUSY_SECONDS = 0.05
 #: How many seconds a thread waits while another runs the loop: about as long as the loop runs between two polls of a
 #: bus.
@@ -85,7 +86,7 @@ class HttpLoop:
         return [thread]
 
     def add(self, run: TargetRun) -> None:
-        """Add a run."""
+        """Add a run; if the loop has failed, the run fails immediately."""
         self._fresh.append(run)
         if self._error is not None:
             run.fail(self._error)
@@ -99,7 +100,7 @@ class HttpLoop:
 
         It returns early when a live run has ended with work left, so that its next run can start, or when `watched` is
         readable. Returns whether a live run has ended with work left. If another thread is running the loop, which two
-        batches of a streaming task may share, it only waits briefly and returns False.
+        batches of a streaming task may share, this call only waits briefly and returns False.
         """
         if not self._running_lock.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))

@@ -21,7 +21,8 @@ from eventbridge.targets.http.fields import HttpFields
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import is_multiplexed
 
-#: How long a live run may be idle before it ends. Starting one costs as much as keeping one for a few seconds.
+#: How long a live run may be idle before it ends. Starting a live run takes as much CPU time as keeping an idle one for
+#: a few seconds.
 IDLE: Final = timedelta(seconds=2)
 
 
@@ -35,7 +36,7 @@ def can_be_live(spec: TargetRule | None) -> bool:
 
 
 class LiveQueue:
-    """The pieces that wait for a target's live run; one thread adds them, and the run's thread takes them.
+    """The pieces that are waiting for a target's live run; one thread adds them, and the run's thread takes them.
 
     Once `ends` is set, no more pieces are added, and the run ends after the remaining pieces. `notified` is set
     whenever a piece is added, and at the end.
@@ -87,8 +88,8 @@ class LiveDeliveries:
 class _LiveRound(Rounds):
     """A single round that lasts as long as its run, because the next request to send may not have arrived yet.
 
-    `_of_index` holds the items taken from the queue that have no final outcome; `_waiting` holds those that wait for a
-    retry.
+    `_of_index` holds the items that were taken from the queue and that this run still has to send or retry; `_waiting`
+    holds those of them that are waiting for a retry.
     """
 
     def __init__(self, run: TargetRun, send: Send, queue: LiveQueue, within_seconds: float | None) -> None:
@@ -149,7 +150,8 @@ class _LiveRound(Rounds):
         return self._taken.popleft() if self._taken else None
 
     def _put_back(self, item: Item) -> None:
-        """Keep an item that may not be sent now. A due retry comes first, because the breaker may wait for it."""
+        """Keep an item that may not be sent now. A due retry comes first, because the breaker may be waiting for its
+        result."""
         if item.due_at is None:
             self._taken.appendleft(item)
         else:
@@ -172,7 +174,7 @@ class _LiveRound(Rounds):
             super()._again(item, due_at)
 
     def _end(self, now: datetime) -> None:
-        """Defer the unsent items if the target asked for a pause; otherwise they get no outcome."""
+        """If the target asked for a pause, defer the items that were not sent; otherwise they get no outcome."""
         run = self._run
         while self._queue and not self._may_continue(now):
             self._take_from_queue()
@@ -187,7 +189,8 @@ class _LiveRound(Rounds):
 
 
 class _LiveFeed:
-    """The requests of a live round, as its target takes them. It is always truthy, because more may come."""
+    """The requests of a live round, in the form that its target takes. The object is always true, because more requests
+    may come."""
 
     def __init__(self, live: _LiveRound) -> None:
         self._live = live

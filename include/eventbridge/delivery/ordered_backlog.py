@@ -1,4 +1,5 @@
-"""Reads an ordered target's open deliveries that are not in a push but for which its deliveries may have to wait."""
+"""Reads the open deliveries of an ordered target that are not part of a push, but for which the push's deliveries may
+have to wait."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
 #: The maximum number of deliveries whose keys are read. If more deliveries of a shard may precede those of the push,
-#: the push sends none of the shard, because its backlog comes first.
+#: the push sends nothing from the shard, because the backlog comes first.
 _MAX_KEYS_READ = 100_000
 
 
@@ -53,8 +54,8 @@ def open_deliveries(
 
 
 def _is_head(row: PendingDeliveries) -> bool:
-    """Return whether a row's deliveries are the first of their keys, as all deliveries that were tried or decided upon
-    are."""
+    """Return whether a row's deliveries are the first of their keys, which is true of all deliveries that were tried or
+    that an operator has decided on."""
     return row.attempts > 0 or delivery_on_hold_at(row.hold_reason) is not None or is_marked(row.hold_reason)
 
 
@@ -74,12 +75,12 @@ def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Posi
     """Yield the positions of the first events, by partition, of a rule's deferred matches, except those that this batch
     took.
 
-    The ledger has no positions of a deferred match that was made before its rule was ordered, so each of its files is
-    read.
+    The ledger has no positions for a deferred match that was recorded before its rule was ordered, so each file of such
+    a match is read.
     """
-    spans, unsaid = runtime.ledger.deferred_matches.waiting_spans(rule, but=batch.batch_id)
+    spans, without_spans = runtime.ledger.deferred_matches.waiting_spans(rule, but=batch.batch_id)
     yield from (Position(span.partition, span.first) for span in spans)
-    for deferred_match in unsaid:
+    for deferred_match in without_spans:
         for file, rows in deferred_match.files:
             first = next(iter(rowset.decode(rows)), None)
             if first is not None:  # a buffer file holds one partition in its order

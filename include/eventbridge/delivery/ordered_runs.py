@@ -1,4 +1,5 @@
-"""Sends the deliveries of an ordered target in a chunk, by shard, and those of one key one after the other."""
+"""Sends the deliveries of an ordered target in a chunk: each shard has its own run, and the deliveries of one key are
+sent one after the other."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ class OrderedDeliveries:
         self._in_flight = in_flight
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until every delivery has a response or must wait, the budget is spent, or the run must end."""
+        """Send deliveries until each of them has a response or must wait, the budget is spent, or the run must end."""
         return OrderedRounds(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
 
 
@@ -136,7 +137,7 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
 
 #: How many seconds apart a shard checks for a free slot in its target's in-flight limit, which other shards share.
 _ROUND_SLOT_SECONDS = 0.02
-#: For how many seconds a delivery is deferred that waits for events that are not routed yet.
+#: For how many seconds a delivery is deferred if it must wait for events that have not been routed yet.
 _DEFERRED_MATCH_SECONDS = 10.0
 
 
@@ -160,13 +161,13 @@ class OrderedRounds:
         self._holds_failures = shard.spec.errors_tolerance == "none"
         self._timeout = shard.spec.timeout_seconds
         self._lease = run.until
-        self._is_unclear = False
+        self._is_unclear = False  # whether a request may still arrive after the end of the run, which keeps the lease
         self._open = Open()
         self._sent: list[tuple[OrderedItem, datetime]] = []
         run.in_flight = lambda: list(self._sent)
 
     def deliver(self, items: Sequence[OrderedItem], failed: Sequence[OrderedItem]) -> Steps[None]:
-        """Send until every delivery has a response or must wait, the budget is spent, or the run must end."""
+        """Send deliveries until each of them has a response or must wait, the budget is spent, or the run must end."""
         run, shard = self._run, self._shard
         if not (yield from self._wait_for_lease()):
             run.report.spent = not run.is_stopping
@@ -223,7 +224,7 @@ class OrderedRounds:
         return None if end is None else self._end_or_hold(end, now)
 
     def _end_or_hold(self, end: DeadLettered, now: datetime) -> Outcome:
-        """Return `end`, or a retry, which settlement puts on hold, if the target has `errors_tolerance: none`."""
+        """Return `end` or, if the target has `errors_tolerance: none`, a retry, which settlement puts on hold."""
         return RetryAt(now, end.reason) if self._holds_failures else end
 
     def _send_some(self, turns: DeliveriesByKey[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
@@ -322,7 +323,7 @@ class OrderedRounds:
         return (yield from self._run.sleep((due - now).total_seconds()))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
-        """Return the first deliveries that the target's rate allows now."""
+        """Return as many of the first deliveries as the target's rate allows now."""
         pace = self._run.pace
         paced: list[OrderedItem] = []
         for number, item in enumerate(ready):
@@ -434,5 +435,5 @@ class Shard:
 
     @property
     def own(self) -> set[int]:
-        """The pending rows of the chunk."""
+        """The ids of the chunk's pending rows."""
         return {piece.pending_id for piece in self.chunk.pieces if piece.pending_id is not None}

@@ -20,19 +20,19 @@ from eventbridge.targets.steps import BlockingCall, Step
 
 
 class SingleDeliveries:
-    """The items of one target. A retry that is due within the budget needs no round trip through the ledger."""
+    """Sends the items of one target. A retry that is due soon needs no round trip through the ledger."""
 
     def __init__(self, items: Sequence[Item]) -> None:
         self.total = len(items)
         self._items = items
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until every item has a response or must wait, the budget is spent, or the run must end."""
+        """Send items until each of them has a response or must wait, the budget is spent, or the run must end."""
         return Rounds(run, send, self._items).deliver()
 
 
 class Rounds:
-    """Sends the items of one run in rounds. A round has all items that may be sent when it begins."""
+    """Sends the items of one run in rounds. A round consists of all items that may be sent when it begins."""
 
     def __init__(self, run: TargetRun, send: Send, items: Iterable[Item]) -> None:
         self._run = run
@@ -52,7 +52,7 @@ class Rounds:
         run.in_flight = self._items_in_flight
 
     def deliver(self) -> Steps[None]:
-        """Send until every item has a response or must wait, the budget is spent, or the run must end."""
+        """Send items until each of them has a response or must wait, the budget is spent, or the run must end."""
         run = self._run
         while self._waiting and not self._is_over():
             ready = self._ready()
@@ -66,7 +66,7 @@ class Rounds:
         run.report.spent = run.is_nearly_spent(now) and not run.is_refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
-        """Defer the remaining deliveries if the target asked for a pause."""
+        """Defer the deliveries that were not tried if the target asked for a pause."""
         run = self._run
         paused_until = run.pause.end_at(now)
         if paused_until is not None and not run.is_stopping and not run.is_refused:
@@ -74,7 +74,8 @@ class Rounds:
             self._waiting = defer_paused(self._waiting, paused_until, now, self._policy, run.settings.rows)
 
     def _break_off(self) -> None:
-        """Record requests in flight as sent. The target may have accepted them, so retries wait for the timeout."""
+        """Record requests in flight as sent. The target may have accepted them, so a retry waits until the timeout
+        has passed."""
         for item, started_at in self._items_in_flight():
             self._decide(item, self._run.interrupted(started_at))
         self._sent_at.clear()
@@ -149,7 +150,7 @@ class Rounds:
         self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
 
     def _receive(self, target: Target, steps: Generator[Step, None, None]) -> Steps[None]:
-        """Process the responses to the requests, until they end or the run must stop."""
+        """Process responses until each request has one or the run stops waiting for them."""
         run = self._run
         for step in steps:
             if isinstance(step, tuple):
@@ -255,10 +256,11 @@ class Rounds:
 class RequestFeed(Sequence[Request]):
     """A sequence of requests, of which `may_send` can withhold the rest while the first ones are in flight.
 
-    `may_send` is called with the request and the number of requests left, including this one. A target iterates once.
-    When `may_send` returns False, the target waits for its requests in flight and ends the round; requests that it did
-    not take were not sent. When `may_send` returns None, the iteration yields None and asks again later; only a
-    `steps.MultiplexedTarget` can handle that. Every request is available by index.
+    `may_send` is called with the request and the number of requests left, including this one. A target iterates over
+    the requests once. When `may_send` returns False, the iteration ends, and so does the round once the target has the
+    responses to its requests in flight; requests that it did not take were not sent. When `may_send` returns None, the
+    iteration yields None and asks again later; only a `steps.MultiplexedTarget` can handle that. Every request is
+    available by index.
     """
 
     def __init__(self, requests: Sequence[Request], may_send: Callable[[Request, int], bool | None]) -> None:

@@ -40,8 +40,9 @@ class ChunkRuns:
     """Creates the runs of a chunk from the pieces in `read`; outcomes that are decided without a run are added to
     `rows`.
 
-    `live` is given for an open batch. A target that has a queue in `live` and is ok gets a live run, which delivers
-    from the queue. Without `live`, the next batch waits for the runs, which must therefore detect a slow target.
+    `live` is given for an open batch. A target that has a queue in `live` gets a live run, which delivers from the
+    queue, unless its status requires another kind of run. If a normal batch is planned without `live`, the next batch
+    waits for the runs, which must therefore detect a slow target.
     """
 
     runtime: Runtime
@@ -87,8 +88,9 @@ class ChunkRuns:
         return SharedConnections(self.runtime.connections)
 
     @cached_property
-    def limited(self) -> tuple[str, float] | None:
-        """The redrive or replay that the batch belongs to, and its rate, if it has one."""
+    def redelivery_limit(self) -> tuple[str, float] | None:
+        """The id and the rate of the redrive or replay that the batch belongs to; None if there is none or it has no
+        rate."""
         ledger = self.runtime.ledger
         found: Redrive | Replay | None = None
         if self.batch.kind == "redrive":
@@ -105,14 +107,15 @@ class ChunkRuns:
 
         The ledger keeps its tokens with those of targets, under an empty rule name.
         """
-        if self.limited is None:
+        if self.redelivery_limit is None:
             return None
-        name, rate = self.limited
+        name, rate = self.redelivery_limit
         return Pace(partial(self.runtime.ledger.targets.lease_tokens, "", name), rate)
 
 
 class _TargetPlan:
-    """Plans the runs of one target of a chunk. Their kind depends on the target, its status and the deliveries."""
+    """Plans the runs of one target of a chunk. The kind of the runs depends on the target, its status and the
+    deliveries."""
 
     def __init__(
         self,
@@ -123,7 +126,7 @@ class _TargetPlan:
         found: Sequence[ReadPiece],
         done: Mapping[bytes, BestOutcome],
     ) -> None:
-        self._all = chunk_runs
+        self._chunk_runs = chunk_runs
         self._runtime, self._batch = chunk_runs.runtime, chunk_runs.batch
         self._rule, self._spec = rule, spec
         # deliveries that were pending before the target became a shadow are ordinary deliveries
@@ -133,7 +136,7 @@ class _TargetPlan:
         self._queue = chunk_runs.live.get((rule, spec.name)) if chunk_runs.live is not None else None
 
     def runs(self, *, on_hold: bool) -> Sequence[TargetRun]:
-        """Return the runs, and add the rows of deliveries that are decided without a run.
+        """Return the runs, and add the rows of deliveries whose outcome is decided without a run.
 
         If `on_hold`, only deliveries that are too late get an outcome; settlement puts the others on hold.
         """
@@ -145,13 +148,13 @@ class _TargetPlan:
         if (until := pause_of(self._status, self._runtime.clock())) is not None:
             pause.ask(until)
         for run in runs:
-            run.limit(pause, self._all.redrive_pace())
+            run.limit(pause, self._chunk_runs.redrive_pace())
         return runs
 
     @cached_property
     def _admitted(self) -> Admission:
         """What may be sent to the target. It is read only once, because reading it may claim the target's probe."""
-        return admission(self._runtime, self._batch, self._status, self._all.until)
+        return admission(self._runtime, self._batch, self._status, self._chunk_runs.until)
 
     def _plan_by_kind(self) -> Sequence[TargetRun]:
         spec, queue = self._spec, self._queue
@@ -182,7 +185,7 @@ class _TargetPlan:
         if self._admitted == "none":
             # deliveries that are not expired get no outcome, so settlement makes them pending or puts them on hold
             self._dead_letter_expired(items)
-        elif ready := defer_early(items, self._spec.deliver_between, self._runtime.clock(), self._all.rows):
+        elif ready := defer_early(items, self._spec.deliver_between, self._runtime.clock(), self._chunk_runs.rows):
             return [self._run(SingleDeliveries(ready))]
         return []
 
@@ -191,7 +194,7 @@ class _TargetPlan:
         if status is not None and must_wind_down(status, batch, self._runtime.ledger.now()):
             return
         pieces = [each.piece for each in self._found]
-        for deliveries in ordered_deliveries(self._runtime, batch, self._all.chunk, pieces, self._done, spec):
+        for deliveries in ordered_deliveries(self._runtime, batch, self._chunk_runs.chunk, pieces, self._done, spec):
             settings = self._settings(self._breaker(opens=False), None)
             yield TargetRun(replace(settings, follows_others=False), deliveries)
 
@@ -199,15 +202,15 @@ class _TargetPlan:
         return items_in(self._found, self._done, self._spec.deliver_within_seconds)
 
     def _drop_late(self, items: list[Item], *, in_order: bool) -> list[Item]:
-        """Return the items that are not too late, and dead-letter the others; with `in_order`, those with a key wait
-        their turn."""
+        """Dead-letter the items that are too late, and return the others; with `in_order`, all items with an order key
+        are returned, because they must wait their turn."""
         if self._spec.deliver_within_seconds is None:
             return items
         now, kept = self._runtime.clock(), []
         for item in items:
             waits_its_turn = in_order and item.request.order_key is not None
             if not waits_its_turn and (end := missed(item.deadline_at, now)) is not None:
-                self._all.dead_letter([item], end)
+                self._chunk_runs.dead_letter([item], end)
             else:
                 kept.append(item)
         return kept
@@ -219,7 +222,7 @@ class _TargetPlan:
             return None
         if spec.ordered or spec.deliver_between is not None or spec.deliver_within_seconds is not None:
             return None
-        if self._rate is not None or self._all.limited is not None:
+        if self._rate is not None or self._chunk_runs.redelivery_limit is not None:
             return None
         ramped = status is not None and status.until is not None and status.until > self._runtime.clock()
         if ramped or (status is not None and status.state != "ok"):
@@ -238,7 +241,7 @@ class _TargetPlan:
 
     @property
     def _rate(self) -> float | None:
-        return self._all.overrides.rate(self._rule, self._spec.name, self._spec.rate_per_second)
+        return self._chunk_runs.overrides.rate(self._rule, self._spec.name, self._spec.rate_per_second)
 
     def _run(self, deliveries: Deliveries, queue: LiveQueue | None = None) -> TargetRun:
         status, probes = self._status, self._admitted == "probes"
@@ -254,12 +257,12 @@ class _TargetPlan:
             disable_after_seconds=self._spec.disable_after_seconds,
             opens=opens,
             # without a live run, the next batch waits for this run, which must therefore detect a slow target
-            judges_speed=self._all.live is None and self._batch.kind == "normal" and not self._is_shadow,
+            judges_speed=self._chunk_runs.live is None and self._batch.kind == "normal" and not self._is_shadow,
         )
 
     def _settings(self, breaker: RunBreaker, ramp_until: datetime | None) -> RunSettings:
         runtime, rule, spec = self._runtime, self._rule, self._spec
-        connections = self._all.connections
+        connections = self._chunk_runs.connections
         return RunSettings(
             rule,
             spec.name,
@@ -268,10 +271,10 @@ class _TargetPlan:
             policy=spec.retry,
             breaker=breaker,
             pace=Pace(partial(runtime.ledger.targets.lease_tokens, rule, spec.name), self._rate, ramp_until),
-            until=self._all.until,
+            until=self._chunk_runs.until,
             clock=runtime.clock,
-            stop=self._all.stop,
-            rows=self._all.rows,
+            stop=self._chunk_runs.stop,
+            rows=self._chunk_runs.rows,
             window=spec.deliver_between,
             slow_lane=self._batch.kind != "normal",
             uses_transfer_slot=isinstance(spec, HttpFields),
@@ -287,7 +290,7 @@ class _TargetPlan:
         for item in items:
             end = expired(self._spec.retry, item.arrived_at, item.on_hold_seconds, now)
             if end is not None:
-                self._all.dead_letter([item], end)
+                self._chunk_runs.dead_letter([item], end)
 
 
 def items_in(
@@ -328,7 +331,8 @@ def defer_early(
 
 
 class SharedConnections:
-    """Reads each connection of a push's targets once; any thread may use it."""
+    """Reads each connection once for all targets of a push, and again for a target that was refused; any thread may use
+    it."""
 
     def __init__(self, read: Callable[[str], Connection]) -> None:
         self._read = read
@@ -341,8 +345,8 @@ class SharedConnections:
         return connection_id is None or connection_id in self._known
 
     def connection_reader(self) -> Callable[[str], Connection]:
-        """Return the function with which a target reads its connection: first the shared one, on later calls the
-        current one."""
+        """Return the function with which a target reads its connection: the shared one on the first call, the current
+        one on later calls."""
         asked: set[str] = set()
 
         def connection(connection_id: str) -> Connection:

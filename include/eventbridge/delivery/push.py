@@ -1,4 +1,5 @@
-"""Pushes one chunk: delivers it to all its targets in parallel, and makes every response durable before it counts.
+"""Pushes one chunk: sends its deliveries to all targets in parallel, and makes every response durable before the
+response counts.
 
 A mapped Airflow task calls `push` once for each chunk; `eventbridge deliver` pushes a few chunks at a time.
 """
@@ -37,8 +38,8 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
-#: How many seconds a finished push waits for its targets to close their connections. It is long enough unless a host
-#: name is still being resolved.
+#: How many seconds a finished push waits for its targets to close their connections. This time is long enough unless a
+#: host name is still being resolved.
 _JOIN_SECONDS = 0.5
 
 
@@ -69,12 +70,12 @@ def push(
     other targets get no outcome. `of_streaming_task` holds the responses in the segments of a streaming task, if they
     have already been read.
 
-    The function does nothing unless the batch is routed and before its deadline. It waits while another push works on
-    the chunk. A push that lost its claim because its process was suspended stops, and records its requests in flight as
-    sent.
+    The function does nothing unless the batch has been routed and its deadline has not passed. It waits while another
+    push is working on the chunk. A push that loses its claim because its process was suspended stops, and records its
+    requests in flight as sent.
 
-    Raises the first error that does not concern a single delivery (a target that cannot be opened, the store, the
-    ledger) after the other targets have been served.
+    After the other targets have been served, the function raises the first error that does not concern a single
+    delivery, for example an error of the store or the ledger, or of a target that cannot be opened.
     """
     batch = runtime.ledger.batches.get(batch_id)
     now = runtime.clock()
@@ -217,9 +218,9 @@ class _Push:
 def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
     """Let a run of new deliveries wait only while no other target of the batch has to wait for it.
 
-    This is so while another target of this push is at work, or if the batch has no other target. Another push does not
-    count, because it may be waiting as well, and the batch would wait for both. In any batch that is not normal, each
-    run may wait for as long as its budget lasts.
+    That is the case while another target of this push is at work, or if the batch has no other target. Another push
+    does not count, because it may be waiting as well, and the batch would wait for both. In any batch that is not
+    normal, each run may wait for as long as its budget lasts.
     """
     if batch.kind != "normal":
         return
@@ -238,7 +239,7 @@ def wait_only_beside_others(runtime: Runtime, batch: Batch, runs: Sequence[Targe
 class PushStop(Stop):
     """The stop of one push.
 
-    It is also set once the stop `of_all` pushes is set, but setting it does not set that one.
+    It is also set once `of_all`, the stop of all pushes, is set; setting it does not set `of_all`.
     """
 
     def __init__(self, of_all: Stop) -> None:

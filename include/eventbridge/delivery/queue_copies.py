@@ -30,7 +30,8 @@ from eventbridge.store.protocol import Store
 
 #: The reason of a new pending copy. A copy that fails is retried like any other delivery.
 COPY = "dead_letter_queue"
-#: The hold reason of a copy that its queue refused for good, because a copy never becomes a dead letter itself.
+#: The hold reason of a copy that its queue has finally refused. It is put on hold, because a copy never becomes a dead
+#: letter itself.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 
 _FOLDER = "dead_letters/"

@@ -86,12 +86,12 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
 
 
 def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow]:
-    """Yield the rows of deliveries that one response accepted; `like` is the row of one of them."""
+    """Yield the rows for deliveries that were accepted with one response; `like` is the row for one of them."""
     return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
 
 
 def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
-    """Return, as a table, the rows of deliveries that share one response and outcome; `like` is the row of one of
+    """Return, as a table, the rows for deliveries that share one response and outcome; `like` is the row for one of
     them."""
     same = [
         pa.repeat(pa.scalar(value, field.type), len(ids))
@@ -101,7 +101,7 @@ def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
 
 
 def accepted_row(rule: str, target: str, attempt: int, response: Response) -> OutcomeRow:
-    """Return the row of a delivery that a response accepted, without its id."""
+    """Return the row for an accepted delivery, without the delivery's id."""
     return OutcomeRow(
         b"",
         rule,
@@ -117,7 +117,7 @@ def accepted_row(rule: str, target: str, attempt: int, response: Response) -> Ou
 
 
 def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | None, now: datetime) -> OutcomeRow:
-    """Return the row of a delivery, without its id.
+    """Return the row for a delivery, without the delivery's id.
 
     `of` is the rule, the target and the number of attempts. `response` is None if there was no attempt.
     """
@@ -137,8 +137,9 @@ def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | N
 class OutcomeRows:
     """Queues the rows of a push's runs; the collector takes them one segment at a time.
 
-    Any thread may add rows, and one thread takes them. A single row does not wake the collector, which would cost more
-    than the row itself. The collector wakes once there are `enough` rows for a segment, or when `wake` is called.
+    Any thread may add rows, and one thread takes them. A single row does not wake the collector, because waking it
+    would take longer than adding the row. The collector wakes once there are `enough` rows for a segment, or when
+    `wake` is called.
     """
 
     def __init__(self, enough: int) -> None:

@@ -1,4 +1,5 @@
-"""Delivers one target's share of a chunk. Targets of a chunk share a process, but never delay or fail one another."""
+"""Sends the deliveries of a chunk or an open batch that belong to one target. Targets share a process, but a slow or
+failing target neither delays the others nor makes them fail."""
 
 from __future__ import annotations
 
@@ -37,11 +38,10 @@ if TYPE_CHECKING:
     from eventbridge.delivery.live import LiveQueue
 
 
-#: The maximum number of seconds that a run sleeps while it waits for a retry to be due, if nothing wakes it.
+#: The maximum number of seconds that a run sleeps at a time, if nothing wakes it.
 SLEEP_SECONDS = 0.2
-#: The maximum number of seconds that a run with nothing else to do waits for its next retry, while other targets of the
-#: batch are at work anyway. A later retry is left to a retry batch, because waiting for it would delay the commit of
-#: the batch.
+#: The maximum number of seconds that a run with nothing else to do waits for its next retry. A later retry is left to a
+#: retry batch, because waiting for it would delay the commit of the batch.
 LINGER_SECONDS: Final = 2.0
 
 
@@ -50,12 +50,12 @@ class RunSettings:
     """The settings of a run.
 
     `slow_lane` is True in every batch that is not normal. No other target waits for such a run, so it waits for its
-    target's next token for as long as its budget lasts; in a normal batch, it waits only as long as for a retry. With
-    `follows_others`, findings of other pushes about the target end the run. With `uses_transfer_slot`, the target is
-    expected to share an event loop. `opens_at_once` returns whether the target can be opened without waiting. For a
-    `shadow`, any response settles its delivery and counts as accepted for the breaker. `timeout_seconds` is how long a
-    response may take, `in_flight` is the maximum number of deliveries in flight, and `rate_of_file` is the rate in the
-    rule file.
+    target's next token for as long as its budget lasts. In a normal batch, a run waits for a token no longer than for a
+    retry. With `follows_others`, findings of other pushes about the target end the run. With `uses_transfer_slot`, the
+    target is expected to share an event loop. `opens_at_once` returns whether the target can be opened without waiting.
+    For a `shadow`, any response settles its delivery and counts as accepted for the breaker. `timeout_seconds` is how
+    long a response may take, `in_flight` is the maximum number of deliveries in flight, and `rate_of_file` is the rate
+    in the rule file.
     """
 
     rule: str
@@ -91,12 +91,12 @@ class Deliveries(Protocol):
     total: int
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until every delivery has a response or must wait, the budget is spent, or the run must end."""
+        """Send deliveries until each of them has a response or must wait, the budget is spent, or the run must end."""
 
 
 class TargetRun:
-    """Delivers to one target until every delivery has a response, the budget is spent, its breaker opens, or `stop` is
-    set.
+    """Sends one target's deliveries until each of them has a response, the budget is spent, the run's breaker opens, or
+    `stop` is set.
 
     Rows of the schema OUTCOME are added to `rows` only once the target has flushed the deliveries that they report.
     With a `queue`, the run is live, and its deliveries come through the queue.
@@ -126,9 +126,9 @@ class TargetRun:
         self._ended = False
 
     def tally(self) -> Tally | None:
-        """Return the breaker's report.
+        """Return the breaker's report, or None if there is nothing to report.
 
-        Its `ended` is None if the run has not ended, has crashed, or is for a shadow.
+        The report's `ended` is None if the run has not ended, has crashed, or is for a shadow.
         """
         ended = self._ended and self.report.crashed is None and not self.settings.shadow
         return self.breaker.take(self._how_it_ended() if ended else None)
@@ -152,7 +152,8 @@ class TargetRun:
         return self._ended
 
     def halt(self) -> None:
-        """End the run because another push or an operator decided that its target must get no deliveries now."""
+        """End the run because another push or an operator decided that its target must not get any deliveries at the
+        moment."""
         self._halted = True
 
     def limit(self, pause: Pause, redrive_pace: Pace | None) -> None:
@@ -176,7 +177,7 @@ class TargetRun:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the target must get no more deliveries, even if some are left."""
+        """Whether the target must get no more deliveries from this run, even if some are left."""
         return self.report.gone or self.breaker.tripped or self._halted
 
     @property
@@ -190,10 +191,11 @@ class TargetRun:
         return self.is_stopping or self.is_closed or now >= self.until
 
     def admits(self, now: datetime, wanted: int, *, fresh: bool) -> bool:
-        """Return whether one more delivery may be sent now, and take its token; `wanted` tokens are needed in total.
+        """Take the token for one more delivery and return True; return False if it may not be sent now. `wanted` is the
+        number of tokens that are needed in total.
 
         A delivery is `fresh` if this run has not tried it. A retry is sent even if the breaker has no capacity, because
-        the breaker waits for its result.
+        the breaker is waiting for its result.
         """
         if self.breaker.is_unlimited and self.pace.is_unlimited:
             return True
@@ -202,11 +204,12 @@ class TargetRun:
         return self.pace.take(now, wanted)
 
     def is_nearly_spent(self, now: datetime) -> bool:
-        """Return whether no request can start before the end of the budget."""
+        """Return whether it is too late to start another request within the budget."""
         return now >= self.starts_until - timedelta(seconds=SLEEP_SECONDS)
 
     def soon(self, now: datetime) -> datetime:
-        """Return the time before which a retry must be due for this run to make it. A retry batch makes later ones."""
+        """Return the time before which a retry must be due for this run to make it. Later retries are left to a retry
+        batch."""
         return min(self.until, now + timedelta(seconds=LINGER_SECONDS))
 
     def waits_for_token(self, at: datetime, now: datetime) -> bool:
@@ -222,7 +225,8 @@ class TargetRun:
         run_to_completion(self.steps(None))
 
     def steps(self, slot: TransferSlot | None) -> Steps[None]:
-        """Deliver with a transfer slot, or in a separate thread; errors are reported, never raised."""
+        """Deliver with a transfer slot, or without one in a separate thread. An error is added to the report and not
+        raised."""
         self.report.late = 2 * (self.until - self.clock()) < self._budget
         self.on_begin(self)
         with ExitStack() as last:  # last, because closing libcurl waits for host names that are being resolved
@@ -268,7 +272,7 @@ class TargetRun:
             self.on_end(self)
 
     def decided(self, item: Item, response: Response, now: datetime, draw: float) -> Outcome:
-        """Return the outcome of a delivery after the response to its last attempt, which `item` counts."""
+        """Return the outcome of a delivery after the response to its last attempt, which `item.attempts` includes."""
         outcome = decide(
             response,
             self.settings.terms,
@@ -283,11 +287,11 @@ class TargetRun:
     def judge(
         self, delivery_id: bytes, response: Response, *, attempts: int, at: JitterSample, again: bool = False
     ) -> None:
-        """Apply the pause that a response asks for, and report the response to the breaker; `again` if this run will
-        retry.
+        """Apply the pause that a response asks for, and report the response to the breaker; `again` is True if this run
+        will retry the delivery.
 
-        While the target is paused, further responses that ask for a pause do not count against it, because they are to
-        requests that were already in flight.
+        While the target is paused, further responses that ask for a pause do not count against it, because the requests
+        were already in flight.
         """
         until = pause_asked(response, self.settings.terms, attempts=attempts, now=at.at, draw=at.draw)
         if until is not None:
@@ -322,15 +326,15 @@ class TargetRun:
         return Response(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
 
     def record_in_flight(self) -> None:
-        """Record requests in flight as sent, on behalf of a thread that is still running although its push has
-        stopped."""
+        """Record requests in flight as sent, on behalf of a run that has not stopped in time."""
         for item, started_at in self.in_flight() if not self._ended else ():
             response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
             outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)
             self.settings.rows.put(outcome_row(tried, outcome, response))
 
     def accept(self, item: Item, response: Response) -> None:
-        """Write an accepted delivery like `write`, and report it to the breaker, which must be unlimited."""
+        """Add the row for an accepted delivery, count the delivery, and report it to the breaker, which must be
+        unlimited."""
         self.breaker.record_accepted(1, self.clock())
         self.note_duration(response)
         self.report.delivered += 1
@@ -355,7 +359,7 @@ class TargetRun:
 
 @dataclass(frozen=True)
 class Send:
-    """An open target, and the transfer slot to send with, or None if this thread sends."""
+    """An open target, and the transfer slot to send with. Without a slot, the run's thread sends."""
 
     target: Target
     slot: TransferSlot | None
@@ -369,10 +373,10 @@ class Send:
 
 
 class Progress:
-    """The progress of a run: when it ended, whether it waits, and how long its responses took.
+    """The progress of a run: when it ended, whether it is waiting, and how long its responses took.
 
     If `may_always_wait`, the run may always wait for something to be due; otherwise, `may_wait` decides. The run's
-    thread writes everything except `may_wait`, which belongs to the push.
+    thread sets everything except `may_wait`, which the push sets.
     """
 
     def __init__(self, clock: Callable[[], datetime], *, may_always_wait: bool) -> None:
@@ -418,7 +422,7 @@ class Progress:
 
 
 class JitterSample(NamedTuple):
-    """The time at which a response was decided on, and a random number in [0, 1) for its jitter."""
+    """The time at which the outcome of a response was decided, and a random number in [0, 1) for its jitter."""
 
     at: datetime
     draw: float

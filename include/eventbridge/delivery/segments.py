@@ -1,4 +1,4 @@
-"""Writes and reads segments, which record the attempts at deliveries, and finds the best outcome of each delivery."""
+"""Writes and reads segments, which record the outcomes of attempts, and finds the best outcome of each delivery."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 #: The prefix of the keys of segments that a streaming task wrote while its batch was open and had no chunks.
 _OF_STREAMING_TASK = "streaming-"
 
-#: The maximum number of rows in a row group. Segments are read completely, and one row group costs half as much as
-#: four.
+#: The maximum number of rows in a row group. Segments are read completely, and reading one row group takes half as long
+#: as reading four.
 _GROUP_ROWS = 20_000
 
 
@@ -64,14 +64,15 @@ def segment_key(chunk_id: int, claim: int, number: int) -> str:
 
 
 def is_of_streaming_task(file: BatchFile) -> bool:
-    """Return whether a streaming task wrote a segment, which may thus have deliveries of any chunk of its batch."""
+    """Return whether a streaming task wrote a segment. Such a segment may have deliveries of any chunk of its batch."""
     return file.key.startswith(_OF_STREAMING_TASK)
 
 
 def write_open_segment(
     runtime: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make an open batch's outcome rows durable and record them with its offsets; return False if it was taken over.
+    """Make an open batch's outcome rows durable and record them with its offsets; return False if the batch was taken
+    over.
 
     Without rows, only the offsets are recorded. `cpu` is the CPU time that the rows took, in microseconds.
     """
@@ -207,8 +208,8 @@ def read_responses(store: Store, paths: Iterable[str]) -> Responses:
 
 
 def _best_rows(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
-    """Return the best row of each delivery, sorted by id, and the attempts of all rows; best rows have the highest
-    number."""
+    """Return the best row of each delivery, sorted by id, and the attempts of all rows; in a best row, the number is
+    the highest of the delivery."""
     codes, reasons = codes_of(rows["reason"])
     in_order = np.argsort(np.argsort(np.array([*reasons, ""], dtype=object)))  # null, NO_CODE, sorts like ""
     attempts = numbers_of(rows["attempts"])

@@ -64,8 +64,8 @@ OWN_THREAD = OwnThread()
 
 Wait = Sleep | BlockingCall | SharedFlush | OwnThread | None
 Result = TypeVar("Result")
-#: A generator that yields what it waits for, and returns a result. If it yields None, it waits for news of the transfer
-#: slot.
+#: A generator that yields what it waits for, and returns a result. If it yields None, it is waiting for the next
+#: response in the transfer slot.
 Steps = Generator[Wait, None, Result]
 
 

@@ -1,5 +1,4 @@
-"""Provides a pool of threads for blocking jobs, which has as many threads as are useful, up to a limit, and no idle
-ones.
+"""Provides a pool of threads for blocking jobs. It has as many threads as are useful, up to a limit, and none is idle.
 
 Targets on one disk wait briefly for each other, so that one sync of the disk serves all of them.
 """
@@ -115,17 +114,18 @@ class Threads:
             return None
 
 
-#: The number of waiting runs at which a job's thread flushes. Each run keeps a file open until it is flushed.
+#: The number of waiting runs at which a job's thread flushes. Each waiting run keeps a file open.
 _FLUSH_AT_RUNS = 128
 #: How many seconds runs may wait before a job's thread flushes them, even if there are few.
 _FLUSH_AT_SECONDS = 0.25
 
 
 class SharedFlushes:
-    """Executes runs in the threads that call their jobs, and keeps runs that have written until they are flushed.
+    """Executes runs in the threads that call their jobs, and keeps runs that have written data until the data is
+    flushed.
 
-    It is the `spare` work of `Threads`: a thread flushes when enough runs wait, or when it has nothing else to do. A
-    disk that hangs blocks its targets and one thread.
+    It is the `spare` work of `Threads`: a thread flushes when enough runs are waiting, or when it has nothing else to
+    do. A disk that hangs blocks its targets and one thread.
     """
 
     def __init__(self) -> None:
@@ -135,7 +135,7 @@ class SharedFlushes:
         self._since = 0.0
 
     def __bool__(self) -> bool:
-        """Return whether any run waits."""
+        """Return whether any run is waiting."""
         return self._count > 0
 
     def job(self, run: TargetRun) -> Job:
