@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import sqlite3
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import httpx
+import pytest
 from api.server import Installation, Server, order
 
 PATH = "/buses/orders/events"
@@ -46,6 +49,31 @@ def test_the_same_key_for_another_call_is_422(server: Server, client: httpx.Clie
     assert [response.status_code for response in responses] == [422, 422]
     assert "was used for another call" in responses[0].json()["detail"]
     assert on_bus(server.installation, "other") == ["o1"]
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "identity"])
+def test_the_same_events_compressed_again_are_the_same_call(server: Server, client: httpx.Client, coding: str) -> None:
+    """What counts is the decompressed body: other bytes of gzip, another coding, or none, get the first response."""
+    kind, event = f"packed.{coding}", order(1, type=f"packed.{coding}")
+    content = json.dumps(event).encode()
+    packed = {
+        "gzip": gzip.compress(content, 1, mtime=1),
+        "deflate": zlib.compress(content),
+        "identity": content,
+    }[coding]
+    other = gzip.compress(json.dumps({**event, "id": "o2"}).encode())
+
+    def call(body: bytes, name: str) -> httpx.Response:
+        return client.post(
+            PATH, content=body, headers={**STRUCTURED, "idempotency-key": kind, "content-encoding": name}
+        )
+
+    first, again = call(gzip.compress(content, 9, mtime=0), "gzip"), call(packed, coding)
+    refused = call(other, "gzip")
+
+    assert (first.status_code, again.status_code, refused.status_code) == (200, 200, 422)
+    assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
+    assert on_bus(server.installation, kind) == ["o1"]
 
 
 def test_two_tokens_may_use_the_same_key(server: Server, client: httpx.Client) -> None:

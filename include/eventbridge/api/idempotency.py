@@ -20,7 +20,6 @@ HEADER = "Idempotency-Key"
 REPLAYED = "idempotency-replayed"
 
 _MAX_KEY_LENGTH = 255
-_CONTENT_HEADERS = ("content-type", "content-encoding")
 
 
 class Idempotency:
@@ -96,12 +95,15 @@ def key_of(request: Request) -> str | None:
     return key
 
 
-def call_hash_of(request: Request, content: bytes) -> str:
-    """Return a hash of a call: its method, path, query, the headers that describe its content, and the content."""
-    headers = sorted((k, v) for k, v in request.headers.items() if k in _CONTENT_HEADERS or k.startswith("ce-"))
+def call_hash_of(request: Request, body: bytes) -> str:
+    """Return a hash of a call: its method, path, query, the headers that describe its body, and the decompressed body.
+
+    A client that repeats a call compresses its body again, and may get other bytes.
+    """
+    headers = sorted((k, v) for k, v in request.headers.items() if k == "content-type" or k.startswith("ce-"))
     parts = [request.method, request.url.path, request.url.query, *(part for pair in headers for part in pair)]
     digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass"))
-    digest.update(b"\n\n" + content)
+    digest.update(b"\n\n" + body)
     return digest.hexdigest()
 
 

@@ -127,7 +127,12 @@ async def publish(
     check_content_coding(request.headers)
     content = await content_of(request)
     key = key_of(request)
-    call_hash = await run_on_body(request, content, lambda: call_hash_of(request, content)) if key else ""
+
+    def hash_call() -> str:
+        # `read` decompresses the body a second time: that takes less memory than to keep it for calls that wait.
+        return call_hash_of(request, unpacked(request.headers, content))
+
+    call_hash = await run_on_body(request, content, hash_call) if key else ""
 
     def read(name: str) -> list[Submission]:
         bodies = bodies_of_request(request.headers.items(), unpacked(request.headers, content))
