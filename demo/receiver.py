@@ -4,7 +4,7 @@
 stopped. `receiver_paths` defines its responses. Each request is one JSON line in FILE, written before the response is
 sent: `at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at
 that moment), `connection` (its number); for a batch request also `webhook_ids`, and `item_statuses`, the status of each
-delivery; with `--whole` also `headers` (names in lower case) and `body` (base64).
+delivery; with `--whole` also `method`, `headers` (names in lower case) and `body` (base64).
 """
 
 from __future__ import annotations

@@ -30,6 +30,7 @@ class IncomingRequest:
     body: bytes
     length: int  # its length on the connection, in bytes
     keep_alive: bool
+    method: str = "POST"
 
 
 def read_request(data: bytes) -> IncomingRequest | None:
@@ -51,7 +52,7 @@ def read_request(data: bytes) -> IncomingRequest | None:
         return None
     body, length = found
     keep_alive = parts[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-    return IncomingRequest(parts[1], headers, body, length, keep_alive)
+    return IncomingRequest(parts[1], headers, body, length, keep_alive, parts[0])
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
@@ -122,6 +123,7 @@ class RequestLog:
             line["webhook_ids"] = ids
             line["item_statuses"] = list(reply.item_statuses) or [reply.status] * len(ids)
         if self._whole:
+            line["method"] = incoming.method
             line["headers"] = dict(incoming.headers)
             line["body"] = base64.b64encode(incoming.body).decode("ascii")
         os.write(self._descriptor, json.dumps(line).encode() + b"\n")

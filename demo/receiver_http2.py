@@ -103,7 +103,8 @@ class Http2Connection(asyncio.Protocol):
         self._record.in_flight += 1
         webhook_id, path = stream.headers.get("webhook-id", ""), stream.headers[":path"]
         reply = self._paths.reply(path, webhook_id, stream.headers, bytes(stream.body))
-        incoming = IncomingRequest(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
+        body, method = bytes(stream.body), stream.headers[":method"]
+        incoming = IncomingRequest(path, stream.headers, body, len(body), keep_alive=True, method=method)
         self._record.write(incoming, webhook_id, reply, self._number)
         if reply.status is None or number in given_up:  # h2 knows of that already, and takes no response
             if reply.drop and self._transport is not None:

@@ -73,6 +73,8 @@ ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")
 MODES: Final = ("batch", "streaming")
 CONTENT_MODES: Final = ("structured", "binary", "data")
+#: The methods of http requests; the first is the default.
+METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
 PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "custom")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}

@@ -75,6 +75,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "webhooks",
         "mapping",
         "weights",
+        "headers",
     )
     wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}

@@ -11,12 +11,12 @@ from urllib.parse import quote, urlsplit
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.similar_names import similar
+from eventbridge.targets.http.header_names import is_reserved
 from eventbridge.targets.http.headers import (
     HeaderRefused,
     Signer,
     SigningKey,
     header_line,
-    is_reserved,
     parse_secrets,
 )
 from eventbridge.targets.http.redaction import SHORTEST_MASKED, SecretForm, forms_of

@@ -35,7 +35,8 @@ class Endpoint:
 
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
     the URL to remove from responses before they are stored. With `whole_responses`, everything that was read of a
-    response's body, not only the stored part, is kept until the next request.
+    response's body, not only the stored part, is kept until the next request. `lines` are header lines of every
+    request.
     """
 
     url: str = field(repr=False)
@@ -46,12 +47,15 @@ class Endpoint:
     secrets: tuple[SecretForm, ...] = field(default=(), repr=False)
     whole_responses: bool = False
     connect_seconds: float = 5.0
+    method: str = "POST"
+    lines: tuple[str | bytes, ...] = ()
 
     @property
     def kind(self) -> object:
         """Return the settings of a handle that never change; endpoints with equal settings can share handles."""
         secure = self.url.lower().startswith("https:")
-        return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
+        limits = self.timeout_seconds, self.connect_seconds
+        return secure, self.method, limits, self.allow_http, self.guard, self.tls
 
 
 class _DetachedSocket(socket.socket):
@@ -115,7 +119,7 @@ def easy_handle(
     take_header: Callable[[bytes], object],
     take_body: Callable[[bytes], int | None],
 ) -> pycurl.Curl:
-    """Return a handle that POSTs to an endpoint, with TLS 1.2 or later, and follows no redirect and uses no proxy.
+    """Return a handle that sends to an endpoint, with TLS 1.2 or later, and follows no redirect and uses no proxy.
 
     `before_request` is called before each request, including repetitions by libcurl. For an https URL,
     `take_debug` is called with each line of libcurl's debug output, because only HTTP/2, which needs TLS, has refused
@@ -143,6 +147,8 @@ def easy_handle(
         pycurl.HEADERFUNCTION: take_header,
         pycurl.WRITEFUNCTION: take_body,
     }
+    if endpoint.method != "POST":
+        options[pycurl.CUSTOMREQUEST] = endpoint.method
     if endpoint.url.lower().startswith("https:"):
         # HTTP/2 if the server offers it; a second transfer waits until it is clear whether it can share the connection
         options |= {pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS, pycurl.PIPEWAIT: 1}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from eventbridge.config.quantities import write_duration
 from eventbridge.rules.address import url_error
@@ -10,7 +13,8 @@ from eventbridge.rules.fields import Fields
 from eventbridge.rules.frozen import FrozenModel
 from eventbridge.rules.model import Target, Transform
 from eventbridge.rules.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
-from eventbridge.rules.vocabulary import CONTENT_MODES
+from eventbridge.rules.vocabulary import CONTENT_MODES, METHODS
+from eventbridge.targets.http.header_names import read_headers
 from eventbridge.transform.template import parse_template
 
 
@@ -20,12 +24,16 @@ class HttpFields(Target):
     `connect_seconds` is the part of an attempt's timeout that connecting may take.
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("method", "headers")
+
     type: Literal["http"] = "http"
     url: str = ""
     connection: str | None = None
     connect_seconds: float = 5.0
     allow_http: bool = False
     batch: BatchLimits | None = None  # None: one request per delivery
+    method: str = "POST"
+    headers: Mapping[str, str] = Field(default_factory=dict)  # those of every request
 
 
 def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
@@ -44,8 +52,19 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
         **_timeouts(fields),
         "max_in_flight": fields.whole("max_in_flight", 32, 1, 10_000),
         "allow_http": allow_http,
+        "method": _method(fields),
+        "headers": read_headers(fields),
         **of_deliveries,
     }
+
+
+def _method(fields: Fields) -> Any:
+    node = fields.get("method")
+    if node is not None and node.value == "GET":
+        message = "a GET request has no body, so the receiver would get no event"
+        fields.add_to("method", message, f"Write {', '.join(METHODS[:-1])} or {METHODS[-1]}")
+        return METHODS[0]
+    return fields.choice("method", METHODS[0], METHODS)
 
 
 def _timeouts(fields: Fields) -> dict[str, Any]:
@@ -81,7 +100,7 @@ HTTP = TargetType(
     takes=_takes,
     chunk_size=_chunk_size,
     read=_read_fields,
-    words=("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch"),
+    words=("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch", "method", "headers"),
 )
 
 

@@ -13,50 +13,19 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
+from eventbridge.targets.http.header_names import HEADER_NAME, is_reserved
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 # RFC 9110, 5.5; with a line break or NUL in a value, an event could add headers or a whole request
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
-
-#: Headers that an event cannot set because the target, HTTP clients or proxies set them: framing, credentials,
-#: hop-by-hop.
-_OWN = frozenset(
-    {
-        "authorization",
-        "connection",
-        "content-encoding",
-        "content-length",
-        "content-type",
-        "cookie",
-        "expect",
-        "host",
-        "http2-settings",
-        "keep-alive",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-        "user-agent",
-    }
-)
-
-
-_OWN_PREFIXES = ("proxy-", "webhook-")
 
 
 class HeaderRefused(Exception):
     """A header that cannot be sent; the message shows its name, not its value."""
 
 
-def is_reserved(name: str) -> bool:
-    """Return whether an event cannot set a header; its name may be in any case."""
-    lower = name.lower()
-    return lower in _OWN or lower.startswith(_OWN_PREFIXES)
-
-
 def header_line(name: str, value: str) -> str | bytes:
     """Return one header for libcurl (bytes if not ASCII); raises HeaderRefused."""
-    if not _NAME.fullmatch(name):
+    if not HEADER_NAME.fullmatch(name):
         raise HeaderRefused(f"{name[:100]!r} is not a header name")
     if _FORBIDDEN.search(value):
         raise HeaderRefused(f"header {name!r} contains a line break or control character")

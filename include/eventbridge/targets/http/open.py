@@ -6,7 +6,7 @@ import weakref
 from dataclasses import dataclass
 
 from eventbridge.config.connection import Connection
-from eventbridge.errors import ConnectionUnusable
+from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.policy.batch_request import Limits
 from eventbridge.targets.http.access import Access
 from eventbridge.targets.http.address import address_of, secrets_in
@@ -14,6 +14,7 @@ from eventbridge.targets.http.batch_requests import BatchingHttpTarget
 from eventbridge.targets.http.credentials import Credentials, credentials_of
 from eventbridge.targets.http.endpoint import Endpoint
 from eventbridge.targets.http.fields import HttpFields
+from eventbridge.targets.http.headers import header_line
 from eventbridge.targets.http.target import HttpTarget
 from eventbridge.targets.http.tls import Tls, tls_of
 from eventbridge.targets.http.tokens import TokenClient
@@ -40,6 +41,8 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         secrets=() if target.url else secrets_in(url),
         whole_responses=target.batch is not None,
         connect_seconds=target.connect_seconds,
+        method=target.method,
+        lines=tuple(header_line(name, value) for name, value in target.headers.items()),
     )
     unread = [first]  # the first `read` returns the connection that was just read
 
@@ -97,4 +100,15 @@ def _credentials(rule: str, target: HttpFields, connection: Connection) -> Crede
             f"Connection {connection.id!r}: its extra `token_url` is http:, which anyone on the network path can read. "
             f"Use https:, or set allow_http: true for target {target.name!r} of rule {rule!r}."
         )
+    twice = {_name_of(line) for line in found.lines} & {name.lower() for name in target.headers}
+    if twice:
+        raise UserError(
+            f"Target {target.name!r} of rule {rule!r} sets the header {twice.pop()}, which its connection "
+            f"{connection.id!r} sets too. Remove it from the headers of the target."
+        )
     return found
+
+
+def _name_of(line: str | bytes) -> str:
+    text = line if isinstance(line, str) else line.decode()
+    return text.partition(":")[0].lower()

@@ -1,4 +1,4 @@
-"""Implements the HTTP target, which POSTs many deliveries concurrently with libcurl over keep-alive connections."""
+"""Implements the HTTP target, which sends many deliveries concurrently with libcurl over keep-alive connections."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class HttpTarget:
     ) -> None:
         self._clock = clock
         self._access = access
+        self._endpoint = endpoint
         self._take_up(NO_CREDENTIALS)
         self._delivering = False
         self._renewed_at: datetime | None = None  # in the current `deliver`
         self._sent_again: set[int] = set()  # indexes of requests sent again with renewed credentials
-        self._endpoint = endpoint
         self._max_in_flight = max_in_flight
         self._engine: HttpEngine | None = None  # the engine of `deliver`
         self._slot: TransferSlot | None = None
@@ -276,7 +276,7 @@ class HttpTarget:
         self._credentials = credentials
         self._signer = credentials.signer
         # without an empty "Expect:", libcurl would wait for "100 Continue" before large bodies
-        self._own_lines: list[str | bytes] = ["Expect:", *credentials.lines]
+        self._own_lines: list[str | bytes] = ["Expect:", *self._endpoint.lines, *credentials.lines]
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
         timestamp = str(int(now.timestamp()))

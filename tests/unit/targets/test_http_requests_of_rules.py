@@ -1,0 +1,101 @@
+"""What a rule file says about the requests of an http target, as a real receiver gets it."""
+
+from __future__ import annotations
+
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from demo.receiver import Receiver
+from unit.loopback import LOOPBACK, later, now
+
+from eventbridge.config.connection import Connection
+from eventbridge.errors import UserError
+from eventbridge.model.outcome import Response
+from eventbridge.rules import Target
+from eventbridge.rules.load import load_rules
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request
+
+RULE = """
+buses: {{orders: {{source: {{type: embedded}}}}}}
+rules:
+  big:
+    bus: orders
+    pattern: {{}}
+    targets:
+      crm: {{type: http, allow_http: true, url: "{url}", {fields}}}
+"""
+
+
+def read(folder: Path, url: str, fields: str) -> Target:
+    """Return the target of a rule file."""
+    (folder / "orders.yaml").write_text(RULE.format(url=url, fields=fields))
+    return load_rules(folder).rules["big"].targets["crm"]
+
+
+def send(spec: Target, payloads: list[bytes], connection: Connection | None = None) -> list[Response]:
+    """Deliver JSON payloads to a target and return the responses."""
+    requests = [Request(n, str(uuid.uuid4()), each, "application/json") for n, each in enumerate(payloads)]
+
+    def connections(_: str) -> Connection:
+        assert connection is not None
+        return connection
+
+    with closing(open_target("big", spec, connections, now, LOOPBACK)) as target:
+        return [response for _, response in sorted(target.deliver(requests, later()), key=lambda each: each[0])]
+
+
+def got(receiver: Receiver, path: str) -> list[dict[str, Any]]:
+    """Return what the receiver got at a path."""
+    return [each for each in receiver.requests() if each["path"] == path]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_the_method_is_that_of_the_rule_and_the_body_is_sent(receiver: Receiver, tmp_path: Path, method: str) -> None:
+    """Each method carries the payload."""
+    path = f"/healthy/{method}"
+
+    send(read(tmp_path, receiver.url(path), f"method: {method}"), [b'{"a":1}'])
+
+    assert [(each["method"], each["body"]) for each in got(receiver, path)] == [(method, b'{"a":1}')]
+
+
+def test_targets_with_other_methods_share_no_handle(receiver: Receiver, tmp_path: Path) -> None:
+    """In one process a PUT after a POST is a PUT, and the next POST a POST."""
+    path = "/healthy/mixed"
+    for fields in ("max_in_flight: 1", "method: PUT", "max_in_flight: 1"):
+        send(read(tmp_path, receiver.url(path), fields), [b"{}"])
+
+    assert [each["method"] for each in got(receiver, path)] == ["POST", "PUT", "POST"]
+
+
+@pytest.mark.parametrize("batch", ["", ", batch: {count: 2}"])
+def test_the_headers_of_the_rule_go_out_with_every_request(receiver: Receiver, tmp_path: Path, batch: str) -> None:
+    """Also with batch requests, and beside the headers of the delivery."""
+    path = f"/healthy/headers{len(batch)}"
+    fields = f"headers: {{X-Tenant: shop, Accept: application/json}}{batch}"
+
+    send(read(tmp_path, receiver.url(path), fields), [b"1", b"2", b"3"])
+
+    requests = got(receiver, path)
+    assert len(requests) == (2 if batch else 3)
+    for each in requests:
+        assert (each["headers"]["x-tenant"], each["headers"]["accept"]) == ("shop", "application/json")
+        assert each["headers"]["content-type"] == "application/json"
+        assert each["headers"]["webhook-id"]
+
+
+def test_a_header_that_the_connection_sets_too_is_refused(receiver: Receiver, tmp_path: Path) -> None:
+    """A credential is never joined by a value of the rule file."""
+    connection = Connection(
+        "crm", "http", f"http://127.0.0.1:{receiver.port}", extra={"api_key": "k-4711", "api_key_header": "X-Tenant"}
+    )
+    spec = read(tmp_path, receiver.url("/healthy/twice"), "connection: crm, headers: {x-tenant: shop}")
+
+    with pytest.raises(UserError, match="sets the header x-tenant, which its connection 'crm' sets too"):
+        send(spec, [b"{}"], connection)
+
+    assert got(receiver, "/healthy/twice") == []
