@@ -28,7 +28,7 @@ from eventbridge.policy.breaker import Admission, pause_of
 from eventbridge.policy.delivery_windows import dead_letter_if_late, missed
 from eventbridge.policy.response_to_outcome import expired, too_early
 from eventbridge.rules import Target as TargetRule
-from eventbridge.rules.model import DeliverBetween
+from eventbridge.rules.model import DeliverBetween, StatusRules
 from eventbridge.rules.types import TARGET_TYPES
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.runtime.stop import Stop
@@ -283,6 +283,7 @@ class _TargetPlan:
             in_flight=_max_in_flight(spec),
             rate_of_file=spec.rate_per_second,
             retry_after_max=timedelta(seconds=runtime.settings.retry_after_max_delay),
+            statuses=spec.statuses if isinstance(spec, HttpFields) else StatusRules(),
         )
 
     def _dead_letter_expired(self, items: Iterable[Item]) -> None:

@@ -7,7 +7,7 @@ import random
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -28,7 +28,7 @@ from eventbridge.policy.response_to_outcome import (
     pause_asked,
     slow_after,
 )
-from eventbridge.rules.model import DeliverBetween, RetryPolicy
+from eventbridge.rules.model import DeliverBetween, RetryPolicy, StatusRules
 from eventbridge.runtime.stop import Stop
 from eventbridge.targets.http.engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
@@ -78,11 +78,12 @@ class RunSettings:
     timeout_seconds: float = 10.0
     in_flight: int = 1
     retry_after_max: timedelta = RETRY_AFTER_MAX
+    statuses: StatusRules = field(default_factory=StatusRules)
 
     @cached_property
     def terms(self) -> RetryTerms:
-        """The terms of retries: the target's policy, timeout and window, and the longest wait that it may ask for."""
-        return RetryTerms(self.policy, self.timeout_seconds, self.window, self.retry_after_max)
+        """The terms of retries: the target's policy, timeout, window and statuses, and how long it may ask to wait."""
+        return RetryTerms(self.policy, self.timeout_seconds, self.window, self.retry_after_max, self.statuses)
 
 
 class Deliveries(Protocol):
@@ -301,7 +302,9 @@ class TargetRun:
             if is_known:
                 return
         was_probing = self.breaker.probing
-        self.breaker.record_response(delivery_id, at.at, failed=is_failure(response), again=again)
+        self.breaker.record_response(
+            delivery_id, at.at, failed=is_failure(response, self.settings.statuses), again=again
+        )
         if was_probing and not self.breaker.probing:
             self.pace.ramp(at.at)
 

@@ -18,7 +18,7 @@ from eventbridge.model.outcome import (
     RetryAt,
 )
 from eventbridge.policy.delivery_windows import first_opening
-from eventbridge.rules.model import DeliverBetween, RetryPolicy
+from eventbridge.rules.model import DeliverBetween, RetryPolicy, StatusRules
 
 #: The longest wait that a target can ask for with `Retry-After`, unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)
@@ -43,16 +43,21 @@ _LEAST_SPARE_SECONDS = 0.25
 LAST_CHANCE = timedelta(minutes=1)
 
 
+_NO_RULES = StatusRules()
+
+
 class RetryTerms(NamedTuple):
     """The terms of a target's retries: its policy, its timeout in seconds, and its delivery window.
 
-    `retry_after_max` is the longest wait that the target can ask for.
+    `retry_after_max` is the longest wait that the target can ask for. `statuses` are those that are always retried or
+    dead-lettered.
     """
 
     policy: RetryPolicy
     timeout_seconds: float
     window: DeliverBetween | None = None
     retry_after_max: timedelta = RETRY_AFTER_MAX
+    statuses: StatusRules = _NO_RULES
 
 
 def decide(
@@ -77,13 +82,13 @@ def decide(
     """
     if response.accepted:
         return DELIVERED
-    policy, timeout_seconds, window, retry_after_max = terms
+    policy, timeout_seconds, window, retry_after_max, statuses = terms
     if response.error_class == INTERRUPTED:
         over_at = response.started_at + timedelta(seconds=timeout_seconds)
         return RetryAt(first_opening(window, max(now, over_at)), INTERRUPTED)
-    if response.code == 410:
+    if response.code == 410 and statuses.retries(410) is None:
         return DeadLettered("target_gone", _describe(response), disable_target=True)
-    if response.abort or not _is_retryable(response):
+    if response.abort or not _is_retryable(response, statuses):
         return DeadLettered("non_retryable", _describe(response))
     if attempts > policy.max_retries:
         return DeadLettered(
@@ -103,11 +108,14 @@ def decide(
     return RetryAt(due_at, _name(response))
 
 
-def is_failure(response: Response) -> bool:
-    """Return whether a response is a failure of the target, which its breaker counts, and not only of this delivery."""
+def is_failure(response: Response, statuses: StatusRules = _NO_RULES) -> bool:
+    """Return whether a response is a failure of the target, which its breaker counts, and not only of this delivery.
+
+    A status that `statuses` dead-letters concerns only its delivery, and one that they retry is a failure.
+    """
     if response.accepted or response.abort or response.error_class == INTERRUPTED:
         return False
-    return _is_retryable(response)
+    return _is_retryable(response, statuses)
 
 
 def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
@@ -194,9 +202,11 @@ def pause_asked(response: Response, terms: RetryTerms, *, attempts: int, now: da
     return until if until > now else None
 
 
-def _is_retryable(response: Response) -> bool:
+def _is_retryable(response: Response, statuses: StatusRules) -> bool:
     if response.code is None:
         return response.error_class not in _PERMANENT_CLASSES
+    if (retried := statuses.retries(response.code)) is not None:
+        return retried
     # RFC 9110, 15: a code outside 100..599 is treated as 5xx, and so are a final 1xx and a 2xx that was not accepted
     return response.code in _RETRYABLE_CODES or not 300 <= response.code < 500
 

@@ -33,6 +33,12 @@ _ANYTHING: Final[_Schema] = {}
 _DURATION: Final[_Schema] = {"type": "string", "pattern": r"^\d+(\.\d+)?(ms|s|m|h|d)$"}
 _SIZE: Final[_Schema] = {"type": ["string", "integer"]}
 _RATE: Final[_Schema] = {"type": "string", "pattern": r"^\d+(\.\d+)?/(s|m)$"}
+_STATUS: Final[_Schema] = {
+    "anyOf": [
+        {"type": "integer", "minimum": 300, "maximum": 599},
+        {"type": "string", "pattern": "^[345](xx|[0-9]{2}(-[345][0-9]{2})?)$"},
+    ]
+}
 _SHARE: Final[_Schema] = {"type": "number", "minimum": 0, "maximum": 1}
 
 
@@ -204,6 +210,8 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "batch": (_ref("a batch"), "Several deliveries in one request."),
     "method": (_one_of(METHODS), "The method of the requests; default POST."),
     "headers": (_mapping_of(_TEXT), "Headers of every request, by name. Never secrets."),
+    "retry_on": (_list_of(_STATUS), "Statuses to retry, such as 404, 5xx or 500-599."),
+    "dead_letter_on": (_list_of(_STATUS), "Statuses that make a dead letter at once."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),
     "start_at": (_TEXT, "latest, earliest, or a time: where a new runner starts."),
     "offset_reset": (_one_of(("earliest", "latest", "fail")), "Where to continue if retention deleted the offset."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, Protocol, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -281,6 +282,32 @@ class RetryPolicy(FrozenModel):
             jitter=jitter,
             maximum_event_age_seconds=maximum_event_age_seconds,
         )
+
+
+class StatusRules(FrozenModel):
+    """The HTTP statuses that a target retries or dead-letters, whatever their usual outcome.
+
+    Each is a status or a range, both ends included: `429`, `500-599`. No status is in both.
+    """
+
+    retry_on: tuple[str, ...] = ()
+    dead_letter_on: tuple[str, ...] = ()
+
+    @cached_property
+    def _ranges(self) -> tuple[tuple[range, bool], ...]:
+        words = [*((word, True) for word in self.retry_on), *((word, False) for word in self.dead_letter_on)]
+        return tuple((_statuses(word), is_retried) for word, is_retried in words)
+
+    def retries(self, status: int | None) -> bool | None:
+        """Return whether a response with a status is retried, None if its usual outcome applies."""
+        if status is None:
+            return None
+        return next((is_retried for statuses, is_retried in self._ranges if status in statuses), None)
+
+
+def _statuses(word: str) -> range:
+    first, _, last = word.partition("-")
+    return range(int(first), int(last or first) + 1)
 
 
 def as_target(value: Any) -> Any:

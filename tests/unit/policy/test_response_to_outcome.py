@@ -13,12 +13,13 @@ from eventbridge.policy.response_to_outcome import (
     decide,
     delay_seconds,
     expired,
+    is_failure,
     pause_asked,
     retry_after,
     too_early,
     while_paused,
 )
-from eventbridge.rules.model import DeliverBetween, RetryPolicy
+from eventbridge.rules.model import DeliverBetween, RetryPolicy, StatusRules
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EXPONENTIAL = RetryPolicy.from_name("EXPONENTIAL_DECAY_RETRY")
@@ -301,3 +302,29 @@ def test_429_asks_for_a_pause(given: Response, attempts: int, seconds: int) -> N
 def test_nothing_else_asks_for_a_pause(given: Response) -> None:
     """A 503 delays only its own delivery, and a wait of 0 s is no pause."""
     assert pause_asked(given, RetryTerms(EXPONENTIAL, 10.0), attempts=1, now=NOW, draw=0.5) is None
+
+
+CHOSEN = StatusRules(retry_on=("302", "404", "410"), dead_letter_on=("429", "500-599"))
+
+
+@pytest.mark.parametrize("code", [302, 404, 410])
+def test_a_status_to_retry_is_retried_and_is_a_failure_of_the_target(code: int) -> None:
+    """410, too: it disables nothing then. The breaker counts it."""
+    assert decided(response(code), statuses=CHOSEN) == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}")
+    assert is_failure(response(code), CHOSEN)
+
+
+@pytest.mark.parametrize("code", [429, 500, 503, 599])
+def test_a_status_to_dead_letter_ends_it_and_is_no_failure_of_the_target(code: int) -> None:
+    """At the first attempt; the others of the target are not judged by it."""
+    assert decided(response(code), statuses=CHOSEN) == DeadLettered("non_retryable", f"HTTP {code}")
+    assert not is_failure(response(code), CHOSEN)
+
+
+def test_chosen_statuses_change_nothing_else() -> None:
+    """Other statuses, missing responses and the abort header count as ever."""
+    assert isinstance(decided(response(408), statuses=CHOSEN), RetryAt)
+    assert isinstance(decided(response(400), statuses=CHOSEN), DeadLettered)
+    assert isinstance(decided(response(error_class="Timeout"), statuses=CHOSEN), RetryAt)
+    assert isinstance(decided(response(404, abort=True), statuses=CHOSEN), DeadLettered)
+    assert decided(response(200), statuses=CHOSEN) == Delivered()

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from eventbridge.config.quantities import write_duration
+from eventbridge.event.json_document import Number
 from eventbridge.rules.address import url_error
 from eventbridge.rules.fields import Fields
 from eventbridge.rules.frozen import FrozenModel
-from eventbridge.rules.model import Target, Transform
+from eventbridge.rules.model import StatusRules, Target, Transform
 from eventbridge.rules.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
 from eventbridge.rules.vocabulary import CONTENT_MODES, METHODS
 from eventbridge.targets.http.header_names import read_headers
@@ -24,7 +26,7 @@ class HttpFields(Target):
     `connect_seconds` is the part of an attempt's timeout that connecting may take.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("method", "headers")
+    LATER: ClassVar[tuple[str, ...]] = ("method", "headers", "statuses")
 
     type: Literal["http"] = "http"
     url: str = ""
@@ -34,6 +36,7 @@ class HttpFields(Target):
     batch: BatchLimits | None = None  # None: one request per delivery
     method: str = "POST"
     headers: Mapping[str, str] = Field(default_factory=dict)  # those of every request
+    statuses: StatusRules = StatusRules()
 
 
 def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
@@ -54,6 +57,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
         "allow_http": allow_http,
         "method": _method(fields),
         "headers": read_headers(fields),
+        "statuses": _statuses(fields),
         **of_deliveries,
     }
 
@@ -65,6 +69,51 @@ def _method(fields: Fields) -> Any:
         fields.add_to("method", message, f"Write {', '.join(METHODS[:-1])} or {METHODS[-1]}")
         return METHODS[0]
     return fields.choice("method", METHODS[0], METHODS)
+
+
+_STATUS = re.compile(r"([3-5])(?:xx|[0-9]{2}(?:-([3-5][0-9]{2}))?)", re.ASCII)
+_STATUS_EXAMPLE = "Write a status, a class or a range from 300 to 599, such as 429, 5xx or 500-599"
+
+
+def _statuses(fields: Fields) -> StatusRules:
+    known: dict[range, str] = {}
+    lists = {name: _status_list(fields, name, known) for name in ("retry_on", "dead_letter_on")}
+    return StatusRules(**lists)
+
+
+def _status_list(fields: Fields, name: str, known: dict[range, str]) -> tuple[str, ...]:
+    """Return a list of statuses as ranges, and add them to those that are `known`, which it may not overlap."""
+    node = fields.get(name)
+    if node is None:
+        return ()
+    if not isinstance(node.value, list) or not node.value:
+        what = node.kind() if node.value else "empty"
+        fields.add(node, f"{name} must be a list of statuses, but this is {what}", f"Write {name}: [429, 5xx]")
+        return ()
+    found = []
+    for child in node.value:
+        text = child.value.text if isinstance(child.value, Number) else child.value
+        statuses = _status_range(text) if isinstance(text, str) else None
+        if statuses is None:
+            what = repr(text[:60]) if isinstance(text, str) else child.kind()
+            fields.add(child, f"{what} is not a status that a target may choose for", _STATUS_EXAMPLE)
+            continue
+        double = next((each for each in known if statuses.start < each.stop and each.start < statuses.stop), None)
+        if double is not None:
+            fields.add(child, f"{text} overlaps {known[double]}", "List each status once")
+            continue
+        known[statuses] = f"{text} of {name}"
+        found.append(f"{statuses.start}-{statuses.stop - 1}" if len(statuses) > 1 else str(statuses.start))
+    return tuple(found)
+
+
+def _status_range(text: str) -> range | None:
+    parts = _STATUS.fullmatch(text)
+    if parts is None:
+        return None
+    first = int(f"{parts[1]}00" if text.endswith("xx") else text[:3])
+    last = first + 99 if text.endswith("xx") else int(parts[2] or first)
+    return range(first, last + 1) if first <= last else None
 
 
 def _timeouts(fields: Fields) -> dict[str, Any]:
@@ -100,7 +149,19 @@ HTTP = TargetType(
     takes=_takes,
     chunk_size=_chunk_size,
     read=_read_fields,
-    words=("url", "connection", "timeout", "max_in_flight", "content_mode", "allow_http", "batch", "method", "headers"),
+    words=(
+        "url",
+        "connection",
+        "timeout",
+        "max_in_flight",
+        "content_mode",
+        "allow_http",
+        "batch",
+        "method",
+        "headers",
+        "retry_on",
+        "dead_letter_on",
+    ),
 )
 
 
