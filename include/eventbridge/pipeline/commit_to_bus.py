@@ -28,9 +28,9 @@ def commit_to_bus(runtime: Runtime, batch: Batch) -> bool:
 
 
 def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
-    """Make up for commits that the bus rejected earlier; if that fails too, the next listen tries again.
+    """Repeat the commits that the bus rejected earlier; if that fails too, the next listen tries again.
 
-    It commits the current offsets of the ledger, because the offsets of an old batch would move the consumer group
+    The current offsets of the ledger are committed, because the offsets of an old batch would move the consumer group
     back.
     """
     outstanding = runtime.ledger.settlement.bus_commits_outstanding(runner)

@@ -43,7 +43,7 @@ _RECHECK_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Idle:
-    """The result of `deliver_until_idle`: the batches that it ran, and the deliveries that are still pending."""
+    """The result of `deliver_until_idle`: how many batches it ran, and how many deliveries are still pending."""
 
     batches: int
     retry_batches: int
@@ -116,7 +116,7 @@ def deliver_until_idle(
             if wait > wait_seconds:
                 break
             if wait <= 0 and not is_reported:
-                # settle_stale settles a batch whose process died, a minute and a half after it was planned
+                # with the default settings, settle_stale settles the batch of a dead process 90 s after it was planned
                 log.warning("waiting for an unfinished batch, which contains deliveries that are due")
                 is_reported = True
             stop.wait(max(_RECHECK_SECONDS, wait))
@@ -155,7 +155,7 @@ def push_and_settle(
     """Push chunks of a batch, then settle it, schedule its retries and commit it.
 
     `only` limits the push to the deliveries of these (rule, target) pairs. The function waits for chunks that another
-    process is sending. If `stop` is set, it leaves the batch to that process.
+    process is sending. If `stop` is set while another process is sending, the batch is left to that process.
     """
     written = [
         file for file in segments(runtime, batch_id) if is_of_streaming_task(file)

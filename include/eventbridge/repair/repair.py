@@ -25,7 +25,7 @@ from eventbridge.model.file_detail import LandedRange, RoutedSlice
 from eventbridge.pipeline.commit.reconciliation import reconciliation_of
 from eventbridge.pipeline.commit.stage import FILE_KINDS, commit
 from eventbridge.pipeline.ingest.checking import Checking, Limits, valid_identities, write_file
-from eventbridge.pipeline.ingest.open_batch import wait_until_closed
+from eventbridge.pipeline.ingest.open_batch import end_if_open
 from eventbridge.pipeline.route.stage import job_of
 from eventbridge.pipeline.route.tries import result_file
 from eventbridge.pipeline.settle.dead_letters import dead_letters_again, write_dead_letters
@@ -84,7 +84,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
             f"batch {batch_id} is past its retention, and some of its files were removed, so it cannot be repaired. "
             f"`eventbridge audit --batch {batch_id}` checks its remaining files"
         )
-    batch = batch if dry_run else wait_until_closed(runtime, batch)
+    batch = batch if dry_run else end_if_open(runtime, batch)
     old = first_settlement(runtime, batch)
     unreadable = {kind: list(_unreadable(runtime, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)

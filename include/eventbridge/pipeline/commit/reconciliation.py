@@ -1,4 +1,5 @@
-"""Computes the reconciliation of a batch from its files and ledger rows, without relying on any counter."""
+"""Computes the reconciliation of a batch: counts the rows of its files, and compares them with what the stages
+recorded."""
 
 from __future__ import annotations
 
@@ -171,8 +172,8 @@ def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
 def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
     """Return the number of deliveries that are settled as delivered without an outcome that proves it.
 
-    Equal fingerprints show that every delivery is proven exactly once. Ids are looked up one by one only if they
-    differ.
+    Equal fingerprints show that every delivery is proven exactly once. Ids are looked up one by one only if the
+    fingerprints differ.
     """
     proofs = []
     for file in segments(runtime, batch.batch_id):

@@ -126,7 +126,7 @@ def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliati
 
 
 def _settlements(path: str, manifest: bytes) -> list[str]:
-    """Return the paths of a manifest's settlement files, none if it is damaged.
+    """Return the paths of a manifest's settlement files; an empty list if the manifest is damaged.
 
     Raises NewerFormatError for a newer format.
     """
@@ -236,19 +236,19 @@ _IDS_SHOWN = 20
 
 
 def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
-    """Settle the deliveries that the settlement lacks in a supplement; return whether any were missing.
+    """Write a supplement that settles the deliveries that the settlement lacks; return whether any were missing.
 
     They are settled as if no response to them had arrived. Raises ReconciliationError with the ids of surplus
     deliveries, which are settled twice or do not belong to the batch.
     """
-    named = _count_named_rows(runtime, batch)
+    entries = _count_entries(runtime, batch)
     judge = Judge(runtime, batch)
     missing = []
     for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
-        lacking = named.take(file, rows)
+        lacking = entries.take(file, rows)
         if lacking.any():
             missing.append(judge.settle(file, rows[lacking], table.filter(flag_column(lacking))))
-    if surplus := named.excess():
+    if surplus := entries.excess():
         raise _surplus(runtime, batch, surplus)
     if not missing:
         return False
@@ -260,7 +260,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     return True
 
 
-class _NamedRows:
+class _EntryCounts:
     """Counts, for each row of a delivery file, its entries in the settlement minus its entries in the batch."""
 
     def __init__(self) -> None:
@@ -291,14 +291,14 @@ class _NamedRows:
         return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
 
 
-def _count_named_rows(runtime: Runtime, batch: Batch) -> _NamedRows:
-    named = _NamedRows()
+def _count_entries(runtime: Runtime, batch: Batch) -> _EntryCounts:
+    entries = _EntryCounts()
     for _, table in settlements(runtime, batch.batch_id, ["file", "row"]):
         file_of, files = codes_of(table["file"])
         rows = numbers_of(table["row"])
         for number, file in enumerate(files):
-            named.add(file, rows[file_of == number])
-    return named
+            entries.add(file, rows[file_of == number])
+    return entries
 
 
 def _surplus(runtime: Runtime, batch: Batch, event_rows: set[tuple[str, int]]) -> ReconciliationError:

@@ -1,4 +1,4 @@
-"""Computes the stats that commit adds for a batch, from the files that its reconciliation uses."""
+"""Computes the stats that commit adds for a batch, from the batch's files and its rows in the ledger."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ class _Sums:
 def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
     """Return the stats of a settled batch with these segments that is committed at `now`.
 
-    They are stats for each rule, target and outcome, and sums for each bus, which also count its events and how long
-    the stages took. Raises StoreError if a file cannot be read.
+    There is one for each rule, target and outcome, and one for each bus and outcome. Those of a bus also count its
+    events, and measure how long the phases of the batch took. Raises StoreError if a file cannot be read.
     """
     chunks = runtime.ledger.chunks.list_for_batch(batch.batch_id)
     by_outcome = _deliveries(runtime, batch)
@@ -128,7 +128,8 @@ def _count(table: pa.Table, totals: dict[_Outcome, _Sums]) -> None:
 
 
 def _groups(codes: Rows, max_code: int) -> tuple[Rows, Rows]:
-    """Return the distinct codes, and the index of each row's code. It sorts only if many codes are possible."""
+    """Return the distinct codes, and the index of each row's code. The codes are sorted only if many values are
+    possible."""
     if max_code > 4 * len(codes) + 1_000:
         groups, group_of = np.unique(codes, return_inverse=True)
         return groups, group_of
@@ -199,8 +200,8 @@ def _share_out(
 def _unmatched_deliveries(
     runtime: Runtime, batch: Batch, stats: Iterable[Stat], rules: RuleSet
 ) -> Iterator[tuple[str, _Sums]]:
-    """Yield, by bus, how many deliveries did not match in this batch: redriven ones and copies for dead letter
-    queues."""
+    """Yield, by bus, the number of deliveries that no match in this batch created: redriven ones and copies for dead
+    letter queues."""
     if batch.kind == "redrive" and not batch.routes:
         for stat in stats:
             yield stat.key.bus, _sums_of_count(stat.count)

@@ -37,7 +37,7 @@ _STATUSES = ["delivery_id", "status", "reason", "settled_at"]
 def report_traces(runtime: Runtime, batch: Batch) -> None:
     """Report the traced deliveries of a committed batch.
 
-    A file that cannot be read ends the report, which is logged.
+    If a file cannot be read, the remaining deliveries are not reported, and a warning is logged.
     """
     try:
         _report_traces(runtime, batch)
@@ -69,22 +69,22 @@ def _report_traces(runtime: Runtime, batch: Batch) -> None:
 def _traced(runtime: Runtime, batch: Batch) -> Iterator[dict[str, Any]]:
     traces = runtime.telemetry.traces
     for _, _, table in batch_deliveries(runtime, batch, _COLUMNS):
-        brought = [_brought(text) for text in table["headers"].to_pylist()]
+        traceparents = [_traceparent_in(text) for text in table["headers"].to_pylist()]
         ids = table["delivery_id"].to_pylist()
-        chosen = [number for number, each in enumerate(ids) if traces(each, brought[number])]
+        chosen = [number for number, each in enumerate(ids) if traces(each, traceparents[number])]
         if chosen:
             for number, row in zip(
                 chosen, table.take(column_of(np.array(chosen), pa.int64())).to_pylist(), strict=True
             ):
                 row.pop("headers")
-                yield row | {"traceparent": brought[number]}
+                yield row | {"traceparent": traceparents[number]}
 
 
-def _brought(headers: str | None) -> str | None:
+def _traceparent_in(headers: str | None) -> str | None:
     if not headers or TRACEPARENT not in headers:
         return None
-    brought = json.loads(headers).get(TRACEPARENT)
-    return brought if is_traceparent(brought) else None
+    found = json.loads(headers).get(TRACEPARENT)
+    return found if is_traceparent(found) else None
 
 
 def _rows_of(runtime: Runtime, batch: Batch, ids: set[bytes]) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_TIME, time_at, times_of
 from eventbridge.store.parquet import read_table
 
-#: Past batches are examined until they have _ENOUGH_EVENTS events, because of a few events all or none may match. At
+#: Past batches are examined until they have _ENOUGH_EVENTS events, because all or none of a few events may match. At
 #: most _MAX_BATCHES are examined.
 _MAX_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
@@ -93,12 +93,13 @@ def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
             yield Part(pool, piece.count, max(piece.count / most.deliveries, piece.size / most.size))
 
 
-#: A batch counts as delivered once this share of its responses has arrived, so that a slow target does not decide that.
+#: A batch counts as delivered once this share of its responses has arrived, so that a slow target does not determine
+#: the estimate.
 _MOST = 0.8
 
 
 def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
-    """Return how many events the next batch may take to last the target duration.
+    """Return how many events the next batch may take so that it lasts for the target duration.
 
     The estimate is based on the last batch that was full or exceeded that duration. `backlog` is the number of waiting
     events if the bus has a single topic, else 0.

@@ -103,7 +103,7 @@ class Landing:
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; return False if the batch is no longer `planned` because another process was faster."""
         budget = PrepareBudget(self.runtime, "buffer", self.batch.batch_id)
-        self._learn()
+        self._read_recorded()
         if open_lander is not None:
             self._land_shared(open_lander, budget)
         for span in self.runtime.ledger.batches.ranges(self.batch.batch_id):
@@ -184,12 +184,12 @@ class Landing:
         if self.runtime.ledger.files.record(file, while_state="planned"):
             self.seen |= identities
             self.recorded[file.key] = file
-            self._sampled(landed.samples)
+            self._add_samples(landed.samples)
             return True
-        self._learn()
+        self._read_recorded()
         return file.key in self.recorded and self.runtime.ledger.batches.get(self.batch.batch_id).state == "planned"
 
-    def _sampled(self, samples: Mapping[str, TypeSample]) -> None:
+    def _add_samples(self, samples: Mapping[str, TypeSample]) -> None:
         for name, sample in samples.items():
             if (before := self.samples.get(name)) is not None:
                 self.samples[name] = merge_samples(before, sample)
@@ -199,8 +199,9 @@ class Landing:
     def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
         """Return the next events of a partition without landing them.
 
-        Returns None if the bus has deleted the first of them, so that listen must plan the gap and the remaining
-        events. Raises OffsetGapError if `offset_reset` is `fail`.
+        If the bus has deleted the first of them, `offset_reset` decides. With `earliest`, the deleted ones are left
+        out. With `latest`, the result is None, because listen must plan the gap. With `fail`, this method raises
+        OffsetGapError.
         """
         if passes_over(self.bus_today, self.source, partition, start):
             return None
@@ -218,7 +219,7 @@ class Landing:
         over."""
         return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
 
-    def _learn(self) -> None:
+    def _read_recorded(self) -> None:
         """Read the sub-ranges recorded so far, and the identities of their valid events."""
         for file in self.runtime.ledger.files.list_for_batch(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
@@ -262,7 +263,8 @@ class FreshRange(NamedTuple):
 
 @dataclass(frozen=True)
 class FreshReading:
-    """Reads a few messages of a log at a time, in pages if the log has them, because columns cost more for few rows.
+    """Reads a few messages of a log at a time, in pages if the log has them, because pages are faster than columns for
+    few messages.
 
     Messages of a log with its own retention are added to `taken`. A log that EventBridge trims keeps them until they
     are landed.
@@ -282,8 +284,8 @@ class FreshReading:
         object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
 
     def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
-        """Return the new events of a partition up to `limit`, or about FILE_MAX_BYTES, and add their identities to
-        `seen`."""
+        """Return the new events of a partition up to offset `limit`, or about FILE_MAX_BYTES of them, and add their
+        identities to `seen`."""
         rows, refused, end = self._read_next(partition, start, limit)
         events: list[FreshEvent] = []
         size = 0

@@ -160,7 +160,8 @@ def identity_of(source: str, event_id: str) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=IDENTITY_BYTES).digest()
 
 
-#: A landed file is complete at this many bytes of messages, which bounds the memory if events are large.
+#: A landed file is complete at this many bytes of messages. The limit bounds the memory that is used if events are
+#: large.
 FILE_MAX_BYTES = 24 << 20
 
 #: Ids differ from row to row, so they are not dictionary-coded. The other strings have few distinct values in a file.
@@ -265,7 +266,7 @@ def valid_identities(store: Store, path: str) -> set[bytes]:
 def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows: pa.Table) -> str | None:
     """Write rows into the archive and return the path, or None if there are no rows.
 
-    Its name is unique, so a late or repeated write leaves an unused file and changes no recorded one.
+    The path is unique, so a late or repeated write leaves an unused file and changes no recorded one.
     """
     if not rows.num_rows:
         return None

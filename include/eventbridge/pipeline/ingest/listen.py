@@ -41,8 +41,8 @@ MAX_ROUNDS: Final = 20
 def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
-    """Return the id of the runner's unfinished batch or of a new one; None if there are no events to take or there is
-    no capacity.
+    """Return the id of the runner's unfinished batch or of a new one; None if there is no batch to run now, for example
+    because there are no events or no free space in the store.
 
     Also returns None while a process other than `holder` has the runner's streaming lease. A batch that a streaming
     task left open when it ended is finished first. The `holder` of the lease gets the unfinished batch, else a new
@@ -305,8 +305,8 @@ def publish(runtime: Runtime, request: PlanRequest, own: RunnerRules, rules: Rul
 
 
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[rule_transfer.Arrival]) -> str | None:
-    """Return the unfinished batch that arriving rules wait for, if its own runner, having no rules left, does not
-    finish it."""
+    """Return the unfinished batch that arriving rules are waiting for, if its own runner has no rules left and so
+    cannot finish it; else None."""
     known = runtime.ledger.rules.get_in_force()
     batch_id = rule_transfer.orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batches.get(batch_id)):

@@ -76,7 +76,7 @@ def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     return True
 
 
-def wait_until_closed(runtime: Runtime, batch: Batch) -> Batch:
+def end_if_open(runtime: Runtime, batch: Batch) -> Batch:
     """Return a batch, after ending it if it is open. Raises UserError if it must stay open."""
     if batch.state != "open":
         return batch

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 class Arrival(NamedTuple):
     """Rules that move from the runner `old`, which delivers for them up to the offsets `line`.
 
-    `batch` is the old runner's unfinished batch, which has these rules. `is_over` is True if the old runner no longer
-    delivers for them, because it has continued without them or because its offsets belong to another log.
+    `batch` is the old runner's unfinished batch, which contains these rules. `is_over` is True if the old runner no
+    longer delivers for them, because it has continued without them or because its offsets belong to another log.
     """
 
     old: str
@@ -194,8 +194,8 @@ def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> s
 def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[str, str]], runner: str) -> bool:
     """Record the offsets at which a runner stops delivering for rules that the files now assign to another runner.
 
-    Returns False if rule files have changed since or another process has planned a batch; the caller must then plan
-    again.
+    Returns False if rule files have changed in the meantime, or if another process has planned a batch; the caller must
+    then plan again.
     """
     return runtime.ledger.assignments.leave(runner, gone, taken.rule_set)
 
@@ -203,8 +203,8 @@ def record_departure(runtime: Runtime, taken: TakenRules, gone: Iterable[tuple[s
 def assign(runtime: Runtime, taken: TakenRules, rules: RuleSet, runner: str) -> bool:
     """Record that a runner delivers for its rules from now on; only changes are written.
 
-    Returns False if rule files have changed since. Another runner may have the rules by now, so the caller must plan
-    again.
+    Returns False if rule files have changed in the meantime. Another runner may have the rules by now, so the caller
+    must plan again.
     """
     assigned = runtime.ledger.assignments.all()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}

@@ -35,7 +35,7 @@ def waiting_events(bus: Bus, source: LogSource, partition: Partition, offset: in
 def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) -> bool:
     """Return whether a range that begins at `offset` is passed over entirely.
 
-    This is so if its first message was deleted and `offset_reset` is `latest`. With `fail`, this function raises
+    It is passed over if its first message was deleted and `offset_reset` is `latest`. With `fail`, this function raises
     OffsetGapError.
     """
     if bus.source.offset_reset == "earliest":
@@ -49,8 +49,8 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
 def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
     """Return whether the messages of any partition must be passed over; raises OffsetGapError like `passes_over`.
 
-    An open batch must not begin there, because messages that it sent later would be passed over together with the
-    deleted ones.
+    If so, no open batch may begin at `offsets`, because the messages that it would send would later be passed over
+    together with the deleted ones.
     """
     if bus.source.offset_reset == "earliest":
         return False
@@ -74,7 +74,8 @@ def _report_deletion(bus: Bus, partition: Partition, offset: int, earliest: int)
     log.error("ALARM %s; the reconciliation counts them as a gap; offset_reset is %s", what, bus.source.offset_reset)
 
 
-#: How far a broker's clock may differ from the ledger's without an event being missed. Some older events are taken too.
+#: By how much a broker's clock may differ from the ledger's without an event being missed. Because of this margin, some
+#: older events are taken as well.
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 

@@ -1,4 +1,4 @@
-"""Keeps the messages that an open batch took from its bus in memory until they are landed.
+"""Keeps in memory the messages that an open batch has taken from its bus, until they are landed.
 
 A broker's retention may delete them from the bus in the meantime.
 """

@@ -56,13 +56,13 @@ class RetryChunks:
     def take(self) -> list[PendingRows]:
         """Return the rows of each chunk: first one chunk for each target, then the additional chunks.
 
-        If more targets have due rows than a batch has chunks, they are served round robin. The capacity that the first
-        chunks leave is shared fairly among the targets that are ok, are not ordered, have more than one chunk due, and
-        are in no other batch.
+        If more targets have due rows than a batch has chunks, they are served round robin. The capacity that remains
+        after the first chunks is shared fairly among the targets that are ok, are not ordered, have more than one chunk
+        due, and are in no other batch.
         """
         settings = self.runtime.settings
         due = []
-        for rule, target in self._round_robin():
+        for rule, target in self._due_targets():
             if found := self._first(rule, target):
                 due.append(found)
             if len(due) == settings.batch_max_chunks:
@@ -93,9 +93,9 @@ class RetryChunks:
     def _overrides(self) -> OperatorOverrides:
         return self.runtime.ledger.overrides.get_effective()
 
-    def _round_robin(self) -> list[tuple[str, str]]:
-        """Return the targets with due deliveries, longest waiting first, or in round-robin order if they exceed a
-        batch."""
+    def _due_targets(self) -> list[tuple[str, str]]:
+        """Return the targets with due deliveries, longest waiting first, or in round-robin order if there are more
+        targets than a batch has chunks."""
         due = {
             (each.rule, each.target): each.first_due_at
             for each in self.runtime.ledger.due.targets(self._now, self.runner)
@@ -124,15 +124,15 @@ class RetryChunks:
             rows = [row for row in rows if row.order_shard is None]
             rows += due_ordered_rows(self.runtime, rule, target, self._now, self.runner)
         most = self._most(rule, spec, status)
-        given_up = any(row.hold_reason for row in rows)
-        if probes and not given_up:  # dead-lettering needs no probe
+        dead_letters = any(row.hold_reason for row in rows)
+        if probes and not dead_letters:  # dead-lettering needs no probe
             most = min(most, GOOD_PROBES)
         first = _first_chunk(rows, min(size.deliveries, most), size.size)
         if not first:
             return None
         all_of_it = len(first) == read < _MAX_ROWS
-        well = admitted == "all" and not (ordered or busy or given_up or spec is None or all_of_it)
-        wants = math.ceil((most - _count(first)) / size.deliveries) if well else 0
+        may_have_more = admitted == "all" and not (ordered or busy or dead_letters or spec is None or all_of_it)
+        wants = math.ceil((most - _count(first)) / size.deliveries) if may_have_more else 0
         return _DueTarget(rule, target, first, size, most, wants)
 
     def _more(self, due: _DueTarget, share: int, left: int) -> list[PendingRows]:

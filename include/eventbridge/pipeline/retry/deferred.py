@@ -21,8 +21,9 @@ from eventbridge.runtime.instrumented import instrumented
 from eventbridge.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules
 
-#: The maximum number of events in a batch of deferred matches: the first for a budgeted rule, which takes a millisecond
-#: or more per event, the second for other rules.
+#: The maximum number of events in a batch that takes several deferred matches. A single deferred match is taken whole,
+#: whatever its size. The higher maximum applies to rules that are not budgeted; a budgeted rule takes a millisecond or
+#: more per event.
 _MAX_EVENTS = 5_000
 _MAX_CHEAP_EVENTS = 20_000
 #: How long a rule at its limit of pending deliveries waits before it is checked again.
@@ -72,7 +73,8 @@ def plan_deferred_matches(
 
 
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of pending deliveries or deferred matches, whichever have waited longer; return its id."""
+    """Plan one batch of pending deliveries or of deferred matches, whichever have waited longer, or else of the other;
+    return its id, or None if nothing is due."""
     pending = min(
         (each.first_due_at for each in runtime.ledger.due.targets(runtime.ledger.now(), runner)), default=None
     )
@@ -102,8 +104,8 @@ def _hold_and_release(
 
 
 def _drop_full(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
-    """Omit the deferred matches of full rules, except those that are still due because they are past their maximum
-    age."""
+    """Omit the deferred matches of full rules, except those that a batch has taken and those that are due, because they
+    are past their maximum age and cannot be deferred."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 
@@ -133,7 +135,8 @@ def _max_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
 
 
 def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, limit: int) -> list[DeferredMatch]:
-    """Return the oldest deferred matches with the same bus, runner and replay that fit one batch."""
+    """Return the oldest deferred matches with the same bus, runner and replay that fit one batch; the oldest one always
+    fits."""
     taken: list[DeferredMatch] = []
     count = 0
     for each in ready:

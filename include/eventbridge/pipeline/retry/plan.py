@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 #: How long deliveries of a removed rule wait for the rule to exist again before they are dead-lettered.
 REMOVED_RULE_GRACE = timedelta(hours=1)
-#: How many seconds after its push tasks must have ended an unsettled batch counts as stale.
+#: A batch that is still uncommitted this many seconds after its push tasks must have ended counts as stale.
 _STALE_AFTER_SECONDS = 10.0
 #: The kinds of batches that no later run continues, because each run plans a new batch.
 _KINDS: tuple[BatchKind, ...] = ("retry", "redrive", "replay")
@@ -94,10 +94,11 @@ def plan_retries(
 
 @instrumented("settle_stale", of="runner")
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
-    """Settle, schedule retries and commit the retry, redrive and replay batches whose run died; return their ids.
+    """Settle and commit the retry, redrive and replay batches whose run died, with the retries that they need; return
+    their ids.
 
-    This function sends nothing. Deferred matches that such a batch took but did not route become deferred matches
-    again. A batch that cannot be settled does not stop the others; the first ReconciliationError is raised at the end.
+    This function sends nothing. If such a batch took deferred matches but did not route them, they are deferred again.
+    A batch that cannot be settled does not stop the others; the first ReconciliationError is raised at the end.
     """
     batches = stale_batches(runtime, runner)
     wrong: list[ReconciliationError] = []
@@ -113,7 +114,8 @@ def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
 
 
 def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
-    """Return the retry, redrive and replay batches whose run died before it settled them, the longest overdue first."""
+    """Return the retry, redrive and replay batches whose run died before it committed them, the longest overdue
+    first."""
     grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
     return runtime.ledger.batches.overdue(runtime.clock(), _KINDS, runner, grace_seconds=grace)
 
@@ -152,8 +154,8 @@ def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools
 
 
 def _check_deadlines(runtime: Runtime, rules: RuleSet) -> None:
-    """Release the deliveries that missed their deadline, so that they are dead-lettered, and report those that soon
-    will."""
+    """Release the deliveries that missed their deadline, so that they are dead-lettered, and report those that will
+    soon miss it."""
     now = runtime.ledger.now()
     for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():

@@ -40,7 +40,8 @@ _OWN_LANES: Mapping[str, tuple[str, int]] = {
     "replay": (REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT),
 }
 
-#: The kinds of batches that route old events again. New batches take precedence over them if both wait for Spark.
+#: The kinds of batches that route old events again. New batches take precedence over them if both are waiting for
+#: Spark.
 _OLD_KINDS = ("replay", "redrive")
 
 #: The pool that exists in every Airflow installation.
@@ -56,7 +57,8 @@ def route(
     *,
     defers_budgeted: bool = False,
 ) -> list[int]:
-    """Route the rest of a buffered batch and publish its chunks; return the ids of those to push, by map index.
+    """Route the rest of a buffered batch and publish its chunks; return the ids of those to push, in order of their map
+    indexes.
 
     Each finished slice is recorded immediately, so a run that dies loses only slices in progress. A repeated call
     returns the same ids. The result is empty before the batch is buffered, after its deadline, and once it is settled.
@@ -123,7 +125,7 @@ def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router)
 
 
 class _Recording:
-    """Knows the recorded and the missing slices of a batch, and stops the stage once its prepare budget is spent."""
+    """Holds the recorded and the missing slices of a batch, and stops the stage once its prepare budget is spent."""
 
     def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._runtime = runtime

@@ -1,4 +1,4 @@
-"""Finds the events and rules that cannot be routed, so that the rest of a batch can be.
+"""Finds the events and rules that cannot be routed, so that the rest of the batch can be routed.
 
 Every try is counted before it starts, because it may crash the process. After a failure, a canary shows whether Spark
 is at fault. A slice that fails when it is tried alone is split, down to the event that fails.
@@ -36,7 +36,7 @@ ALL_SHARES = "rule/"
 #: The number of joint tries that may crash their process, or Spark, before each task is tried alone.
 _AT_ONCE = 3
 #: The maximum number of such tries for a single event, or for one rule's share. A slice of several events is split
-#: after the first try, which costs less than another try and narrows down the cause.
+#: after the first try, because splitting it takes less time than another try and narrows down the cause.
 _ALONE = 3
 #: The number of proven failures after which one event, or one rule's share, counts as unroutable.
 _FAILURES = 2
@@ -53,7 +53,8 @@ def try_together(
     tasks: Sequence[BatchTask],
     record: Callable[[SliceResult], bool],
 ) -> bool | None:
-    """Route tasks as one job and record each result; return False if `record` does, because the batch changed state.
+    """Route tasks as one job and record each result; return False if `record` does, because the batch is in another
+    state.
 
     Returns None if the missing tasks must be tried alone, because the job failed, or crashed too often before, although
     the canary can be routed. Raises SparkError if the canary fails as well.
@@ -194,8 +195,8 @@ def result_file(batch_id: str, result: SliceResult) -> BatchFile:
     return BatchFile(batch_id, "delivery", result.slice_id, result.path, result.rows, result.detail)
 
 
-#: The number of parts into which a slice is split. With 8, one event of 4,000 is found in four steps, of 20,000 in
-#: five.
+#: The number of parts into which a slice is split. With 8, a failing event among 4,000 is found in four steps, among
+#: 20,000 in five.
 _PARTS = 8
 
 
@@ -253,10 +254,10 @@ class Canary:
         return structs.replace(self._any_job, rule_set=rule_set, bus=_NAME)
 
     def require(self, failure: SparkError | None = None) -> None:
-        """Return if the test event can be routed now.
+        """Return normally if the test event can be routed now.
 
-        Otherwise, Spark is at fault, so it raises `failure` or, without one, the canary's own error. Raises StoreError
-        if the event cannot be stored.
+        Otherwise, Spark is at fault, and the method raises `failure` or, without one, the canary's own error. It raises
+        StoreError if the event cannot be stored.
         """
         try:
             results = list(self._router.route_slices(self._job.another_try(), [self._slice]))

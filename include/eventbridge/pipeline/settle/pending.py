@@ -159,7 +159,7 @@ class _PendingContext:
         if target is None or target.deliver_within_seconds is None:
             return None, None
         planned_at = self._batch.planned_at
-        # if so, planning this retry batch has reported it
+        # planning a retry batch reports all deliveries that are late by then
         was_reported = not self._batch.routes and youngest <= late_reported_before(
             target.deliver_within_seconds, planned_at
         )
@@ -276,7 +276,8 @@ def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
-    """Make deliveries due that wait for earlier ones of their keys, in the shards in which a retry batch settled some.
+    """In each shard in which a retry batch settled deliveries, make the deliveries due that are waiting for earlier
+    ones of their keys.
 
     It may be called repeatedly before the batch commits, because until then no other batch takes rows of these shards.
     """

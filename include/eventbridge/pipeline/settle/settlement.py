@@ -71,8 +71,8 @@ def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iter
 def read_settled_as(
     runtime: Runtime, batch_id: str, statuses: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Yield (number, rows) like `settlements`, but only rows with these statuses; little is read of a file that has
-    none."""
+    """Yield (number, rows) like `settlements`, but only rows with these statuses; if a file has none, only its statuses
+    are read."""
     for file in runtime.ledger.files.list_for_batch(batch_id, "settlement"):
         if file.path is None:
             continue
@@ -90,7 +90,7 @@ def read_settled(runtime: Runtime, batch_id: str) -> Iterator[SettledDelivery]:
 
 
 def records(table: pa.Table) -> Iterator[SettledDelivery]:
-    """Yield rows that have all columns of the schema SETTLEMENT as records."""
+    """Yield the rows of a table as records; the table has all columns of the schema SETTLEMENT."""
     return (SettledDelivery(**row) for row in table.to_pylist())
 
 
