@@ -41,7 +41,7 @@ from eventbridge.rules.node import Location, Node, path_of
 
 #: The maximum number of mappings and lists around a value; it limits the recursion that builds the tree.
 MAXIMUM_DEPTH: Final = 100
-#: Line breaks in YAML 1.1, which libyaml follows, but not in YAML 1.2.
+#: Characters that are line breaks in YAML 1.1, which libyaml implements, but not in YAML 1.2.
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 _SYNTAX_REMEDIES = (
     ("'\\t'", "YAML is indented with spaces: replace the tab"),
@@ -51,7 +51,7 @@ _SYNTAX_REMEDIES = (
     ("end of stream", "Close the quotes that were opened"),
     ("<stream end>", "Close the bracket that was opened"),
     ("cannot start any token", "Put the value in quotes"),
-    ("escape", "Use single quotes, in which a backslash is a backslash, or double it"),
+    ("escape", "Use single quotes, in which a backslash has no special meaning, or write the backslash twice"),
 )
 _AMBIGUOUS = frozenset(["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
 _TRUE, _FALSE = frozenset(("true", "True", "TRUE")), frozenset(("false", "False", "FALSE"))
@@ -72,7 +72,7 @@ except ImportError:  # PyYAML was built without libyaml
 
 
 def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
-    """Return the tree of a file's first document, None if there is no document or it cannot be parsed.
+    """Return the tree of a file's first document, or None if there is no document or it cannot be parsed.
 
     Errors, such as a second document, are added to `errors`; `file` is the file's name in messages. If
     `bounded`, the content came with a request, and the limits of `rules.bounds` apply.
@@ -99,10 +99,10 @@ def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bo
         message = f"the character U+{ord(text[error.position]):04X} is not allowed in YAML"
         errors.append(location.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
     except (ValueError, OverflowError):
-        message = "a text in double quotes contains an invalid escape"
+        message = "a double-quoted string contains an invalid escape"
         errors.append(start.error("$", message, "Check \\x, \\u and \\U, or use single quotes"))
     except YAMLError as error:
-        errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
+        errors.append(start.error("$", f"the file is not valid YAML: {error}", "Write the file as YAML 1.2"))
     return None
 
 
@@ -111,16 +111,16 @@ def _is_short(content: bytes) -> bool:
 
 
 def _tree_of(text: str, file: str, errors: list[RuleError], *, bounded: bool, reports_locations: bool) -> Node | None:
-    """Return the document's tree; raises the parser's errors, which have a location if `reports_locations`."""
-    tree = _Tree(file, errors, bounded)
+    """Return the document's tree. Raises the parser's errors, which have a location if `reports_locations`."""
+    tree = _TreeBuilder(file, errors, bounded)
     known = len(errors)
     try:
         return tree.document(_events(CParser(text)))
     except YAMLError:
         if not reports_locations:
             raise
-        # PyYAML's parser in Python is twenty times slower, but its errors have a location and a cause. Its result
-        # is used.
+        # PyYAML's pure-Python parser is twenty times slower, but its errors state a location and a cause. If it
+        # accepts the text, its tree is returned.
         del errors[known:]
         return tree.document(_events(SafeLoader(text)))
 
@@ -146,21 +146,25 @@ def _events(parser: Any) -> Iterator[Event]:
         yield event
 
 
-class _TooDeep(Exception):
+class _LimitExceeded(Exception):
     def __init__(self, location: Location) -> None:
         self.location = location
 
 
-class _TooMany(_TooDeep):
+class _TooDeep(_LimitExceeded):
+    """A value is nested too deep."""
+
+
+class _TooMany(_LimitExceeded):
     """The file has too many values."""
 
 
-class _TooLong(_TooDeep):
+class _TooLong(_LimitExceeded):
     """The path of a value is too long."""
 
 
 @dataclass
-class _Tree:
+class _TreeBuilder:
     """Builds nodes from parse events, which have the locations of keys and show anchors and duplicate keys."""
 
     file: str
@@ -180,12 +184,13 @@ class _Tree:
                 end = event.end_mark
                 location = Location(self.file, end.line + 1, max(0, end.column - len("---")) + 1)
                 if event.version is not None and tuple(event.version) != (1, 2):
-                    self._add(
-                        location, "$", "the file requires another version of YAML than 1.2", "Remove the %YAML line"
-                    )
+                    self._add(location, "$", "the file declares a YAML version other than 1.2", "Remove the %YAML line")
                 if documents > 1:
                     self._add(
-                        location, "$", "the file contains a second document", "Remove the --- line, or make it a file"
+                        location,
+                        "$",
+                        "the file contains a second document",
+                        "Remove the --- line, or move the second document to a file of its own",
                     )
                     return top
             elif isinstance(event, NodeEvent):
@@ -210,7 +215,7 @@ class _Tree:
         if isinstance(event, AliasEvent):
             self._add(location, path, f"the alias *{event.anchor} is not supported", "Write the value out")
             return Node(path, location, key, "", spoilt=True)
-        spoilt = self._is_decorated(event, path)
+        spoilt = self._reject_anchor_and_tag(event, path)
         if isinstance(event, MappingStartEvent):
             known = len(self.errors)
             children = self._mapping(path, depth)
@@ -221,17 +226,22 @@ class _Tree:
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is not None:
             self._add(location, path, *problem)
-        # an empty value is located at its key, because YAML reports the next token, perhaps lines later
+        # an empty value is reported at its key: the parser gives it the position of the next token, perhaps lines later
         return Node(path, location if event.value else key, key, value, spoilt=spoilt or problem is not None)
 
-    def _is_decorated(self, event: NodeEvent, path: str) -> bool:
+    def _reject_anchor_and_tag(self, event: NodeEvent, path: str) -> bool:
         location = self._location(event)
         tag = getattr(event, "tag", None)
         if event.anchor is not None:
             remedy = "Write values out where they are used"
             self._add(location, path, f"the anchor &{event.anchor} is not supported", remedy)
         if tag is not None:
-            self._add(location, path, f"the tag {tag} is not supported", "Remove it; text may be put in quotes")
+            self._add(
+                location,
+                path,
+                f"the tag {tag} is not supported",
+                "Remove it. To mark a value as text, put it in quotes",
+            )
         return event.anchor is not None or tag is not None
 
     def _mapping(self, path: str, depth: int) -> dict[str, Node]:
@@ -245,7 +255,7 @@ class _Tree:
                 continue
             if name in children:
                 first = children[name].key
-                message = f"duplicate key {name!r} in one mapping, first at {first}"
+                message = f"duplicate key {name!r} in this mapping, first used at {first}"
                 self._add(location, child.path, message, "Remove one of them, or merge the two")
                 continue
             children[name] = child
@@ -256,18 +266,20 @@ class _Tree:
         location = self._location(event)
         if not isinstance(event, ScalarEvent):
             self._node(event, path, location, depth + 1)  # consumes the events of the key
-            self._add(location, path, "a key is not text", "Write the key as text")
+            self._add(location, path, "a key is a mapping or a list", "Write the key as a string")
             return None
         if not event.style and event.value == "<<":
             self._add(location, path, "merging with << is not supported", "Write the fields out")
             return None
-        if self._is_decorated(event, path):
+        if self._reject_anchor_and_tag(event, path):
             return None
         value, problem = read_scalar(event.value, quoted=bool(event.style))
         if problem is None and isinstance(value, str):
             return value
-        what = "empty" if event.value == "" else f"{event.value!r}, which is not text,"
-        self._add(location, path, f"the key is {what} in YAML", f'Put it in quotes: "{event.value}"')
+        what = (
+            f"some YAML parsers do not read the key {event.value!r} as a string" if event.value else "the key is empty"
+        )
+        self._add(location, path, what, f'Put it in quotes: "{event.value}"')
         return None
 
     def _sequence(self, path: str, depth: int) -> list[Node]:
@@ -293,19 +305,19 @@ class _Tree:
 def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
     mark = error.problem_mark or error.context_mark
     location = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
-    problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
+    problem = " ".join(str(error.problem or error.context or "the file is not valid YAML").split())
     begun = error.context_mark
-    since = f", {error.context} that begins in line {begun.line + 1}" if begun is not None and begun is not mark else ""
+    since = f", {error.context} that begins on line {begun.line + 1}" if begun is not None and begun is not mark else ""
     remedy = _quote_remedy(text, mark) if mark is not None else None
     remedy = remedy or next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
-    return location.error("$", f"this is not YAML: {problem}{since}", remedy)
+    return location.error("$", f"invalid YAML: {problem}{since}", remedy)
 
 
 def _quote_remedy(text: str, mark: Mark) -> str | None:
-    """Return the remedy for an error right after a quoted value, None if the error is elsewhere.
+    """Return the remedy for an error right after a quoted value, or None if the error is elsewhere.
 
     A value whose closing quote is missing ends at the next quote, often several lines later, and the parser reports
-    what follows that quote.
+    an error at the text after that quote.
     """
     last = None
     tokens = SafeLoader(text)
@@ -318,7 +330,7 @@ def _quote_remedy(text: str, mark: Mark) -> str | None:
         return None
     if last.start_mark.line < last.end_mark.line:
         begun = last.start_mark.line + 1
-        return f"Close the quotes opened in line {begun}: they end at the quote before this position"
+        return f"Close the quotes opened on line {begun}: they end at the quote before this position"
     return "Something follows the closing quote: put the whole value in quotes, or escape the quote within it"
 
 
@@ -331,7 +343,10 @@ def _location_in(file: str, before: str) -> Location:
 def read_scalar(text: str, *, quoted: bool) -> tuple[str | bool | Number | None, tuple[str, str] | None]:
     """Return a scalar's value, and its error as (message, remedy) or None; a block scalar (| or >) counts as quoted."""
     if _SURROGATE.search(text):
-        return text, ("the text contains half of a surrogate pair", "Write the character itself, or as \\U0001....")
+        return text, (
+            "the text contains half of a surrogate pair",
+            "Write the character itself, or its escape \\U0001....",
+        )
     if quoted:
         return text, None
     if text in _NULL:
@@ -352,7 +367,7 @@ def _ambiguity(text: str) -> tuple[str, str] | None:
         )
     if _NUMBER_LIKE.fullmatch(text):
         return (
-            f"{text} is a number to YAML parsers, but not written as in JSON",
+            f"{text} without quotes is a number to some YAML parsers, but is not written as a JSON number",
             f'Write it in plain decimal digits such as 31 or 0.5, or "{text}" if you mean the text',
         )
     return None

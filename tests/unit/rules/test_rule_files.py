@@ -232,7 +232,7 @@ def test_name_defined_twice_in_one_file(tmp_path: Path) -> None:
     write(tmp_path, a=BUSES + "rules:\n" + rule("r") + rule("r", "c"))
 
     assert said_about(tmp_path) == [
-        "a.yaml:6:3: $.rules.r: duplicate key 'r' in one mapping, first at a.yaml:5:3. "
+        "a.yaml:6:3: $.rules.r: duplicate key 'r' in this mapping, first used at a.yaml:5:3. "
         "Remove one of them, or merge the two."
     ]
 

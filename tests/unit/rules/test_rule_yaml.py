@@ -45,54 +45,55 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         (
             b"rules:\n\tr: {}\n",
             [
-                "2:1: $: this is not YAML: found character '\\t' that cannot start any token. "
+                "2:1: $: invalid YAML: found character '\\t' that cannot start any token. "
                 "YAML is indented with spaces: replace the tab."
             ],
         ),
         (
             b"rules:\n  r: a: b\n",
             [
-                "2:7: $: this is not YAML: mapping values are not allowed here. "
+                "2:7: $: invalid YAML: mapping values are not allowed here. "
                 "Put a value that contains ': ' in quotes, and check the indentation."
             ],
         ),
         (
             b"rules:\n  - a\n b: 1\n",
             [
-                "3:2: $: this is not YAML: expected <block end>, but found '<block mapping start>', "
-                "while parsing a block mapping that begins in line 1. "
+                "3:2: $: invalid YAML: expected <block end>, but found '<block mapping start>', "
+                "while parsing a block mapping that begins on line 1. "
                 "Give all fields of a mapping the same indentation."
             ],
         ),
         (
             b"rules: 'r\n",
             [
-                "2:1: $: this is not YAML: found unexpected end of stream, while scanning a quoted scalar "
-                "that begins in line 1. Close the quotes that were opened."
+                "2:1: $: invalid YAML: found unexpected end of stream, while scanning a quoted scalar "
+                "that begins on line 1. Close the quotes that were opened."
             ],
         ),
         (
             b"rules: {r: {\n",
             [
-                "2:1: $: this is not YAML: expected the node content, but found '<stream end>'. "
+                "2:1: $: invalid YAML: expected the node content, but found '<stream end>'. "
                 "Close the bracket that was opened."
             ],
         ),
         (
             b"rules: @r\n",
-            ["1:8: $: this is not YAML: found character '@' that cannot start any token. Put the value in quotes."],
+            ["1:8: $: invalid YAML: found character '@' that cannot start any token. Put the value in quotes."],
         ),
         (
             b'rules: "\\d"\n',
             [
-                "1:10: $: this is not YAML: found unknown escape character 'd', while scanning a double-quoted scalar "
-                "that begins in line 1. Use single quotes, in which a backslash is a backslash, or double it."
+                "1:10: $: invalid YAML: found unknown escape character 'd', while scanning a double-quoted scalar "
+                "that begins on line 1. Use single quotes, in which a backslash has no special meaning, "
+                "or write the backslash twice."
             ],
         ),
         (
             b'rules: "\\Uffffffff"\n',
             [
-                "1:1: $: a text in double quotes contains an invalid escape. "
+                "1:1: $: a double-quoted string contains an invalid escape. "
                 "Check \\x, \\u and \\U, or use single quotes."
             ],
         ),
@@ -114,11 +115,14 @@ def errors(tmp_path: Path, content: bytes) -> list[str]:
         ),
         (
             b"%YAML 1.1\n---\nrules: {}\n",
-            ["2:1: $: the file requires another version of YAML than 1.2. Remove the %YAML line."],
+            ["2:1: $: the file declares a YAML version other than 1.2. Remove the %YAML line."],
         ),
         (
             b"rules: {}\n---\nrules: {}\n",
-            ["2:1: $: the file contains a second document. Remove the --- line, or make it a file."],
+            [
+                "2:1: $: the file contains a second document. Remove the --- line, "
+                "or move the second document to a file of its own."
+            ],
         ),
         (b"rules: " + b"[" * 5000 + b"]" * 5000, ["1:108: $: values are nested deeper than 100. Flatten them."]),
     ],
@@ -143,38 +147,45 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         ),
         (
             b"    pattern: {data: {on: [a]}}",
-            "7:22: $.rules.r.pattern.data: the key is 'on', which is not text, in YAML. Put it in quotes: \"on\".",
+            "7:22: $.rules.r.pattern.data: some YAML parsers do not read the key 'on' as a string. "
+            'Put it in quotes: "on".',
         ),
         (
             b"    pattern: {data: {404: [a]}}",
-            "7:22: $.rules.r.pattern.data: the key is '404', which is not text, in YAML. Put it in quotes: \"404\".",
+            "7:22: $.rules.r.pattern.data: some YAML parsers do not read the key '404' as a string. "
+            'Put it in quotes: "404".',
         ),
         (
             b"    pattern: {data: {true: [a]}}",
-            "7:22: $.rules.r.pattern.data: the key is 'true', which is not text, in YAML. Put it in quotes: \"true\".",
+            "7:22: $.rules.r.pattern.data: some YAML parsers do not read the key 'true' as a string. "
+            'Put it in quotes: "true".',
         ),
         (
             b"    pattern: {data: {? [a] : [b]}}",
-            "7:24: $.rules.r.pattern.data: a key is not text. Write the key as text.",
+            "7:24: $.rules.r.pattern.data: a key is a mapping or a list. Write the key as a string.",
         ),
         (
             b"    pattern: {data: {a: [0x1F]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: 0x1F is a number to YAML parsers, but not written as in JSON. "
+            "7:26: $.rules.r.pattern.data.a[0]: 0x1F without quotes is a number to some YAML parsers, "
+            "but is not written as a JSON number. "
             'Write it in plain decimal digits such as 31 or 0.5, or "0x1F" if you mean the text.',
         ),
         (
             b"    pattern: {data: {a: [007]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: 007 is a number to YAML parsers, but not written as in JSON. "
+            "7:26: $.rules.r.pattern.data.a[0]: 007 without quotes is a number to some YAML parsers, "
+            "but is not written as a JSON number. "
             'Write it in plain decimal digits such as 31 or 0.5, or "007" if you mean the text.',
         ),
         (
             b"    pattern: {data: {a: [.inf]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: .inf is a number to YAML parsers, but not written as in JSON. "
+            "7:26: $.rules.r.pattern.data.a[0]: .inf without quotes is a number to some YAML parsers, "
+            "but is not written as a JSON number. "
             'Write it in plain decimal digits such as 31 or 0.5, or ".inf" if you mean the text.',
         ),
         (
             b"    pattern: {data: {a: [1_000]}}",
-            "7:26: $.rules.r.pattern.data.a[0]: 1_000 is a number to YAML parsers, but not written as in JSON. "
+            "7:26: $.rules.r.pattern.data.a[0]: 1_000 without quotes is a number to some YAML parsers, "
+            "but is not written as a JSON number. "
             'Write it in plain decimal digits such as 31 or 0.5, or "1_000" if you mean the text.',
         ),
         (
@@ -185,7 +196,7 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         (
             b"    pattern: {type: [!!str a]}",
             "7:22: $.rules.r.pattern.type[0]: the tag tag:yaml.org,2002:str is not supported. "
-            "Remove it; text may be put in quotes.",
+            "Remove it. To mark a value as text, put it in quotes.",
         ),
         (
             b"    pattern: {<<: {}, type: [a]}",
@@ -193,13 +204,13 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
         ),
         (
             b"    pattern: {type: [a], type: [b]}",
-            "7:26: $.rules.r.pattern.type: duplicate key 'type' in one mapping, first at FILE:7:15. "
+            "7:26: $.rules.r.pattern.type: duplicate key 'type' in this mapping, first used at FILE:7:15. "
             "Remove one of them, or merge the two.",
         ),
         (
             b'    pattern: {type: ["\\ud800"]}',
             "7:22: $.rules.r.pattern.type[0]: the text contains half of a surrogate pair. "
-            "Write the character itself, or as \\U0001....",
+            "Write the character itself, or its escape \\U0001....",
         ),
     ],
 )
@@ -242,7 +253,7 @@ def test_value_that_has_one_meaning(tmp_path: Path, written: bytes, value: str) 
     assert f'"pattern":{{"data":{{"a":[{value}]}}}}' in load_rules(tmp_path).to_json()
 
 
-_OPEN = "Close the quotes opened in line 1: they end at the quote before this position."
+_OPEN = "Close the quotes opened on line 1: they end at the quote before this position."
 _AFTER = "Something follows the closing quote: put the whole value in quotes, or escape the quote within it."
 
 
