@@ -64,7 +64,7 @@ class Failure(Struct, frozen=True):
 
 
 class CandidateCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The results of one candidate: by rule, or by `<rule>/<target>`.
+    """The results of one candidate. `matched` is by rule; `samples` and `failures` are by `<rule>/<target>`.
 
     `candidate_events` are the rows that the patterns of budgeted rules match, by rule, as pairs of file and row set.
     """
@@ -83,7 +83,7 @@ class TargetChanges(Struct, frozen=True):
 
 
 class PairCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Differences of two rules: events that both match, that only B matches (`gained`), or only A (`lost`)."""
+    """Differences between two rules: events that both match, that only B matches (`gained`), or only A (`lost`)."""
 
     both: int = 0
     gained: int = 0

@@ -33,7 +33,7 @@ class ReadRange(Range):
 
 @dataclass(frozen=True)
 class Batch:
-    """The unit that one DAG run processes; `bus` is empty if the batch routes no event of a bus."""
+    """The unit of work of a run or a streaming task; `bus` is empty if the batch routes no events of a bus."""
 
     batch_id: str
     kind: BatchKind
@@ -45,25 +45,27 @@ class Batch:
     deadline_at: datetime | None = None
     replay_id: str = ""
     committed_at: datetime | None = None
-    bus_committed_at: datetime | None = None  # None until the bus has its offsets
-    kept: Kept = "all"  # the records that are guaranteed to exist
-    cleared: Kept = "all"  # the records that may still exist: more than `kept` while retention removes files
-    is_full: bool = False  # it took as many events as it was allowed to
-    in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
-    follows: str | None = None  # the batch to commit first; until then, only the streaming task may work on this one
+    bus_committed_at: datetime | None = None  # None until the bus has accepted the offsets of the batch
+    kept: Kept = "all"  # the records of the batch that certainly exist
+    cleared: Kept = "all"  # the records that may exist: more than `kept` only while retention removes files
+    is_full: bool = False  # whether the bus had more events than the batch was allowed to take
+    in_index: Literal["no", "yes"] = "no"  # whether the index of event ids contains the events of the batch
+    follows: str | None = None  # the batch to commit first; until then, only the streaming task may change this one
 
     @property
     def routes(self) -> bool:
-        """Whether it has the stage route, and so accounts for all its delivery files, not just for those of its
-        chunks."""
+        """Whether the batch has the stage route.
+
+        Such a batch accounts for all rows of its delivery files. Any other batch accounts for the rows in its chunks.
+        """
         return self.kind not in ("retry", "redrive") or self.bus != ""
 
 
 @dataclass(frozen=True)
 class BatchFile:
-    """A file that a stage published for a batch under a key; the first record of a key wins.
+    """The record of a file that a stage published for a batch. Only the first record with a key counts.
 
-    `path` is None if a slice had nothing to write. `detail` is recorded by buffer, route or a streaming task.
+    `path` is None if there was nothing to write. `detail` is recorded by buffer, route or a streaming task.
     """
 
     batch_id: str

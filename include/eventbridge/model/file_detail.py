@@ -1,4 +1,5 @@
-"""Defines what a stage records of a file besides path and rows, as JSON for the ledger and for Spark's results."""
+"""Defines what a stage records about a file besides its path and its number of rows, as JSON for the ledger and for
+Spark's results."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
 
 
 class RoutedPiece(Struct, frozen=True, array_like=True, gc=False):
-    """Rows of a delivery file, all of one rule and target, with their pool and weight; never larger than a chunk.
+    """Rows of a delivery file, all of one rule and target, with their pool and weight. They fit into one chunk,
+    unless there is only one row.
 
     The record that contains the piece names its file. The piece becomes a `chunk.Piece`: rows of a chunk, with their
     file and their history in earlier batches.
@@ -77,7 +79,7 @@ class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sh
     reason: str = ""  # why some events were not evaluated
     rendered: int = 0  # events rendered for at least one target, or rejected
     failure_reasons: dict[str, str] = {}  # by reason, rows that failed for a reason other than transform_failed
-    error: str = ""  # why its rule is to be put on hold
+    error: str = ""  # why the rule is put on hold
 
 
 class SplitSlice(Struct, frozen=True, tag_field="record", tag="split"):
@@ -101,8 +103,8 @@ class Spent(Struct, frozen=True, tag_field="record", tag="spent"):
     outcomes: dict[str, int]
 
 
-#: The detail of a file besides its path and rows, None if it has none. The member `record` names the type of the
-#: detail.
+#: The details of a file besides its path and its number of rows; None if it has none. In the JSON, the member `record`
+#: names the type.
 FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 
 _ENCODER = msgspec.json.Encoder()

@@ -10,17 +10,17 @@ StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
 #: The statuses by rank, the highest first. Two outcomes of one delivery are merged by rank, never by clock.
 STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 
-#: The reason of a deferral because the delivery may not be sent yet.
+#: The reason for deferring a delivery that may not be sent yet.
 NOT_BEFORE = "not_before"
 
-#: The reason of a retry because the push sent the delivery but stopped waiting before a response came.
+#: The reason for retrying a delivery that the push sent, but for whose response it stopped waiting.
 INTERRUPTED = "Interrupted"
 
 #: Why a shadow's delivery counts as settled although its target does not have it: it could not be rendered, or was not
 #: sent before its batch ended.
 SHADOW_FAILED = "shadow_failed"
 SHADOW_NOT_SENT = "shadow_not_sent"
-#: The reason of a deferral because the target asked for a pause.
+#: The reason for deferring a delivery because its target asked for a pause.
 TARGET_PAUSED = "target_paused"
 
 

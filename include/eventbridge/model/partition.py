@@ -26,7 +26,7 @@ class Position(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The first and the last offset of a pending row in a partition."""
+    """The first and the last offset, in a partition, of the events of a pending row or of a deferred match."""
 
     partition: Partition
     first: int
@@ -73,7 +73,8 @@ class ConsumerOffset:
 
 
 class Move(NamedTuple):
-    """A committed batch's progress in a partition; `is_full` is True if it took as many events as it was allowed to."""
+    """A committed batch's progress in a partition; `is_full` is True if the bus had more events than the batch was
+    allowed to take."""
 
     partition: Partition
     events: int

@@ -1,4 +1,5 @@
-"""Defines the deliveries and deferred matches that wait in the ledger for another batch, and why some are on hold."""
+"""Defines the deliveries and deferred matches that are waiting for another batch in the ledger, and the reasons for
+holds."""
 
 from __future__ import annotations
 
@@ -66,7 +67,7 @@ class PendingDeliveries:
 
 @dataclass(frozen=True)
 class RunningLate:
-    """A target's pending deliveries, most of whose `deliver_within` has passed, and what they wait for."""
+    """Pending deliveries of a target for which most of `deliver_within` has passed, and what they are waiting for."""
 
     count: int
     published_at: datetime  # when the oldest event was published
@@ -83,7 +84,7 @@ class DueTarget(NamedTuple):
 
 @dataclass(frozen=True)
 class PendingCount:
-    """How many rows and deliveries of a target wait in one state for one reason, and when the first is due."""
+    """How many rows and deliveries of a target are pending in one state for one reason, and when the first is due."""
 
     rule: str
     target: str
@@ -96,7 +97,7 @@ class PendingCount:
 
 @dataclass(frozen=True)
 class WaitingTarget:
-    """Deliveries of one target that wait in one state for one reason (`hold_reason`); no batch has taken them."""
+    """Deliveries of one target that are pending in one state with one `hold_reason`; no batch has taken them."""
 
     rule: str
     target: str
@@ -107,7 +108,7 @@ class WaitingTarget:
 
 @dataclass(frozen=True)
 class DeferredMatch:
-    """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern matches.
+    """The events of a batch for which a rule has not been routed yet: rows of buffer files that its pattern matches.
 
     It is identified by batch_id, rule and reason. A `scheduled` match may be taken at or after `due_at`, a match
     `on_hold` has waited to be released since `due_at`, and a `closed` match was taken by a committed batch. `made_at`

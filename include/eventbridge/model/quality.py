@@ -24,7 +24,7 @@ class Subject:
 
 @dataclass(frozen=True)
 class Measure:
-    """One number of an hour. A bound of None is not tested; `note` says why if it could not be."""
+    """One number of an hour. A bound of None is not tested; `note` says why if a bound could not be tested."""
 
     subject: Subject
     name: str
@@ -52,8 +52,8 @@ class QualityCheck:
 
 @dataclass(frozen=True)
 class QualityRecord:
-    """The findings of a check. `open_batches` is the number of the hour's batches that were not yet committed; the
-    measures lack them.
+    """The findings of a check. `open_batches` is the number of the hour's batches that were not committed yet; the
+    measures do not include them.
 
     `dead_letters` are counts by `<rule>/<target>` and reason. `page` is the path of the Data Docs page in the store,
     "" if there was nothing to measure.

@@ -1,4 +1,4 @@
-"""Defines redrives of dead letters and replays of archived events, and records the rows that their batches took."""
+"""Defines redrives of dead letters, replays of archived events, and the rows that the batches of both took."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from eventbridge.model.partition import Partition
 
 RedriveState = Literal["running", "done", "cancelled"]
 
-#: The header of a replayed delivery that has an id of its own.
+#: The header of a delivery with a new id, which names the replay, or the redrive that transformed the event again.
 REPLAY_ID_HEADER = "eventbridge-replay-id"
 ReplayState = Literal["running", "paused", "done", "cancelled"]
 

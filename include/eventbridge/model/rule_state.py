@@ -137,10 +137,11 @@ class TargetStatus:
     are sent, or all deliveries in the slow lane if it is `slow`. If it is `half-open`, its last probes were good. If it
     is `disabled`, it responded that it is gone or failed for too long, and its deliveries are on hold. `since` stays
     the same between degraded and half-open. `until` of an ok target is the end of the period after a recovery in which
-    its rate rises. `good` counts good probes. A target is `slow` if its responses are slow, or if a request had none in
-    time. Its deliveries are then sent in the slow lane, separately from those of other targets, and `good` counts its
-    consecutive quick chunks. `failing_since` is the time of its first failed attempt since the last successful one. In
-    any state, `paused_until` is the end of a pause that the target asked for (429); nothing is sent before this time.
+    its rate rises. `good` counts good probes. A target is `slow` if its responses are slow, or if a request had no
+    response in time. Its deliveries are then sent in the slow lane, separately from those for other targets, and `good`
+    counts its consecutive quick chunks. `failing_since` is the time of its first failed attempt since the last
+    successful one. In any state, `paused_until` is the end of a pause that the target asked for (429); nothing is sent
+    before this time.
     """
 
     rule: str

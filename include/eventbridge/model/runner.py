@@ -60,7 +60,7 @@ class StreamingLease:
     """The process that delivers a runner's events as they arrive; no other process may do so before `until`.
 
     `batch_id` is the batch that was opened last. `wants_next` is True if the streaming task ends soon and requests a
-    standby. `next_holder` is the standby; its registration ends at `next_until` unless it renews it.
+    standby. `next_holder` is the standby; its registration ends at `next_until` unless the standby renews it.
     """
 
     runner: str

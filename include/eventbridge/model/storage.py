@@ -19,14 +19,14 @@ Area = Literal["deliveries", "archive", "dead_letters", "other"]
 #: The area that is removed with each step of `Kept`.
 AREAS: Mapping[Kept, Area] = {"all": "deliveries", "archive": "archive", "dead_letters": "dead_letters"}
 
-#: The space that is short: the store's disk or the store's quota.
+#: The space that has run out: the free space of the store's disk, or the store's quota.
 StopCause = Literal["disk", "quota"]
 
 
-#: The records of a batch that are kept, from all to none: each step lacks the records that the step before it names.
-#: `all`: deliveries, outcomes and settlements too. `archive`: the landed events of a normal batch. `dead_letters`: the
-#: dead letters. `manifest`: the manifest, records of repairs, the ledger's row. `nothing`: the row is deleted after the
-#: files.
+#: The records of a batch that are kept. Each value stands for the records that are named here for it and for all later
+#: values. `all`: deliveries, outcomes and settlements. `archive`: the landed events of a normal batch. `dead_letters`:
+#: the dead letters. `manifest`: the manifest, the records of repairs, and the ledger's row. `nothing`: none; the row is
+#: deleted after the files.
 Kept = Literal["all", "archive", "dead_letters", "manifest", "nothing"]
 
 

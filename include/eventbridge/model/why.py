@@ -144,7 +144,8 @@ class Step:
 
 @dataclass(frozen=True)
 class EventResult:
-    """The history of one message with the id; `duplicate_of` is the message that the batch kept instead of it."""
+    """The history of one message with the event's id; `duplicate_of` is the message that the batch kept instead of
+    it."""
 
     position: EventPosition
     status: EventStatus | None
@@ -198,7 +199,7 @@ class Why:
     """The history of an event, which consists of the histories of all messages with its id.
 
     `not_landed` are messages that no batch has landed yet. `before_start` are messages that no runner will take; they
-    are searched only if nothing else has the id. `notes` describe the limits of the search. `unreadable` lists the
+    are searched for only if nothing else has the id. `notes` describe the limits of the search. `unreadable` lists the
     files that may concern the event but could not be read.
     """
 

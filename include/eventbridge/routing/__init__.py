@@ -1,4 +1,4 @@
-"""Turns the events of a slice into delivery files.
+"""Routes events: matches them with the rules, and renders the outputs for targets.
 
-The code also runs in Spark workers, so it imports no ledger, Spark or stage.
+The code also runs in Spark workers, so it imports neither the ledger, nor Spark, nor a stage.
 """

@@ -129,12 +129,12 @@ class _Candidate:
         self._count(events, matched)
         for number in np.flatnonzero(matched.counts).tolist():
             if number not in self._settled:
-                self._look_at(file, events, number, matched.rows_of(number))
+                self._take_details(file, events, number, matched.rows_of(number))
         if self._parts.is_small and self._parts.routes:
             self._take_failures_by_parts(events, matched)
         return matched
 
-    def _look_at(self, file: str, events: SliceEvents, number: int, numbers: Numbers) -> None:
+    def _take_details(self, file: str, events: SliceEvents, number: int, numbers: Numbers) -> None:
         rule, routes = self.program.rules[number].name, self.routes_of[number]
         if rule in self._apart:
             self._candidate_events[rule][file] += events.rows[numbers].tolist()

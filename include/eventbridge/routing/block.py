@@ -1,4 +1,4 @@
-"""Builds rows of a delivery file, several thousand at a time, from columns without a Python object per row."""
+"""Builds the rows of a delivery file from columns, several thousand at a time, without a Python object for each row."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class _RuleOutputs:
     def columns(self) -> dict[str, pa.Array]:
         """Return the columns that transforms determine."""
         replay_id = self._origin.replay_id
-        self._pass_traces_on()
+        self._add_trace_headers()
         headers = self._headers.map(partial(with_replay_id, replay_id=replay_id)) if replay_id else self._headers
         return {
             "payload": self._payload,
@@ -159,14 +159,14 @@ class _RuleOutputs:
             "not_before": self._times(),
         }
 
-    def _pass_traces_on(self) -> None:
-        brought = self._events.traces
-        if not brought:
+    def _add_trace_headers(self) -> None:
+        traces = self._events.traces
+        if not traces:
             return
         before = self._headers.array().to_pylist()
         for index, number in enumerate(self._deliveries.events.tolist()):
-            if number in brought:
-                self._headers.put(index, with_headers(before[index], brought[number]))
+            if number in traces:
+                self._headers.put(index, with_headers(before[index], traces[number]))
 
     def _times(self) -> pa.Array:
         if not self.waits.any():

@@ -66,21 +66,21 @@ def route_share(
 ) -> SliceResult:
     """Render a share event by event, for all targets, until all events are done or the budget is spent.
 
-    It writes one delivery file. The budget is CPU time. A looping renderer is interrupted; if it does not return to
-    Python, the caller kills its process.
+    The function writes one delivery file. The budget is CPU time. A looping renderer is interrupted; if it does not
+    return to Python, the caller must kill this process.
     """
     if share.results is None and _total.is_over(job):  # with results, Spark has already evaluated the share
         return deferred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
-    results = _responses(store, rule, share)
+    results = _sql_results(store, rule, share)
     own = [target for target in rule.targets.values() if target.transform.form != "SQL" and not share.give_up]
     renderers = {target.name: compile_target(target) for target in own}
     budget = ShareBudget(share.cpu_seconds)
     files = share.files if results is None else files_with_result(share.files, results)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
     rejected: dict[str, list[int]] = {file: [] for file, _ in share.files}
-    spent = well = 0
+    spent = rendered_events = 0
     with interruptible():
         for event_row, row, event in _events(store, job, files):
             result = results[event_row] if results is not None else SqlResult(kept=True)
@@ -102,7 +102,7 @@ def route_share(
                 spent += 1
             deliveries.take(rendered)
             done[event_row[0]].append(event_row[1])
-            well += not rendered or any(each.get("failure") is None for each in rendered)
+            rendered_events += not rendered or any(each.get("failure") is None for each in rendered)
             if spent or budget.is_late:
                 break
     _total.charge(job, budget.spent_seconds)
@@ -114,7 +114,7 @@ def route_share(
         rejected=_row_sets(rejected),
         left=_row_sets(left),
         reason=(ROUTE_FAILED if share.hold else BUDGET) if any(left.values()) else "",
-        rendered=well,
+        rendered=rendered_events,
         error=share.hold if any(left.values()) else "",
     )
     return SliceResult(share.slice_id, path, deliveries.count, detail)
@@ -124,7 +124,7 @@ def _row_sets(rows: dict[str, list[int]]) -> tuple[tuple[str, str], ...]:
     return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items() if numbers)
 
 
-def _responses(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, SqlResult] | None:
+def _sql_results(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, SqlResult] | None:
     if not rule.in_sql or share.give_up:
         return None
     if share.results is None:

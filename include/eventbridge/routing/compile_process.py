@@ -26,7 +26,7 @@ _VARIABLES: Final = ("HOME", "XDG_CACHE_HOME", "NUMBA_CACHE_DIR", "NUMBA_CPU_NAM
 
 
 class MatcherCompilation:
-    """Knows whether the matcher is compiled, and starts the process that compiles it; it is thread-safe."""
+    """Starts the process that compiles the matcher, and waits for it. The class is thread-safe."""
 
     def __init__(self, children: Children) -> None:
         self._children = children

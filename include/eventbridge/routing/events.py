@@ -35,8 +35,8 @@ _COLUMNS = (
     "status",
 )
 
-#: The maximum number of parsed events to keep for targets without compiled code. If they are small, these take about 20
-#: MB.
+#: The maximum number of parsed events to keep for targets without compiled code. If the events are small, they take
+#: about 20 MB.
 _KEPT: Final = 4_000
 
 

@@ -34,11 +34,11 @@ _DECODER = msgspec.json.Decoder(_TracedEvent)
 def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
     """Return the trace headers of events, by number.
 
-    If no event has any, this costs only one search over all bodies.
+    If no event has any, the function only searches all bodies once.
     """
     if not any(_has_trace_header(chunk) for chunk in bodies.chunks):
         return {}
-    return dict(_brought(bodies))
+    return dict(_find_traces(bodies))
 
 
 def has_traceparent(content: bytes | memoryview) -> bool:
@@ -51,7 +51,7 @@ def _has_trace_header(chunk: pa.Array) -> bool:
     return content is not None and has_traceparent(memoryview(content))
 
 
-def _brought(bodies: pa.ChunkedArray) -> Iterator[tuple[int, dict[str, str]]]:
+def _find_traces(bodies: pa.ChunkedArray) -> Iterator[tuple[int, dict[str, str]]]:
     for number, body in enumerate(bodies.to_pylist()):
         if _NAME in body and (found := trace_headers(_attributes(body))):
             yield number, found

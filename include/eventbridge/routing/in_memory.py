@@ -69,7 +69,7 @@ def route_in_memory(
     """
     events = _events(fresh, arrived_at, max_bytes)
     matched, _ = match_rows(program, events)
-    if not len(matched.events):  # the next step costs more than matching one event
+    if not len(matched.events):  # the next step takes longer than matching one event
         return FreshlyRouted([], False)
     _add_columns(events, fresh, arrived_at)
     deferred = program.numbers_of(later)

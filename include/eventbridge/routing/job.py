@@ -19,7 +19,7 @@ from eventbridge.store.protocol import Store
 
 
 class RouteJob(Struct, frozen=True, kw_only=True):
-    """The values that all slices of a batch share.
+    """The values that all tasks of a batch share.
 
     `attempt` is unique per try of the stage route; `replay_id` is part of every delivery id.
     """
@@ -97,7 +97,7 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     The job's rule set is candidate A; `other` is the frozen rule set of candidate B, empty if there is none. `pairs`
     are the pairs of a rule of A and a rule of B to compare. For rules in `apart` (A's and B's), only the candidate
     events of their patterns are recorded, because these rules are budgeted or compared with a budgeted rule. At most
-    `samples` of each kind are kept, and no outputs of targets in `sampled` (A's and B's).
+    `samples` of each kind are kept. For targets in `sampled` (A's and B's), no outputs are kept.
     """
 
     slice_id: str

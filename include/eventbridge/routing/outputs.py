@@ -51,7 +51,8 @@ def failures(
     """Return the events without an output for a target, in ascending order, and the reason for each.
 
     Compiled code renders all events without keeping the outputs. The renderer then renders those that compiled code
-    handed back. If deliveries of the target may wait, it looks at all of them.
+    handed back. If deliveries of the target may wait, their waiting times are computed as well, because an invalid time
+    is a failure.
     """
     deliveries = Deliveries(numbers, np.full(len(numbers), route, np.int64), np.zeros((len(numbers), 16), np.uint8))
     found: list[tuple[npt.NDArray[np.int64], list[str]]] = []

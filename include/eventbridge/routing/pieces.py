@@ -1,4 +1,6 @@
-"""Cuts the rows of one target of a delivery file into pieces that fit a chunk, by order key if the target is ordered.
+"""Divides the rows that a delivery file has for one target into pieces for chunks, and determines order keys.
+
+A piece of an ordered target has rows of one shard only.
 
 This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
@@ -23,7 +25,7 @@ from eventbridge.rules import Target
 from eventbridge.transform import find_order_key
 
 if TYPE_CHECKING:
-    from eventbridge.routing.events import SliceEvents  # it imports the kernel, which audits do not need
+    from eventbridge.routing.events import SliceEvents  # it imports the kernel, which redrives do not need
 
 #: The head of a piece: pool, weight, rule, target.
 Head = tuple[str, int, str, str]
@@ -36,7 +38,7 @@ UNORDERED = -1
 
 @dataclass(frozen=True)
 class PieceLimits:
-    """The maximum size of a piece."""
+    """The maximum number of deliveries in a piece, and their maximum total size; a single delivery may be larger."""
 
     deliveries: int
     size: int
@@ -58,15 +60,15 @@ def pieces_of(
     own.
 
     `waits` is the time, in microseconds since 1970, until which each row waits, or NO_WAIT. A piece has only rows that
-    wait or only rows that do not. In a shard, whose rows keep their order, a piece may have both, and waits only if all
-    its rows wait.
+    wait or only rows that do not; it waits until the earliest time of its rows. In a shard, whose rows keep their
+    order, a piece may have both kinds of rows, and waits only if all its rows wait.
     """
     if shard is not None:
         return list(_ordered_pieces(head, rows, sizes, waits, limits, shard))
     later = waits != NO_WAIT
     pieces = list(_cut_pieces(head, rows[~later], sizes[~later], limits))
     if later.any():
-        by_time = np.argsort(waits[later], kind="stable")  # so that rows that wait for the same time share pieces
+        by_time = np.argsort(waits[later], kind="stable")  # so that the rows of a piece wait for similar times
         rows, sizes, waits = rows[later][by_time], sizes[later][by_time], waits[later][by_time]
         done = 0
         for piece in _cut_pieces(head, rows, sizes, limits):

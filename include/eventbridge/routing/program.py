@@ -71,7 +71,7 @@ class Route:
 
 
 class RouteProgram:
-    """The enabled rules of a rule set, and the targets of those that are not budgeted, compiled.
+    """The compiled form of the enabled rules of a rule set, and of the targets of those rules that are not budgeted.
 
     `routes` are in the order of a delivery file: by pool, rule and target. `budgeted` has the numbers of the budgeted
     rules by name. `ids_of` returns the generator of delivery ids for a replay ("" for none), the only part that differs
@@ -170,8 +170,8 @@ def _program(rule: Rule, target: Target, bus: str) -> Program:
 
 @dataclass(frozen=True)
 class WaitingTimes:
-    """Until when a target's deliveries wait: a time in the event, a number of seconds after its arrival, a delivery
-    window."""
+    """Until when a target's deliveries wait: a time in the event, a number of seconds after its arrival, or the next
+    opening of a delivery window."""
 
     path: Path | None
     seconds: float

@@ -29,7 +29,10 @@ ROUTE_FAILED = "route_failed"
 
 
 class TotalBudget:
-    """Counts the CPU time that a process spends on the shares of the current job."""
+    """Counts the time that a process spends on the shares of the current job.
+
+    A worker charges CPU time. A caller that sends shares to a router one at a time charges the time that it waited.
+    """
 
     def __init__(self) -> None:
         self._attempt = ""
@@ -40,7 +43,7 @@ class TotalBudget:
         return job.attempt == self._attempt and 0 < job.budgeted_seconds <= self._seconds
 
     def charge(self, job: RouteJob, seconds: float) -> None:
-        """Add the CPU time of a share."""
+        """Add the seconds that a share took."""
         if job.attempt != self._attempt:
             self._attempt, self._seconds = job.attempt, 0.0
         self._seconds += seconds
@@ -82,8 +85,8 @@ class ShareBudget:
 
     @property
     def is_late(self) -> bool:
-        """Whether much more wall time than the CPU budget has passed, because the machine is busy, which is no event's
-        fault."""
+        """Whether so much time has passed that the machine must be busy. The share then ends early, but no event fails
+        because of it."""
         return time.monotonic() >= self._late_at
 
     @contextmanager

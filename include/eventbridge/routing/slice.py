@@ -41,7 +41,7 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     """Match and transform the valid events of a slice, and write one delivery file.
 
     The function may be called repeatedly. Every call writes a file with a unique name, so a repeated call leaves an
-    orphaned file, never a duplicate. A transform that fails leaves a row with its `failure` and no payload. For
+    unused file and duplicates nothing. A transform that fails leaves a row with its `failure` and no payload. For
     budgeted rules and rules that are routed later, only the candidate events of their patterns are recorded. Raises
     StoreError if a file cannot be read or written. EventError cannot happen, because buffer has parsed the same bytes.
     """

@@ -78,7 +78,8 @@ class _KnownRenderer:
         self._missing_is_error = missing_is_error
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the value; raises TransformFailed if it failed, is too large, or is null where that is an error."""
+        """Return the value. Raises TransformFailed if the expression failed, or if its value is too large, or is null
+        where that is an error."""
         value = self._value
         if value.failure is not None:
             raise TransformFailed(value.failure)

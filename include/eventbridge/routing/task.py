@@ -39,7 +39,7 @@ def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
 
 
 class InProcessRouter:
-    """A router without Spark, which routes one task after the other with the function `route`."""
+    """Routes tasks without Spark, one after the other, with the function `route`."""
 
     def __init__(self, store: Store, route: RouteTask = route_task) -> None:
         self._store = store

@@ -75,15 +75,15 @@ def compile_ahead() -> None:
         transforms = {f"target-{number}": transform for number, transform in enumerate(_TRANSFORMS)}
         result = route_slice(store, own_rules(_NAME, _PATTERN, transforms), job, Slice(_NAME, path, 0, 1))
     detail = result.detail
-    right = _recognises() and isinstance(detail, RoutedSlice) and not detail.failed and not detail.reference_matched
+    right = _can_recognise() and isinstance(detail, RoutedSlice) and not detail.failed and not detail.reference_matched
     if result.rows != len(_TRANSFORMS) or not right:
         raise EventBridgeError(
             f"The compiled matcher does not work here: {result}. Report this with the output of `python -m numba -s`."
         )
 
 
-def _recognises() -> bool:
-    """Compile the code that recognises events when workers land them; return whether it accepts the event."""
+def _can_recognise() -> bool:
+    """Compile the code with which workers recognise events when they land them; return whether it accepts the event."""
     texts = padded_texts(pa.array([_EVENT], pa.binary()))
     found = recognise_texts(texts, len(_EVENT))
     names = side_by_side(texts.buffer, found.begin[:, TYPE], found.length[:, TYPE])
