@@ -81,7 +81,7 @@ def test_a_push_that_airflow_ends_stops_cleanly(running: RunningEnvironment) -> 
     (run,) = [run["dag_run_id"] for run in running.runs("eventbridge_deliver_parcels") if run["state"] == "running"]
     task = f"/dags/eventbridge_deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
     running.airflow.call("PATCH", task, json={"new_state": "failed"})
-    report = "Airflow asked the push to stop; unsent deliveries are retried later"
+    report = "Airflow stopped the push; deliveries that were not sent become pending"
     output = running.until("the push logs what it did", lambda: says(push_log(running, run, chunk), report))
     running.until_settled()
 

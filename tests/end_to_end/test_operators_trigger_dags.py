@@ -258,7 +258,7 @@ def test_a_cleared_push_logs_that_it_was_already_sent(directed: RunningEnvironme
     until_ended(directed, "eventbridge_deliver_duty", run_id, "success")
 
     assert any(
-        "redrive to send it again" in line
+        "To send its events again, start a replay" in line
         for line in log_lines(directed, "eventbridge_deliver_duty", run_id, "push", 0)
     )
     assert len(directed.requests("/scripted/crew")) == 3

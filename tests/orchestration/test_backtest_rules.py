@@ -93,7 +93,7 @@ def test_a_backtest_writes_its_report_to_the_store(archive: Settings, caplog: py
 
     report = kept(archive, caplog.text)
     assert (report["events"], report["rules"][0]["matched"]) == (3, 2)
-    assert "big matched 2 of 3 events" in caplog.text
+    assert "rule big would match 2 of 3 archived events" in caplog.text
 
 
 def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
@@ -103,7 +103,7 @@ def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.Lo
 
     (pair,) = kept(archive, caplog.text)["pairs"]
     assert (pair["both"], pair["gained"], pair["lost"]) == (2, 1, 0)
-    assert "both 2, gained 1, lost 0" in caplog.text
+    assert "both match 2 events, only B 1, only A 0" in caplog.text
 
 
 def test_an_invalid_form_fails_without_a_retry(

@@ -101,7 +101,7 @@ def test_a_run_whose_replay_has_ended_starts_another(runtime: Runtime, end: Any)
 def test_a_run_that_timed_out_continues_when_it_is_reprocessed(runtime: Runtime) -> None:
     """The replay was paused and the run failed; reprocessing the hour resumes the replay under its id."""
     first = asked(runtime)
-    with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
+    with pytest.raises(AirflowFailException, match=r"did not end within.*under the same id"):
         report_end(runtime, first.replay_id, "late")
     assert runtime.ledger.replays.get(first.replay_id).state == "paused"
 

@@ -21,7 +21,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.airflow import names, pools
 from eventbridge.airflow.connections import airflow_connection
-from eventbridge.airflow.dags.operate_rules import operate_params, operated
+from eventbridge.airflow.dags.operate_rules import carry_out, operate_params
 from eventbridge.airflow.dags.redrive_dead_letters import redrive_id_of, redrive_params
 from eventbridge.airflow.dags.replay_events import replay_id_of, replay_params
 from eventbridge.airflow.form_fields import form_values, recorded_form
@@ -287,7 +287,7 @@ def test_a_mistyped_rule_is_named_before_a_confirmation_is_missed(rule: str, sai
     form = {name: param.value for name, param in operate_params().items()} | {"action": "disable rule", "rule": rule}
 
     with stage() as runtime, pytest.raises(UserError, match=re.escape(said)):
-        operated(runtime, form, "ada")
+        carry_out(runtime, form, "ada")
 
 
 def test_an_unknown_field_of_a_form_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A client of Airflow's REST API, the only way for a task to list and create pools and to write a run's note."""
+"""A client of Airflow's REST API, which tasks need to manage pools and to write a run's note."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AirflowConflict(AirflowError):
 class AirflowApi:
     """A client of Airflow's REST API; the caller closes it."""
 
-    #: The permissions that the connection's account needs; part of an error message.
+    #: What the connection's account must be able to do, as part of an error message.
     needs: ClassVar[str] = ""
 
     def __init__(self, connection: Connection, timeout_seconds: float = 5.0) -> None:
@@ -52,7 +52,7 @@ class AirflowApi:
         self._client.close()
 
     def call(self, method: str, path: str, **content: Any) -> Any:
-        """Return the JSON of a response; raises AirflowError, and AirflowConflict for 409."""
+        """Return the JSON of a response. Raises AirflowConflict for status 409, and AirflowError for other errors."""
         if not self._token:
             self._token = self._send("POST", "/auth/token", json=self._login)["access_token"]
         return self._send(method, path, headers={"Authorization": f"Bearer {self._token}"}, **content)
@@ -73,7 +73,7 @@ class AirflowApi:
         return response.json()
 
 
-#: The prefix of EventBridge's line in a note; the lines that a user wrote stay as they are.
+#: The prefix of EventBridge's line in a note. Lines that a user wrote are not changed.
 _NOTE_PREFIX = "EventBridge: "
 #: Airflow's limit for a note, in characters.
 _MAX_NOTE_LENGTH = 1_000
@@ -88,24 +88,24 @@ class AirflowNotes(AirflowApi):
     needs = "read and edit runs of EventBridge's DAGs"
 
     def write(self, dag_id: str, run_id: str, text: str) -> None:
-        """Write a line into the note of a run, replacing EventBridge's earlier line; raises AirflowError."""
+        """Write a line into the note of a run, in place of EventBridge's earlier line. Raises AirflowError."""
         path = f"/api/v2/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
         note = noted(self.call("GET", path)["note"] or "", text)
         self.call("PATCH", path, params={"update_mask": ["note"]}, json={"note": note})
 
 
 def noted(note: str, text: str) -> str:
-    """Return a note with EventBridge's line as its last line."""
+    """Return a note with EventBridge's line as its last line, truncated if needed, or unchanged if there is no room."""
     theirs = [line for line in note.splitlines() if not line.startswith(_NOTE_PREFIX)]
     available = _MAX_NOTE_LENGTH - len(_NOTE_PREFIX) - sum(len(line) + 1 for line in theirs)
-    if available < 4:  # a user's own note fills it
+    if available < 4:  # the user's own lines fill the note
         return note
     ours = text if len(text) <= available else f"{text[: available - 3]}..."
     return "\n".join([*theirs, f"{_NOTE_PREFIX}{ours}"])
 
 
 def note_run(context: Any, text: str) -> None:
-    """Write `text` into the run's note. A refusal is logged, and the task still succeeds."""
+    """Write `text` into the run's note. An error is logged, and the task still succeeds."""
     dag_run = context["dag_run"]
     try:
         with AirflowNotes(airflow_connection(CONNECTION_ID)) as notes:

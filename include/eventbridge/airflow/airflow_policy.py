@@ -1,4 +1,4 @@
-"""Implements the entry point `airflow.policy`, which every Airflow process imports first, and completely.
+"""Implements the entry point `airflow.policy`, which every Airflow process imports before anything else of EventBridge.
 
 It sets the pools and weights of pushes. It also imports the modules that tasks and DAG files use, before Airflow forks
 their processes.
@@ -15,8 +15,8 @@ from airflow.policies import hookimpl
 from eventbridge.airflow.policy import place_push
 from eventbridge.airflow.preload import preload
 
-# Airflow checks only `airflow_local_settings` for a policy. Without this line, it would discard what other policies set
-# on unmapped tasks.
+# Airflow clears this flag only for a policy in `airflow_local_settings`. While the flag is set, Airflow discards what
+# other policies set on unmapped tasks.
 settings.task_instance_mutation_hook.is_noop = False  # type: ignore[attr-defined]
 
 

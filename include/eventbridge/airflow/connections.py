@@ -1,4 +1,4 @@
-"""Looks up Airflow's connections as EventBridge connections while a task runs, never while a DAG file is parsed."""
+"""Looks up Airflow's connections as EventBridge connections, never while a DAG file is parsed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from eventbridge.errors import ConnectionUnusable
 
 
 def airflow_connection(connection_id: str) -> Connection:
-    """Return the Airflow connection with this id; raises ConnectionUnusable if there is none, or if it is damaged.
+    """Return the Airflow connection with this id. Raises ConnectionUnusable if it does not exist or is damaged.
 
-    Only a running task can call this, because the task SDK fetches it from the api-server or the secrets backends.
+    Tasks, the triggerer and the api-server call this. A DAG file must not, because each parse would look it up again.
     """
     from airflow.sdk import BaseHook
     from airflow.sdk.exceptions import AirflowException
@@ -33,12 +33,12 @@ def airflow_connection(connection_id: str) -> Connection:
         login=found.login or "",
         password=found.password or "",
         schema=found.schema or "",
-        extra={name: value for name, value in extra.items() if value is not None},  # without a form's empty fields
+        extra={name: value for name, value in extra.items() if value is not None},  # None is an empty field of a form
     )
 
 
 class CachedConnections:
-    """Looks connections up and caches each for a few seconds, or until `read_again`. It does not cache a failure."""
+    """Looks up connections, and caches each for some seconds, or until `read_again`. Failures are not cached."""
 
     def __init__(self, seconds: float, look_up: Callable[[str], Connection] = airflow_connection) -> None:
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""Provides shared parts of the DAGs' forms: names proposed from rule files, checks of values, records of requests."""
+"""Provides shared parts of the DAGs' forms: the names that they propose, checks of values, and records of requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 #: The value for all rules in the field Rules; no rule can have this name.
 ALL = "*"
 
-#: The maximum number of names that a form proposes; they are part of the DAG, which Airflow stores in its database.
+#: The maximum number of names in a list of proposals. They are part of the DAG, which Airflow stores in its database. A
+#: longer list is omitted.
 _MAX_PROPOSED = 500
 
 
@@ -36,14 +37,15 @@ class Choices:
     targets: tuple[str, ...] = ()
 
 
-#: Contains no names; used in the process of a task, which shows no form.
+#: No names, for the process of a task, which shows no form.
 NO_CHOICES = Choices()
 
 
 def choices() -> Choices:
-    """Return the names to propose. They are only proposals, so a triggered run stays valid when rules change.
+    """Return the names to propose, none in a task's process.
 
-    For published rules, the ledger has only the names of the buses.
+    They are only proposals, so that a triggered run stays valid if rules change. If the rules are published, only buses
+    are proposed, because the ledger has no other names.
     """
     if get_parsing_context().dag_id is not None:
         return NO_CHOICES
@@ -74,9 +76,9 @@ def proposing(names: tuple[str, ...]) -> dict[str, Any]:
 
 
 def choosing(names: tuple[str, ...], labels: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the options of a parameter for several names, those with labels first.
+    """Return the options of a parameter for several names, with the names in `labels` first.
 
-    Airflow's form offers only these names; without any, the user types names, one per line.
+    Airflow's form accepts only these names. If there are none, the user types names, one per line.
     """
     if not names:
         return {}
@@ -85,10 +87,10 @@ def choosing(names: tuple[str, ...], labels: Mapping[str, str] | None = None) ->
 
 
 def form_values(context: Context, fields: Collection[str], resumes: str = "") -> dict[str, Any]:
-    """Return the values of a run's form by field; raises UserError for an unknown field.
+    """Return the values of a run's form by field. Raises UserError for an unknown field.
 
-    `resumes` is the field with the id of a replay or redrive to continue. A run that sets it and does not set `dry_run`
-    is not a dry run, because the run of the previous batch triggered it.
+    `resumes` is the field with the id of a replay or redrive to continue. If a run sets this field but not `dry_run`,
+    it is not a dry run: such a run was triggered by the run of the previous batch.
     """
     conf = context["dag_run"].conf or {}
     _refuse_unknown_fields(conf, list(fields))
@@ -99,7 +101,7 @@ def form_values(context: Context, fields: Collection[str], resumes: str = "") ->
 
 
 def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
-    """Raise UserError that names every empty required field; `required` maps each to a description of its value."""
+    """Raise UserError if required fields are empty. `required` maps each field to a description of its value."""
     empty = [f"{name} ({what})" for name, what in required.items() if not form[name]]
     if empty:
         listed = f"{', '.join(empty[:-1])} and {empty[-1]}" if len(empty) > 1 else empty[0]
@@ -107,7 +109,7 @@ def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
 
 
 def _refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:
-    """Refuse an unknown field, which Airflow passes on; a misspelled one would select or deliver more than intended."""
+    """Raise UserError for an unknown field. Airflow accepts it, but a misspelled filter would select too much."""
     from eventbridge.similar_names import nearest
 
     for name in conf:
@@ -118,9 +120,9 @@ def _refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> 
 
 @contextmanager
 def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
-    """Record a form before the block runs, and its exit code afterwards; yields the name of the user.
+    """Record a form before the block runs, and the block's exit code afterwards. Yields the name of the user.
 
-    Raises LedgerError, before the block runs, if the form cannot be recorded. A dry run changes nothing and is not
+    Raises LedgerError before the block runs if the form cannot be recorded. A dry run changes nothing, so it is not
     recorded.
     """
     from eventbridge.control.actions import note_action
@@ -129,8 +131,8 @@ def recorded_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -
     if form.get("dry_run"):
         yield by
         return
-    asked = {name: value for name, value in form.items() if value not in (None, "", [], False)}
-    number = note_action(runtime, f"Airflow, {by}", f"DAG {context['dag'].dag_id}", asked)
+    filled = {name: value for name, value in form.items() if value not in (None, "", [], False)}
+    number = note_action(runtime, f"Airflow, {by}", f"DAG {context['dag'].dag_id}", filled)
     code = 1
     try:
         yield by

@@ -1,4 +1,4 @@
-"""Defines hooks of the connection types `eventbridge_target` and `eventbridge_store`, for Airflow's button *Test*."""
+"""Defines the hooks of the connection types for targets and the store, for Airflow's button *Test*."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TargetHook(BaseHook):
         self.target_conn_id = target_conn_id
 
     def get_conn(self) -> Connection:
-        """Return the connection; raises ConnectionUnusable if no target can use it. Sends nothing."""
+        """Return the connection. Raises ConnectionUnusable if no http target can use it. Sends nothing."""
         from eventbridge.targets.http.address import origin_of
         from eventbridge.targets.http.credentials import credentials_of
         from eventbridge.targets.http.tls import tls_of
@@ -57,7 +57,7 @@ class StoreHook(BaseHook):
         self.store_conn_id = store_conn_id
 
     def get_conn(self) -> Connection:
-        """Return the connection; raises ConnectionUnusable if no store can use it. Sends nothing."""
+        """Return the connection. Raises ConnectionUnusable if no store can use it. Sends nothing."""
         from eventbridge.clients.s3.access import S3Access
 
         connection = airflow_connection(self.store_conn_id)

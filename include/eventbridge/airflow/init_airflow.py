@@ -10,7 +10,7 @@ from eventbridge.errors import UserError
 
 _MARK = "Written by `eventbridge init-airflow`."
 
-# Airflow silently skips a file that does not contain the words `airflow` and `dag`.
+# Each text contains the words `airflow` and `dag`, because Airflow silently skips files without them.
 FILES: Final[Mapping[str, str]] = {
     "eventbridge_dags.py": f'''"""The DAGs of EventBridge, for Airflow. {_MARK}"""
 
@@ -35,17 +35,18 @@ def dags_folder_of_airflow() -> Path:
 
 
 def write_dag_files(folder: Path) -> list[Path]:
-    """Write the files into a DAGs folder, which is created if it is missing; return the new or changed files.
+    """Write the files into a DAGs folder, which is created if it is missing, and return the new or changed files.
 
-    Raises UserError, and writes nothing, if one of the files exists and has another origin, or if other files define
-    the same DAGs, such as the DAG files of a checkout.
+    Raises UserError and writes nothing if a file with one of these names has another origin, or if another file, such
+    as a DAG file of a checkout, defines the same DAGs.
     """
     texts = {folder / name: text for name, text in FILES.items()}
     for file in sorted(folder.rglob("*.py")):
         found = file.read_text(errors="replace")
         if file in texts and _MARK not in found:
             raise UserError(
-                f"{file} exists and was not written by `eventbridge init-airflow`. Move it, or choose another folder"
+                f"{file} was not written by `eventbridge init-airflow`. Move it, or choose another folder; nothing was "
+                "written"
             )
         if file not in texts and "eventbridge.airflow.dags" in found:
             raise UserError(f"{file} defines the same DAGs. Remove it, or choose another folder; nothing was written")

@@ -1,4 +1,4 @@
-"""Defines the names that DAGs, tasks, pools, assets and watchers share, so that they cannot drift apart."""
+"""Defines the ids and names of DAGs, tasks, XComs, pools and assets, so that all modules use the same ones."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ BEGIN_REPLAY = "begin_replay"
 TRIGGER_NEXT_RUN = "trigger_next_run"
 PUSH = "push"
 
-#: The XCom of listen, streaming, plan_retries, plan_redrive and plan_replay with the batch id for the other tasks.
+#: The XCom in which listen, streaming, plan_retries, plan_redrive and plan_replay pass the batch id to the other tasks.
 BATCH_ID = "batch_id"
-#: The XCom of plan_redrive with the redrive that a run belongs to.
+#: The XCom in which plan_redrive passes on the id of the run's redrive.
 REDRIVE_ID = "redrive_id"
-#: The XCom of plan_replay and begin_replay with the replay that a run belongs to.
+#: The XCom in which plan_replay and begin_replay pass on the id of the run's replay.
 REPLAY_ID = "replay_id"
 
 #: The pool of pushes for which the ledger has no placement.
@@ -50,7 +50,7 @@ WAITING_ALIAS = "eventbridge_waiting"
 #: The asset, and the watcher's subject, of pending deliveries that are due.
 RETRIES = "due_deliveries"
 
-#: The watcher counts as alive if it polled within this time. It records a poll at a third of this interval.
+#: The watcher counts as alive if it recorded a poll within this time. It records one three times in this time.
 WATCHER_ALIVE = timedelta(seconds=60)
 
 

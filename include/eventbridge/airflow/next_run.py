@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTriggerException:
     """Return the exception that a task raises to trigger a run.
 
-    It has no effect if the run exists already, as after a retry of the task.
+    If the run already exists, as after a retry of the task, Airflow triggers nothing and marks the task as skipped.
     """
-    # This is what TriggerDagRunOperator does, whose import would cost each parse of a DAG file more than all the rest.
+    # TriggerDagRunOperator does the same, but importing it would take longer than the rest of a DAG file's parse.
     return DagRunTriggerException(
         trigger_dag_id=dag_id,
         dag_run_id=run_id,
@@ -36,10 +36,10 @@ def next_run(dag_id: str, run_id: str, conf: Mapping[str, Any]) -> DagRunTrigger
     )
 
 
-#: The maximum pause before planning again, because a batch of another process may end earlier than planned.
+#: The maximum pause before planning again. It is short because a batch of another process may end earlier than planned.
 _POLL_SECONDS = 1.0
-#: How long a run waits for a plan before it leaves the batch to the next run. A run that waited longer would reach its
-#: timeout, and no run would continue.
+#: How long a run waits for a batch before it leaves planning to the next run. A run that waited longer would reach its
+#: timeout, and no run would continue the redrive or replay.
 PLAN_TIMEOUT_SECONDS = 60.0
 
 Planned = TypeVar("Planned", bound="Plan")
@@ -48,10 +48,10 @@ Planned = TypeVar("Planned", bound="Plan")
 def plan_with_retries(
     runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PLAN_TIMEOUT_SECONDS
 ) -> Planned:
-    """Plan until the plan has a batch or nothing to wait for; return the last plan after `patience_seconds` at most.
+    """Repeat `plan` until it returns a batch, or nothing to wait for, or until `patience_seconds` have passed.
 
-    Batches whose runs died are settled meanwhile, because planning may wait for one. If one cannot be settled,
-    `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.
+    Returns the last plan. Before each attempt, batches whose runs died are settled, because the plan may wait for one
+    of them. If one cannot be settled, `settle_stale` logs it, and a run of `eventbridge_retry_deliveries` fails.
     """
     from eventbridge.pipeline.retry.plan import settle_stale
 

@@ -1,4 +1,4 @@
-"""Decides who may see the page in Airflow and who may act on it, from Airflow's permissions on EventBridge's DAGs."""
+"""Derives the rights of Airflow's users on the page and the HTTP API from their permissions on EventBridge's DAGs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _DAGS: dict[RequestKind, str] = {"redrive": REDRIVE_DAG, "replay": REPLAY_DAG}
 
-#: The DAG ids that stand for owners in Airflow's permissions: one for all owners, and the prefix of the ids for one
+#: The DAG ids that represent owners in Airflow's permissions: the id for all owners, and the prefix of the id for each
 #: owner.
 OWNERS_DAG = "eventbridge_owners"
 OWNER_DAG = "eventbridge_owner_"
@@ -53,18 +53,23 @@ _BEARER = HTTPBearer(auto_error=False)
 
 
 class AirflowGate:
-    """Derives the rights of Airflow's users on the page from their permissions on EventBridge's DAGs.
+    """Authenticates Airflow's users for the page and the HTTP API, and carries out their requests as DAG runs.
 
-    A user who may see runs of the DAGs sees the page, and one who may trigger them may act. Payloads need the
-    permission to read task logs. An owner's objects need the permission to see runs of the DAG
-    `eventbridge_owner_<owner>`, in the team of that name if Airflow has teams; the DAG need not exist. To act for the
-    owner, a user needs the permission to trigger it. The same permissions on `eventbridge_owners` cover all owners.
+    A user who may see runs of the DAG for redrives sees the page, and one who may also trigger that DAG may operate.
+    Replays need the permission to trigger their DAG, and backtests the permission to trigger both of theirs, for all
+    owners. To see payloads, a user needs the permission to read the task logs of the DAG for redrives. To see an
+    owner's objects, a user needs the permission to see runs of the DAG `eventbridge_owner_<owner>`, which need not
+    exist, in the team of that name if Airflow has teams. To act for the owner, a user needs the permission to trigger
+    that DAG. The same permissions on `eventbridge_owners` cover all owners.
     """
 
-    recorded = ""  # no note, because a request is triggered as soon as it is recorded
+    recorded = ""  # there is no note to show, because the DAG is triggered as soon as a request is recorded
 
     async def viewer(self, request: Request) -> Viewer:
-        """Return Airflow's user; raises NotLoggedIn if there is none, CallRefused if the user may not see the page."""
+        """Return the user who is logged in to Airflow.
+
+        Raises NotLoggedIn if there is none, and CallRefused if the user may not see the page.
+        """
         try:
             user = await get_user(request, None, await _BEARER(request))
         except HTTPException as error:
@@ -84,11 +89,11 @@ class AirflowGate:
         return runs_of(batch)
 
     def batch_of(self, run: AirflowRun) -> str | None:
-        """Return the batch that a run processed."""
+        """Return the batch that a run processed, or None."""
         return batch_of(run)
 
     async def user(self, request: Request) -> ApiToken | None:
-        """Return the HTTP rights of a user with Airflow's bearer token.
+        """Return the rights of a user of the HTTP API, whom Airflow's bearer token identifies.
 
         A cookie does not count, because other sites can make a browser send it.
         """
@@ -101,24 +106,24 @@ class AirflowGate:
         operates = seen.can_replay if "/replays" in request.url.path else seen.can_operate
         words = {READ: True, PAYLOADS: seen.can_see_payloads, OPERATE: operates}
         owners = seen.owners if request.method == "GET" else seen.acts_for
-        # A user without owners gets a limit to the empty name, which no owner has; no limit would mean all owners.
+        # A user without owners is limited to the empty name, which no owner has. No limit would mean all owners.
         limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
         return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
     async def carry_out(self, kind: RequestKind, name: str, by: str) -> str:
-        """Trigger the DAG that delivers a redrive or replay, in the name of the user; return the error, or ""."""
-        error = await _triggered(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
+        """Trigger the DAG that delivers a redrive or replay, in the name of the user. Return the error, or ""."""
+        error = await _trigger(_DAGS[kind], f"{kind}__{name}", {f"{kind}_id": name}, by)
         return error and f"{error}. Trigger the DAG yourself, with the id in *{kind.capitalize()} id* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
-        """Trigger the DAG that runs a rule over the archive, or compares two; return the error, "" if there is none."""
+        """Trigger the DAG that runs rules over the archive, or the one that compares rules. Return the error, or ""."""
         dag_id = DIFF_DAG if "a" in conf else BACKTEST_DAG
-        return await _triggered(dag_id, "backtest", conf, by)
+        return await _trigger(dag_id, "backtest", conf, by)
 
 
-async def _triggered(dag_id: str, reason: str, conf: Mapping[str, str], user: str) -> str:
-    """Trigger a DAG in the name of a user; return the error, "" if there is none."""
-    # a new id each time, because a paused replay is triggered again
+async def _trigger(dag_id: str, reason: str, conf: Mapping[str, str], user: str) -> str:
+    """Trigger a DAG in the name of a user. Return the error, or ""."""
+    # a new run id each time, because the DAG is triggered again for a replay that is resumed
     run_id = f"{reason}__page_{uuid.uuid4().hex[:8]}"
     by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
     try:
@@ -140,7 +145,7 @@ class _Rights:
         return self._is_authorized("GET", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
 
     def viewer(self, owners: Callable[[], Iterable[str]]) -> Viewer:
-        """Return the user's rights on the page; `owners` returns the owners in the rule files."""
+        """Return the user's rights on the page. `owners` returns the owners in the rules."""
         acts = self._is_authorized("POST", DagAccessEntity.RUN, DagDetails(id=REDRIVE_DAG))
         return Viewer(
             self._user.get_name(),
@@ -155,7 +160,7 @@ class _Rights:
         )
 
     def _can_backtest(self) -> bool:
-        """Return whether the user may run rules over the archive, which shows the events of all owners."""
+        """Return whether the user may run backtests, whose reports show events of all owners."""
         dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _owners_dag(OWNERS_DAG))
         return all(self._is_authorized("POST", DagAccessEntity.RUN, each) for each in dags)
 
@@ -173,24 +178,24 @@ class _Rights:
 
 
 def _owners_dag(name: str) -> DagDetails:
-    """Return the DAG, which need not exist, and the team that represent an owner, or all owners, in Airflow."""
+    """Return the DAG that represents an owner, or all owners, in Airflow's permissions. It need not exist."""
     team = name if conf.getboolean("core", "multi_team", fallback=False) else None
     return DagDetails(id=name if name == OWNERS_DAG else f"{OWNER_DAG}{name}", team_name=team)
 
 
 def _form_key(user: Any) -> str:
-    """Return the key of this user's forms. Airflow renews the user's token while a form is open."""
+    """Return the key of this user's forms. It outlasts the user's token, which Airflow renews while a form is open."""
     secret = conf.get("api", "secret_key")
     return hmac.new(secret.encode(), f"eventbridge form of {user.get_id()}".encode(), hashlib.sha256).hexdigest()
 
 
-#: How long before its planning and after its commit a batch may appear in an XCom.
+#: How long before a batch's planning time and after its commit an XCom with the batch may have been written.
 _XCOM_MARGIN = timedelta(minutes=2)
 _MAX_RUNS = 20
 
 
 def runs_of(batch: Batch) -> list[AirflowRun]:
-    """Return the runs that processed a batch, oldest first; if a run dies, another continues the batch."""
+    """Return the runs that processed a batch, oldest first. There are several if one died and another continued."""
     dag = {"retry": RETRY_DAG, "redrive": REDRIVE_DAG, "replay": REPLAY_DAG}.get(batch.kind)
     wanted = select(XComModel.dag_id, XComModel.run_id, XComModel.value).where(
         XComModel.key == BATCH_ID,
@@ -205,7 +210,7 @@ def runs_of(batch: Batch) -> list[AirflowRun]:
 
 
 def batch_of(run: AirflowRun) -> str | None:
-    """Return the batch that a run processed; None if there is no such run, or if it had no batch."""
+    """Return the batch that a run processed, or None if there is no such run, or if it had no batch."""
     wanted = select(XComModel.value).where(
         XComModel.key == BATCH_ID, XComModel.dag_id == run.dag_id, XComModel.run_id == run.run_id
     )

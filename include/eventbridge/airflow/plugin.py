@@ -1,4 +1,4 @@
-"""EventBridge's Airflow plug-in (entry point `airflow.plugins`); it imports little, because every process loads it."""
+"""EventBridge's Airflow plug-in (entry point `airflow.plugins`). It imports little, because every process loads it."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ URL_PREFIX = "/eventbridge"
 
 
 class _MountedApps:
-    """The list of applications, built on first access in the api-server; empty in other processes."""
+    """The list of applications that the api-server mounts, built on first access. It is empty in other processes."""
 
     def __get__(self, instance: object, owner: type[Any]) -> list[dict[str, Any]]:
-        """Return one application; none outside the api-server, or without the extra `api`."""
+        """Return one application, or none outside the api-server or without the extra `api`."""
         if "fastapi" not in sys.modules or find_spec("prometheus_client") is None:
             return []
-        if not hasattr(self, "_made"):
-            self._made = [{"name": "EventBridge", "app": _application(), "url_prefix": URL_PREFIX}]
-        return self._made
+        if not hasattr(self, "_apps"):
+            self._apps = [{"name": "EventBridge", "app": _application(), "url_prefix": URL_PREFIX}]
+        return self._apps
 
 
 def _views() -> list[dict[str, Any]]:
@@ -56,10 +56,10 @@ def _panels() -> list[dict[str, Any]]:
 
 
 class EventBridgePlugin(AirflowPlugin):
-    """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`.
+    """Adds the menu item *Browse > EventBridge DAGs* and, with the extra `api`, the page and the HTTP API.
 
-    It also adds a link from each push to its deliveries, a tab on each DAG run with its batch, and a panel on the home
-    page.
+    With that extra it also adds a link from each push to its deliveries, a tab with the batch of each DAG run, and a
+    panel on the home page.
     """
 
     name = "eventbridge"

@@ -1,12 +1,13 @@
-"""Gives each mapped push of a deliver DAG the pool and the weight of its chunk, as Airflow's cluster policy.
+"""Gives each mapped push of a deliver DAG the pool and the weight of its chunk, as part of Airflow's cluster policy.
 
 `eventbridge.airflow.airflow_policy` registers `place_push` with Airflow, which calls it in the scheduler and the
 api-server, inside a transaction, for every task instance that is created, expanded or cleared.
 
-It finds the batch because a runner has at most one uncommitted normal batch (a unique index of the ledger), and its DAG
-has at most one active run that delivers in stages, even next to a streaming task. So the pushes that are being expanded
-belong to the chunks of the runner's routed batch, in map index order. A push of a cleared old run may get the placement
-of the current batch; it ends as soon as it finds that its own batch is over.
+Airflow does not pass the batch, but it is known: a unique index of the ledger allows a runner only one uncommitted
+normal batch, and its DAG has at most one active run that delivers in stages, even next to a streaming task. So the
+pushes that are being expanded belong to the chunks of the runner's routed batch, in the order of their map index. If
+an old run is cleared, its pushes may get the placement of the current batch. They end at once, because their own batch
+is settled.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The weight of an unplanned push, which is lower than every rule's so that it does not delay a planned push.
+#: The weight of a push without a placement. It is lower than that of every rule, so that the push delays no other one.
 UNPLANNED_WEIGHT = 100
 
-#: The longest wait for the ledger, which blocks Airflow's scheduler for every runner.
+#: The maximum time to wait for the ledger. This wait blocks Airflow's scheduler, and so the runs of every runner.
 LIMIT_SECONDS = 0.5
 
-#: How long a result is reused. One expansion calls the hook twice per map index within milliseconds; one query serves
-#: all of these calls, and a ledger that does not respond blocks the scheduler once per expansion.
+#: How long a result is reused. One expansion calls the hook twice per map index within milliseconds. Only the first of
+#: these calls queries the ledger, so a ledger that does not respond blocks the scheduler only once per expansion.
 _HOLD_SECONDS = 2.0
 
 
@@ -49,7 +50,7 @@ UNPLANNED = Placement(UNPLANNED_POOL, UNPLANNED_WEIGHT)
 
 
 def place_push(task_instance: Any, dag_run: Any = None) -> None:
-    """Set `pool` and `priority_weight` of a mapped push; changes no other task instance. Never raises."""
+    """Set `pool` and `priority_weight` of a mapped push of a deliver DAG. It ignores other tasks, and never raises."""
     try:
         runner = runner_of(task_instance.dag_id)
         if runner is None or task_instance.task_id != PUSH or task_instance.map_index < 0:
@@ -69,7 +70,7 @@ def _placements() -> Placements:
 
 
 class Placements:
-    """Reads from the ledger, through its own engine and within 500 ms, the pools and weights of a batch's chunks."""
+    """Reads the pools and weights of a batch's chunks from the ledger, through its own engine and within 500 ms."""
 
     def __init__(self, ledger_url: str, limit_seconds: float = LIMIT_SECONDS) -> None:
         from eventbridge.ledger.engines.registry import engine_of
@@ -80,10 +81,7 @@ class Placements:
         self._cached: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
 
     def placement(self, runner: str, run_id: str, map_index: int) -> Placement:
-        """Return the placement of one push.
-
-        It is `eventbridge.unplanned`, with a logged alarm, if the ledger has none.
-        """
+        """Return the placement of one push. If the ledger has none, log an alarm and return UNPLANNED."""
         now = time.monotonic()
         cached = self._cached.get((runner, run_id))
         if cached is None or now - cached[0] > _HOLD_SECONDS:
@@ -112,8 +110,9 @@ class Placements:
         if self._engine is None:  # this imports the driver, which can take as long as the limit on a busy host
             self._engine = self._ledger.reader(self._limit_seconds)
         if self._ledger.bounds_readers:
-            # The query runs in this thread, and the database bounds it. An abandoned query would keep a file open while
-            # the scheduler forks a worker, whose commits would then take no lock (see ledger/database.py).
+            # The query runs in this thread, and the database limits its duration. A query that was abandoned in another
+            # thread would keep a file open while the scheduler forks a worker, and the worker's commits would then take
+            # no lock (see ledger/database.py).
             return self._query(runner)
         return _call_within(self._limit_seconds, lambda: self._query(runner))
 
@@ -127,10 +126,10 @@ class Placements:
 
 
 def _call_within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapping[int, Placement]:
-    """Return the result of `call`; raises TimeoutError after `seconds` and abandons the call.
+    """Return the result of `call`. If that takes longer than `seconds`, abandon the call and raise TimeoutError.
 
-    It uses a thread because no driver has one limit for connecting, waiting for a lock and reading, and a daemon thread
-    so that a hanging call does not keep the scheduler from ending.
+    The call runs in a thread, because no driver has one limit for connecting, waiting for a lock and reading. It is a
+    daemon thread, so that a hanging call does not prevent the scheduler from ending.
     """
     results: list[Mapping[int, Placement]] = []
     errors: list[Exception] = []

@@ -1,7 +1,8 @@
-"""Lists and creates the Airflow pools that pushes run in, through Airflow's REST API, a task's only access to them.
+"""Lists, creates and resizes the Airflow pools that pushes run in, through Airflow's REST API.
 
-`listen` creates missing pools with the connection `eventbridge_airflow` (host, port, login and password of an account
-that may read and create pools). `route` uses only pools that are known to exist.
+A task has no other access to pools. The first task of a run creates missing pools with the connection
+`eventbridge_airflow`: host, port, login and password of an account that may read, create and edit pools. `route` uses
+only pools that are known to exist.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ from eventbridge.model.chunk import REPLAY_LANE_POOL, SLOW_LANE_POOL
 from eventbridge.policy.chunking import PoolSlots
 from eventbridge.rules import RuleSet
 
-#: Pools that always exist, with their initial slots. A later change by an operator is never undone.
-#: A batch hands out chunks for twice the slots, so the shared pools together may fill the 64 chunks of
-#: EVENTBRIDGE_BATCH_MAX_CHUNKS.
+#: The pools that every installation gets, with their initial slots. A later change by an operator is never undone. A
+#: batch hands out chunks for twice the free slots, so that the pools high, medium and low together can take the 64
+#: chunks of EVENTBRIDGE_BATCH_MAX_CHUNKS.
 SHARED_POOLS: Mapping[str, int] = {
     "eventbridge.high": 16,
     "eventbridge.medium": 16,
@@ -43,10 +44,10 @@ def wanted_pools(rules: RuleSet) -> dict[str, int]:
 
 
 def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[str, PoolSlots]:
-    """Create the pools that rules need, resize those whose rule file has changed, and return all pools.
+    """Create the pools that rules need, resize those whose slots in the rule files have changed, and return all pools.
 
-    A size that an operator set stays until the rule file has another value than the one that was applied last.
-    A pool that existed before its rule file gave it slots belongs to the operator.
+    A size that an operator set stays until the slots in the rule file differ from those that were applied last. If a
+    pool existed before a rule file gave it slots, its size counts as set by an operator.
     """
     pools = airflow.ensure(wanted_pools(rules))
     applied = ledger.pools.applied_slots()
@@ -55,7 +56,7 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
             continue
         before = applied.get(name)
         if before is not None and before.slots != slots:
-            pools[name] = airflow.resize(name, slots)  # repeated if the process dies before recording
+            pools[name] = airflow.resize(name, slots)  # if the process dies before it records this, it is done again
         if before is None or (before.slots, before.seen_slots) != (slots, pools[name].slots):
             ledger.pools.record_slots(name, slots, pools[name].slots)
     return pools
@@ -64,10 +65,10 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
 class AirflowPools(AirflowApi):
     """A client of Airflow's REST API for pools; the caller closes it."""
 
-    needs = "read and create pools"
+    needs = "read, create and edit pools"
 
     def ensure(self, wanted: Mapping[str, int]) -> dict[str, PoolSlots]:
-        """Create the missing pools and return all pools; never changes an existing one.
+        """Create the missing pools and return all pools. Existing pools are not changed.
 
         Raises AirflowError if the API cannot be reached or refuses the login, or if a pool cannot be created.
         """
@@ -83,7 +84,7 @@ class AirflowPools(AirflowApi):
         return _slots(self.call("PATCH", f"/api/v2/pools/{quote(name, safe='')}", params=mask, json=body))
 
     def pools(self) -> dict[str, PoolSlots]:
-        """Return every pool's slots and free slots; a pool without a limit counts as a million slots."""
+        """Return every pool's slots and free slots. A pool without a limit counts as one with a million slots."""
         return {pool["name"]: _slots(pool) for pool in self._pages()}
 
     def _pages(self) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,6 @@
-"""Implements the entry point `apache_airflow_provider`: types of connections, and a section of the configuration.
+"""Implements the entry point `apache_airflow_provider`: connection types, and a section of Airflow's configuration.
 
-Airflow shows it under Admin > Providers. The hook classes are named here, but not imported.
+Airflow shows the provider under Admin > Providers. The hook classes are named here, but not imported.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pydantic.fields import FieldInfo
 from eventbridge.config.settings import Settings
 from eventbridge.version import DISTRIBUTION, __version__
 
-#: Settings that may contain a credential; Airflow masks them, and also reads them from a command or a secrets backend.
+#: Settings that may contain a credential. Airflow masks them, and can also read them from a command or a secrets
+#: backend.
 _SENSITIVE = frozenset({"ledger_url", "store_uri", "spark_remote"})
 
 _TEXT = {"type": ["string", "null"]}
@@ -45,9 +46,8 @@ def _option(name: str, field: FieldInfo) -> dict[str, Any]:
         "version_added": "0.2.0",
         "type": "string",  # sizes and durations have units: 64MiB, 1m
         "example": None,
-        "default": _format_default(field.default)
-        if field.default_factory is None
-        else None,  # some depend on other settings
+        # A default that depends on other settings is not listed.
+        "default": _format_default(field.default) if field.default_factory is None else None,
     }
     return option | {"sensitive": True} if name in _SENSITIVE else option
 

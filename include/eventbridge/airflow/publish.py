@@ -1,4 +1,4 @@
-"""Publishes events: the task of the DAG `eventbridge_publish_events`, and a hook and operator for users' DAGs."""
+"""Publishes events: the task of the DAG `eventbridge_publish_events`, and a hook and an operator for users' DAGs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ log = logging.getLogger(__name__)
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def publish() -> None:
-    """Publish the form's events, or none if one of them is not a CloudEvent, and log their offsets."""
+    """Publish the form's events and log their offsets. If one of them is not a CloudEvent, publish none."""
     context = get_current_context()
     form = context["params"]
-    # without the events, as they are payloads
+    # the record does not contain the events, because they are payloads
     with stage() as runtime, recorded_form(runtime, context, {name: form[name] for name in ("bus", "topic")}):
         EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))
 
 
 class EventBridgeHook(BaseHook):
-    """Publishes to the event buses of the rule files, with this Airflow's settings. Only tasks can use it.
+    """Publishes to the event buses of the rule files, with this Airflow's settings. Only a task can publish.
 
-    A connection of type `eventbridge_bus` may name bus and topic, so that Admin > Connections shows where events are
-    published.
+    A connection of type `eventbridge_bus` may name the bus and the topic, so that Admin > Connections shows where
+    events are published.
     """
 
     conn_name_attr = "eventbridge_conn_id"
@@ -57,11 +57,11 @@ class EventBridgeHook(BaseHook):
         topic: str | None = None,
         name: str = "",
     ) -> Published:
-        """Publish CloudEvents, all or none of them, and log their number and offsets.
+        """Publish CloudEvents and log their number and offsets. If one is not a CloudEvent, none is published.
 
-        If `bus` is None, the events go to the connection's bus. `events` are dicts, JSON strings, or one string of JSON
-        lines. An event without `id` gets one, which is the same for the same `name` and position. An error of the
-        caller fails the task without a retry.
+        If `bus` is None, the events go to the connection's bus. `events` are dicts or JSON strings, or one string with
+        JSON lines or a JSON array. An event without an `id` gets one that depends only on `name` and the event's
+        position. If the caller made an error, the task fails without a retry.
         """
         from eventbridge.control.publish import bodies_of, publish_events, report_published
 
@@ -74,7 +74,7 @@ class EventBridgeHook(BaseHook):
         return published
 
     def test_connection(self) -> tuple[bool, str]:
-        """Return whether the rule files have the connection's bus and topic, and what to fix."""
+        """Return whether the rules have the connection's bus and topic, with a message that says what to fix."""
         from eventbridge.rules.find import find_bus, find_topic
         from eventbridge.rules.load import load_rules
         from eventbridge.runtime.open import open_runtime
@@ -104,8 +104,8 @@ class EventBridgeHook(BaseHook):
 class PublishEventsOperator(BaseOperator):
     """Publishes events to a bus and returns their number. `bus`, `topic` and `events` are templated.
 
-    Without `bus`, it uses the bus of the connection `eventbridge_conn_id`, of type `eventbridge_bus`.
-    A retry publishes the same ids again, so consumers get each delivery at least once, under one delivery id.
+    Without `bus`, it uses the bus of the connection `eventbridge_conn_id`, of type `eventbridge_bus`. A retry publishes
+    the events again with the same ids, so that a target can recognise repeated deliveries by their delivery id.
     """
 
     template_fields: Sequence[str] = ("bus", "topic", "events")
@@ -126,12 +126,12 @@ class PublishEventsOperator(BaseOperator):
         self.eventbridge_conn_id = eventbridge_conn_id
 
     def execute(self, context: Context) -> int:
-        """Publish, and return the number of events."""
+        """Publish the events, and return their number."""
         hook = EventBridgeHook(self.eventbridge_conn_id)
         return hook.publish(self.bus, self.events, topic=self.topic, name=_name(context)).count
 
 
 def _name(context: Context) -> str:
-    """Return a name of the task instance that is the same for each retry."""
+    """Return a name for the task instance that is the same in each retry."""
     ti = context["ti"]
     return f"{ti.dag_id} {ti.run_id} {ti.task_id} {ti.map_index}"

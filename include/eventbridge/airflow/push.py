@@ -1,4 +1,4 @@
-"""The operator of a mapped push, which delivers one chunk of a batch within a time budget, and stops when asked to."""
+"""The operator of a mapped push, which delivers one chunk of a batch within a time budget."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from eventbridge.runtime.stop import Stop
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
 
-#: The time that a push may take beyond its budget, to open the ledger, read the chunk, and receive the last responses.
+#: The time beyond its budget that a push may take to open the ledger, read the chunk, and receive the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
 
 
 class PushOperator(BaseOperator):
     """Delivers one chunk. `batch_id` is templated; if it is "", the task does nothing.
 
-    It is an operator and not a decorated function because only an operator has `on_kill`. Airflow's SIGTERM alone ends
-    nothing, and SIGKILL follows 5 s later. In these 5 s the push awaits responses and records its attempts.
+    It is an operator and not a decorated function because only an operator has `on_kill`. Without that method, SIGTERM
+    from Airflow would have no effect, and SIGKILL follows 5 s later. In these 5 s the push waits for responses and
+    records its attempts.
     """
 
     template_fields: Sequence[str] = ("batch_id",)
@@ -46,9 +47,10 @@ class PushOperator(BaseOperator):
 
     @cached_property
     def chunk_name(self) -> str:
-        """Return the name of this push in Airflow's lists: the first rule and target of its chunk; "" without a batch.
+        """Return the name of this push in Airflow's lists: the first rule and target of its chunk, "" without a batch.
 
-        Airflow reads it before and after the push. If the ledger does not respond, the push itself reports that.
+        Airflow reads it before and after the push. If the ledger does not respond, the name is the chunk's number, and
+        the push itself raises the error.
         """
         if not self.batch_id:
             return ""
@@ -62,7 +64,7 @@ class PushOperator(BaseOperator):
             return f"chunk {self.chunk_id}"
 
     def execute(self, context: Context) -> None:
-        """Deliver the chunk; fails if a target cannot be opened, or if the ledger or the store cannot be reached."""
+        """Deliver the chunk. Fails if a target cannot be opened, or if the ledger or the store cannot be reached."""
         from eventbridge.airflow import sentences
         from eventbridge.airflow.tasks import log_report, stage
         from eventbridge.delivery.push import push
@@ -75,17 +77,17 @@ class PushOperator(BaseOperator):
             report = push(runtime, self.batch_id, self.chunk_id, self._stop)
             log_report(sentences.push_report(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
-            self.log.warning("Airflow asked the push to stop; unsent deliveries are retried later")
+            self.log.warning("Airflow stopped the push; deliveries that were not sent become pending")
 
     def on_kill(self) -> None:
-        """Ask the push to stop; it records its attempts first."""
+        """Request that the push stops. It records its attempts first."""
         if self._stop is not None:
-            self._killed = True  # logged once it has stopped, because this call may interrupt a write to the log
+            self._killed = True  # logged after the push has stopped, because this call may interrupt a write to the log
             self._stop.set()
 
 
 def chunk_name(chunk: Chunk) -> str:
-    """Return `<rule>/<target>` of a chunk; if it has several, the first and the number of the others."""
+    """Return `<rule>/<target>` of a chunk or, if the chunk has several, the first one and the number of the others."""
     targets = list(dict.fromkeys(f"{piece.rule}/{piece.target}" for piece in chunk.pieces))
     more = f" and {len(targets) - 1} more" if len(targets) > 1 else ""
     return f"{targets[0]}{more}" if targets else ""
@@ -94,8 +96,8 @@ def chunk_name(chunk: Chunk) -> str:
 def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
-    Airflow ends a push that is still running half a minute after its budget. Airflow never retries a push, because the
-    settlement makes undelivered deliveries pending, which is faster and more exact.
+    Airflow ends a push that is still running half a minute after its budget. Airflow never retries a push, because a
+    retry batch sends exactly the deliveries that are still undelivered, and sooner.
     """
     return PushOperator.partial(
         task_id=PUSH,
@@ -110,32 +112,32 @@ def pushes(batch_id: str, **options: Any) -> Any:
 
 
 def push_limit(settings: Settings) -> timedelta:
-    """Return the `execution_timeout` of a push, a backstop because a push normally stops at the end of its budget."""
+    """Return the `execution_timeout` of a push. A push normally stops earlier, at the end of its budget."""
     return timedelta(seconds=settings.push_timeout + _LIMIT_BEYOND_BUDGET_SECONDS)
 
 
 def slow_lane_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a retry batch; its pushes share a pool and weigh less than new deliveries."""
+    """Return the partial mapped push of a retry or redrive batch, whose pushes share a pool and have a low weight."""
     return pushes(batch_id, pool=SLOW_LANE_POOL, priority_weight=SLOW_LANE_WEIGHT)
 
 
-#: How long to await responses after SIGTERM. Airflow sends SIGKILL after 5 s, because its Task SDK does not read
+#: How long to wait for responses after SIGTERM. Airflow sends SIGKILL after 5 s, because its Task SDK does not read
 #: `killed_task_cleanup_time`. The rest of the 5 s is for recording the responses.
 _RESPONSES_SECONDS: Final = 2.5
 
 
 def task_stop() -> Stop:
-    """Return the stop of a task that sends: after it is set, responses to requests in flight are awaited for 2.5 s."""
+    """Return the stop of a task that sends. After it is set, the task waits at most 2.5 s for outstanding responses."""
     return Stop(_RESPONSES_SECONDS)
 
 
 class ChunkLink(BaseOperatorLink):
-    """The link *Deliveries of this chunk* on each push. Airflow builds it on display, so it works before the push."""
+    """The link *Deliveries of this chunk* on each push. It also works before the push has run."""
 
     name = "Deliveries of this chunk"
     operators: ClassVar[list[type[BaseOperator]]] = [PushOperator]
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return the address within Airflow, which frames the page."""
+        """Return the address of the page on which Airflow shows the chunk."""
         push = {"dag": ti_key.dag_id, "run": ti_key.run_id, "map": ti_key.map_index}
         return page_path(f"chunk?{urlencode(push)}")

@@ -1,4 +1,4 @@
-"""The trigger that waits for the end of a replay, for which it reads one row of the ledger per second."""
+"""The trigger that waits for the end of a replay. It reads one row of the ledger per second."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The time between two queries of a replay's state. Each reads one row by its key, so many triggers cost the ledger
-#: little.
+#: The time between two queries of a replay's state. A query reads one row by its key, so even many triggers put little
+#: load on the ledger.
 POLL_SECONDS = 1.0
 #: How long to wait before the next query after an error.
 _PAUSE_SECONDS = 5.0
@@ -29,9 +29,10 @@ Found = TypeVar("Found")
 
 
 class ReplayEnd(BaseTrigger):
-    """Waits until a replay has ended, or until a time (ISO 8601), and reports which. A killed task cancels the replay.
+    """Waits until a replay has ended, or until a time (ISO 8601), and reports its final state, or LATE.
 
-    `run` is the run that started the replay. If the replay now belongs to another run, it is not cancelled.
+    If the task is killed, the trigger cancels the replay, provided that it still belongs to the run `run`, which
+    started it.
     """
 
     def __init__(self, replay_id: str, run: str, until: str) -> None:
@@ -45,7 +46,7 @@ class ReplayEnd(BaseTrigger):
         return f"{__name__}.ReplayEnd", {"replay_id": self.replay_id, "run": self.run_name, "until": self.until}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event with the final state of the replay, or LATE. Continues after errors."""
+        """Yield one event with the final state of the replay, or LATE. Errors do not end the wait."""
         until = datetime.fromisoformat(self.until)
         last_error = ""
         while True:
@@ -64,9 +65,9 @@ class ReplayEnd(BaseTrigger):
             await asyncio.sleep(pause)
 
     async def on_kill(self) -> None:
-        """Cancel the replay, because a user marked or cleared its task."""
+        """Cancel the replay, because a user marked or cleared the task. A replay of another run is not cancelled."""
         if await _query(self._cancel):
-            log.info("replay %s cancelled, as its task was marked or cleared", self.replay_id)
+            log.info("replay %s cancelled, because its task was marked or cleared", self.replay_id)
 
     def _state(self, ledger: Ledger) -> tuple[str, datetime]:
         return ledger.replays.get(self.replay_id).state, ledger.now()
@@ -77,7 +78,7 @@ class ReplayEnd(BaseTrigger):
         )
 
 
-#: All triggers of this process share one thread and one connection in it.
+#: All triggers of this process share one thread, and in it one connection to the ledger.
 _thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-replays")
 _opened: dict[str, Ledger] = {}
 

@@ -1,4 +1,4 @@
-"""Decides when the watcher starts a run, with pure functions over the state of a subject."""
+"""Decides when the watcher starts a run, with pure functions of the state of a subject."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from datetime import datetime, timedelta
 #: The shortest time between two starts of one subject.
 SHORTEST = timedelta(seconds=1)
 
-#: The shortest time between two starts if a run may start while another is active, as for retries, where a slow target
-#: must not delay the others. Each run costs seconds of CPU, so one run takes everything that falls due in this time.
+#: The shortest time between two starts while a batch of the subject is still being delivered. Only retries start such
+#: runs, so that a slow target does not delay the others. Each run takes seconds of CPU time, so one run takes
+#: everything that falls due in this time.
 BESIDE = timedelta(seconds=5)
 
-#: A start that had no effect (the DAG was paused, the run failed) is repeated after this time.
+#: A start that had no effect, because the DAG was paused or the run failed, is repeated after this time.
 AGAIN = timedelta(seconds=15)
 
-#: A subject with unfinished work, for which nothing waits, gets a run after this time, because its previous run may
-#: have died.
+#: A subject with unfinished work but no waiting work gets a run after this time, because its previous run may have
+#: died.
 UNFINISHED = timedelta(seconds=60)
 
-#: The longest time between two starts of a subject whose runs change nothing, because only an operator can help and
-#: each run costs tasks.
+#: The longest time between two starts for a subject whose runs change nothing. Only an operator can help it, and each
+#: run takes task slots.
 LONGEST = timedelta(minutes=10)
 
-#: The mark of a start that left nothing waiting, so that the next work that waits gets a run without delay.
+#: The mark of a start after which no work was waiting, so that a run for the next work starts without delay.
 HANDLED = object()
 
 
@@ -32,25 +33,25 @@ HANDLED = object()
 class SubjectState:
     """The state of one subject in one poll.
 
-    `waiting` is whether there is work that no batch has taken, `busy` whether a batch is still being delivered.
-    `unfinished` is whether started work has not ended, or deliveries are pending.
-    `mark` changes with every batch that takes work, which distinguishes an effective start from a lost one.
-    `progress` changes with every step of a run. If it is None, starts are not delayed even if runs change nothing.
+    `waiting` means that there is work that no batch has taken, and `busy` that a batch is still being delivered.
+    `unfinished` means that started work has not ended, or that deliveries are pending. `mark` changes with every batch
+    that takes work, so it distinguishes a start that had an effect from one that was lost. `progress` changes with
+    every step of a run. If it is None, starts are not delayed even if the runs change nothing.
     """
 
     waiting: bool
     busy: bool
     mark: Hashable
-    beside: bool = False  # several runs of this subject may be active
+    beside: bool = False  # a run of this subject may start while another one is active
     unfinished: bool = False
     progress: Hashable = None
 
 
 @dataclass(frozen=True)
 class RunStart:
-    """The last start of a run for one subject, and its state then.
+    """The last start of a run for one subject, with the subject's mark and progress at that time.
 
-    `repeats` counts the consecutive earlier starts at the same progress.
+    `repeats` is the number of consecutive earlier starts at the same progress.
     """
 
     started_at: datetime
@@ -60,11 +61,11 @@ class RunStart:
 
 
 def needs_start(seen: SubjectState, last: RunStart | None, now: datetime) -> bool:
-    """Return whether to start a run now, usually because work waits and the batch of the last start is delivered.
+    """Return whether to start a run now, usually because work is waiting and the previous batch has been delivered.
 
-    The decision is level-triggered. A run starts at most once a second, or every 5 s while another run is active. A
-    start without an effect is repeated after 15 s, and one for unfinished work after 60 s. While nothing changes, the
-    delay doubles with each repeat, up to 10 minutes.
+    The decision depends on the current state, not on what has changed. A run starts at most once a second, or every 5 s
+    while a batch is being delivered. A start without an effect is repeated after 15 s, and one for unfinished work
+    after 60 s. While nothing changes, the delay doubles with each repeat, up to 10 minutes.
     """
     if not seen.waiting:
         return seen.unfinished and last is not None and now - last.started_at >= _repeat_after(UNFINISHED, seen, last)
@@ -79,7 +80,7 @@ def needs_start(seen: SubjectState, last: RunStart | None, now: datetime) -> boo
 
 
 def next_start(seen: SubjectState, last: RunStart | None, now: datetime) -> RunStart:
-    """Return the start of a run now, with the number of its repeats."""
+    """Return the record of a run that starts now."""
     repeats = last.repeats + 1 if last is not None and _is_unchanged(seen, last) else 0
     return RunStart(now, seen.mark, seen.progress, repeats)
 

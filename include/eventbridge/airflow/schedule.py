@@ -1,4 +1,7 @@
-"""Schedules the DAGs, whose runs the watcher starts or, as the fallback, `eventbridge_start_waiting_runs`."""
+"""Defines what the DAGs share: their options, assets and fallback schedule, and the runners that have a DAG.
+
+The watcher starts the runs of the assets' DAGs, and `eventbridge_start_waiting_runs` those that the watcher misses.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +31,15 @@ log = logging.getLogger(__name__)
 
 OWNER = "eventbridge"
 
-#: The start date of DAGs, an arbitrary time in the past; without catch-up, Airflow creates no runs for it.
+#: The start date of DAGs, an arbitrary time in the past. Without catch-up, Airflow creates no runs for the past.
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
-#: The allowed types of runs; a backfill is not among them, because it would create a run for every minute of its range.
+#: The allowed types of runs. Backfills are not among them, because the backfill of a DAG that is scheduled every minute
+#: would create a run for every minute of its range.
 RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "manual", "operator_triggered"))
 
-#: The allowed types of runs of the DAG for backfills. Airflow requires scheduled runs to be allowed as well, and its UI
-#: has no button for the dialog unless manual runs are.
+#: The allowed types of runs of the DAG for backfills. Airflow also requires scheduled runs to be allowed, and its UI
+#: has a button for the dialog only if manual runs are allowed.
 BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
 #: The schedule of `eventbridge_start_waiting_runs` while the watcher does not poll.
@@ -57,7 +61,7 @@ def dag_options(**task_options: Any) -> dict[str, Any]:
 
 
 def asset_of(subject: str) -> Asset:
-    """Return the asset whose events start the runs for a subject of the watcher."""
+    """Return the asset of a subject of the watcher. Each event of the asset starts a run."""
     watcher = AssetWatcher(name=f"{subject}_watcher", trigger=Watcher(subject))
     return Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
 
@@ -65,7 +69,7 @@ def asset_of(subject: str) -> Asset:
 def fallback_schedule() -> CronTriggerTimetable:
     """Return the schedule of `eventbridge_start_waiting_runs`.
 
-    It reads the ledger, except in a task's process, which does not need the schedule.
+    The function reads the ledger, except in a task's process, which does not need the schedule.
     """
     parsing_for_task = get_parsing_context().dag_id is not None
     expression = EVERY_TEN_MINUTES if parsing_for_task else fallback_cron(airflow_settings().ledger_url)
@@ -73,7 +77,7 @@ def fallback_schedule() -> CronTriggerTimetable:
 
 
 def fallback_cron(ledger_url: str) -> str:
-    """Return EVERY_TEN_MINUTES while the watcher polls, EACH_MINUTE if it does not or if that is unknown.
+    """Return EVERY_TEN_MINUTES while the watcher polls, and EACH_MINUTE if it does not poll or if that is unknown.
 
     Airflow parses the DAG file regularly, and each parse reads the watcher's last poll from the ledger. So a dead
     watcher is noticed within WATCHER_ALIVE plus the time between two parses.
@@ -96,13 +100,13 @@ def fallback_cron(ledger_url: str) -> str:
 
 
 def runners_to_parse() -> dict[str, float | None]:
-    """Return the runners whose DAGs this parse of a DAG file must define, with the seconds of their streaming tasks.
+    """Return the runners whose DAGs this parse of a DAG file must define, with the duration of their streaming tasks.
 
-    The seconds are None in batch mode. The result has all runners of the rule files or, if those have errors, of the
-    last rule files without errors (the DAG file `eventbridge_rule_errors.py` shows the errors). In a task's process it
-    has only the task's runner, and no rule file is read, because every task parses its DAG file again and the tasks of
-    a batch must continue while rules are edited. In that case the first task's id shows the mode, which makes no
-    difference for the other tasks.
+    The duration is in seconds, and None in batch mode. The runners are those of the current rules. If the rule files
+    have errors, they are those of the last rules without errors, and the DAG file `eventbridge_rule_errors.py` shows
+    the errors. In a task's process the result has only the task's runner, and no rule file is read, because every task
+    parses its DAG file again and the tasks of a batch must continue while rules are edited. The mode is then derived
+    from the id of the task, which is right for the first task and makes no difference to the others.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:
@@ -114,13 +118,16 @@ def runners_to_parse() -> dict[str, float | None]:
     if settings.rules_from == "published":
         return _runners_in_ledger(settings)
     try:
-        return _add_streaming_tasks(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
+        return _runners_in_rules(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:
         return _runners_in_ledger(settings)
 
 
 def slot_warning(runners: Mapping[str, float | None]) -> str | None:
-    """Return and log a warning if the streaming tasks of these runners can take every slot of the executor."""
+    """Return a warning if the streaming tasks of these runners can take every slot of the executor, else None.
+
+    The warning is also logged, except in a task's process.
+    """
     from airflow.configuration import conf
 
     streaming = sum(task_seconds is not None for task_seconds in runners.values())
@@ -130,7 +137,7 @@ def slot_warning(runners: Mapping[str, float | None]) -> str | None:
     return warning
 
 
-def _add_streaming_tasks(rules: RuleSet) -> dict[str, float | None]:
+def _runners_in_rules(rules: RuleSet) -> dict[str, float | None]:
     seconds = rules.streaming_task_seconds()
     return {runner: seconds.get(runner) for runner in rules.runners()}
 
@@ -145,7 +152,7 @@ def _runners_in_ledger(settings: Settings) -> dict[str, float | None]:
 
 
 def runners_in_force(settings: Settings) -> Mapping[str, str]:
-    """Return the runners of the rules in force, with their buses, from the ledger."""
+    """Return the runners of the rules in force, with the bus of each, from the ledger."""
     known = _read_rules_in_force(settings)
     return known.runners if known is not None else {}
 
@@ -157,8 +164,7 @@ def _read_rules_in_force(settings: Settings) -> RulesInForce | None:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
             return ledger.rules.get_in_force()
     except LedgerError as error:
-        # A warning is enough, because the tasks of every batch report it too, and `eventbridge_rule_errors.py` shows
-        # the errors.
+        # A warning is enough, because the tasks of every batch also fail if the ledger cannot be reached.
         log.warning("cannot define the DAGs of the runners: %s", error)
         return None
 

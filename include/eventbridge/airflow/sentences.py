@@ -1,6 +1,6 @@
 """Writes the sentences that a batch's tasks log after each stage, from the ledger and the store.
 
-For a batch without failures, they cost little.
+If a batch has no failures, no file of the store is read for them.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from eventbridge.runtime.runtime import Runtime
     from eventbridge.streaming.task import StreamingSummary
 
-#: The maximum number of dead letter files to read for the reasons and events that a sentence names.
+#: The maximum number of dead letter files of a batch to read for the targets, reasons and events that a sentence names.
 _MAX_FILES = 3
 
 
 @dataclass(frozen=True)
 class TaskReport:
-    """One sentence about what a task did; `is_warning` if an operator should check it."""
+    """What a task did, as text. `is_warning` is set if an operator should read it."""
 
     text: str
     is_warning: bool = False
 
 
 def push_report(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> TaskReport:
-    """Return the result of a push by target, or why nothing was sent."""
+    """Return the result of a push for each target, or the reason why nothing was sent."""
     lines = [each for each in report.targets if each.total]
     if not report.claimed or not lines:
         return TaskReport(_why_nothing(runtime, batch_id, chunk_id))
@@ -58,7 +58,7 @@ def push_report(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: i
 
 
 def landing_report(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return how many events a batch landed, by kind."""
+    """Return how many events a batch landed: valid, duplicate and malformed ones."""
     details = [file.detail for file in runtime.ledger.files.list_for_batch(batch_id, "buffer")]
     landed = [each for each in details if isinstance(each, LandedRange)]
     kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
@@ -75,18 +75,14 @@ def routing_report(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
     deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
     if not deliveries:
         return TaskReport(f"batch {batch_id}: no rule matches its events")
-    waits = len(chunks) - pushes
-    rest = (
-        f"; {_plural(waits, 'chunk', 'chunks')} not handed out: there is no free slot, or the target is on hold"
-        if waits > 0
-        else ""
-    )
+    withheld = len(chunks) - pushes
+    rest = f"; {_plural(withheld, 'chunk', 'chunks')} left for later batches" if withheld > 0 else ""
     sizes = f"{_plural(deliveries, 'delivery', 'deliveries')}, {_plural(pushes, 'push', 'pushes')}"
     return TaskReport(f"batch {batch_id}: {sizes}{rest}")
 
 
 def dead_letters_report(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return the dead letters of a batch, by target."""
+    """Return the numbers and reasons of a batch's dead letters, by target."""
     lines = _dead(runtime, batch_id)
     if not lines:
         return TaskReport(f"batch {batch_id}: no dead letters")
@@ -94,15 +90,15 @@ def dead_letters_report(runtime: Runtime, batch_id: str) -> TaskReport:
 
 
 def pending_report(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return which deliveries of a batch wait for another attempt, by target, and what they wait for."""
+    """Return how many deliveries of a batch are pending, by target, and until when or why."""
     lines = _waiting(runtime, batch_id)
     if not lines:
-        return TaskReport(f"batch {batch_id}: no delivery waits for another attempt")
+        return TaskReport(f"batch {batch_id}: no pending deliveries")
     return TaskReport(sentence_about(lines), is_warning=True)
 
 
 def commit_report(runtime: Runtime, batch_id: str) -> TaskReport:
-    """Return the dead letters and pending deliveries of a committed batch, as the note of its run."""
+    """Return the note for the run of a committed batch: its dead letters and pending deliveries."""
     undelivered = _undelivered(runtime, [batch_id])
     if not undelivered:
         return TaskReport(f"batch {batch_id} is committed; no dead letters, nothing pending")
@@ -112,7 +108,10 @@ def commit_report(runtime: Runtime, batch_id: str) -> TaskReport:
 
 
 def streaming_task_report(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
-    """Return the note of a streaming task's run: its work since `since`, dead letters and pending deliveries."""
+    """Return the note for a streaming task's run: its batches and events, and what it did not deliver.
+
+    Dead letters and pending deliveries are those of the runner's normal batches that were planned since `since`.
+    """
     did = f"{_plural(done.batches, 'batch', 'batches')} committed, {_plural(done.events, 'event', 'events')} read"
     text = f"the streaming task of runner {runner} has ended: {did}"
     if done.backlog:
@@ -131,7 +130,7 @@ def streaming_task_report(runtime: Runtime, runner: str, since: datetime, done: 
 
 
 def _undelivered(runtime: Runtime, batch_ids: Sequence[str]) -> str:
-    """Return the dead letters and pending deliveries of batches as text; "" if there are none."""
+    """Return text about the dead letters and pending deliveries of batches, "" if there are none."""
     dead = _together([line for batch_id in batch_ids for line in _dead(runtime, batch_id)])
     waiting = _together([line for batch_id in batch_ids for line in _waiting(runtime, batch_id)])
     parts = []
@@ -139,12 +138,12 @@ def _undelivered(runtime: Runtime, batch_ids: Sequence[str]) -> str:
         parts.append(f"{sum(each.dead.count for each in dead):,} dead-lettered: {sentence_about(dead)}")
     if waiting:
         count = sum(each.waiting.count for each in waiting)
-        parts.append(f"{count:,} wait for another attempt: {sentence_about(waiting)}")
+        parts.append(f"{count:,} pending: {sentence_about(waiting)}")
     return ". ".join(parts)
 
 
 def _together(lines: Sequence[TargetLine]) -> list[TargetLine]:
-    """Return one line per target, with the reason and the events of its first line."""
+    """Return one line per target, with the total counts, and with the reason and events of the target's first line."""
     found: dict[str, TargetLine] = {}
     for line in lines:
         if (first := found.get(line.name)) is not None:
@@ -165,15 +164,16 @@ def _plural(count: int, one: str, many: str) -> str:
 def _why_nothing(runtime: Runtime, batch_id: str, chunk_id: int) -> str:
     batch = runtime.ledger.batches.get(batch_id)
     nothing = f"nothing was sent for chunk {chunk_id} of batch {batch_id}"
+    again = "To send its events again, start a replay"
     if batch.state in ("settling", "committed"):
-        return f"{nothing}: another run already sent it, and the batch is settled; redrive to send it again"
+        return f"{nothing}: the batch is already settled. {again}"
     if batch.deadline_at is not None and runtime.ledger.now() >= batch.deadline_at:
         return (
             f"{nothing}: its deadline was {batch.deadline_at:%H:%M:%S} UTC; eventbridge_retry_deliveries sends the rest"
         )
     if batch.state != "routed":
         return f"{nothing}: the batch is not routed yet"
-    return f"{nothing}: another run already sent it; redrive to send it again"
+    return f"{nothing}: another push has already sent it. {again}"
 
 
 def _failures(count: int, rows: Iterable[Mapping[str, Any]]) -> Failures:
@@ -191,7 +191,7 @@ def _why(row: Mapping[str, Any]) -> str:
 
 
 def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
-    """Return the failed attempts on the first page of a chunk, by rule, target and outcome."""
+    """Return the attempts on the first page of a chunk, by rule, target and outcome. Failed attempts come first."""
     from eventbridge.views.chunks import chunk_account
 
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
@@ -202,7 +202,10 @@ def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str,
 
 
 def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
-    """Return the dead letters of a batch, all of them counted, with the reasons and events of the first files."""
+    """Return the dead letters of a batch by target, as far as the first files name the targets.
+
+    The dead letters in other files, and in files that cannot be read, are counted in a last line without a reason.
+    """
     from eventbridge.store.parquet import read_table
 
     files = [file for file in runtime.ledger.files.list_for_batch(batch_id, "dead_letter") if file.path is not None]
@@ -211,7 +214,7 @@ def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
         assert file.path is not None
         try:
             table = read_table(runtime.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
-        except StoreError:  # `eventbridge audit` reports it; a log line must not fail the task
+        except StoreError:  # a log line must not fail the task, and `eventbridge audit` reports the file
             continue
         for row in table.to_pylist():
             name = f"{row['rule']}/{row['target']}" if row["rule"] is not None else f"bus {row['bus']}"
@@ -247,7 +250,10 @@ _MAX_TEXT_LENGTH = 80
 
 @dataclass(frozen=True)
 class Failures:
-    """Deliveries of one target that failed for the same reason: how many, why, and the ids of some of their events."""
+    """The deliveries of one target that failed, or that are pending.
+
+    `count` is the number of all of them, `why` the most common reason, and `events` the ids of the events of some.
+    """
 
     count: int
     why: str = ""
@@ -264,9 +270,9 @@ class Failures:
 
 @dataclass(frozen=True)
 class TargetLine:
-    """The deliveries of one target: `total` of them, and why some are not delivered."""
+    """The deliveries of one target: how many there are, how many are delivered, and why the others are not."""
 
-    name: str  # <rule>/<target>
+    name: str  # <rule>/<target>, `bus <bus>` for malformed or unroutable events, or `other dead letters`
     total: int
     delivered: int = 0
     dead: Failures = Failures(0)
@@ -287,12 +293,15 @@ class TargetLine:
 
     @property
     def is_delivered(self) -> bool:
-        """Return whether all deliveries are delivered."""
+        """Return whether every delivery has succeeded."""
         return self.delivered == self.total
 
 
 def sentence_about(lines: Iterable[TargetLine]) -> str:
-    """Return one sentence about targets, those with the most failures first, with totals for the rest."""
+    """Return one sentence for each of the first targets, ordered by failures, and one with the totals of the others.
+
+    Targets with the most dead letters come first, then those with the most pending deliveries.
+    """
     ordered = sorted(lines, key=lambda each: (each.is_delivered, -each.dead.count, -each.waiting.count, each.name))
     rest = ordered[MAX_TARGETS:]
     parts = [str(each) for each in ordered[:MAX_TARGETS]]
@@ -307,7 +316,10 @@ def sentence_about(lines: Iterable[TargetLine]) -> str:
 
 
 def short(text: str) -> str:
-    """Return text from an external source in a form fit for a sentence: one line, no control characters, truncated."""
+    """Return text of external origin in a form that fits into a sentence.
+
+    Line breaks and control characters are replaced, and long text is truncated.
+    """
     shown = "".join(
         each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text[: _MAX_TEXT_LENGTH + 1]
     )
@@ -320,12 +332,12 @@ def _rest_line(noun: str, groups: Sequence[Failures]) -> list[str]:
 
 
 def page_path(path: str) -> str:
-    """Return the path within Airflow of a part of the page, such as `batches/ID`."""
+    """Return the path at which Airflow shows a part of EventBridge's page, such as `batches/ID`."""
     base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
     return f"{base}/plugin/eventbridge{base}/eventbridge/page/{path}"
 
 
 def page_address(path: str) -> str:
-    """Return `page_path` with scheme and host, if Airflow's `[api] base_url` has them; for log lines."""
+    """Return the address for a log line: `page_path`, with scheme and host if Airflow's `[api] base_url` has them."""
     url = urlsplit(conf.get("api", "base_url", fallback=""))
     return f"{url.scheme}://{url.netloc}{page_path(path)}" if url.netloc else page_path(path)

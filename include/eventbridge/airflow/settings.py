@@ -1,6 +1,7 @@
-"""Reads EventBridge's settings in Airflow's processes from the environment, then from Airflow's section [eventbridge].
+"""Reads EventBridge's settings in Airflow's processes, and checks that all executors can share the ledger.
 
-All hosts of Airflow's executors must share the ledger.
+A setting comes from the environment or, if it is not set there, from the section [eventbridge] of Airflow's
+configuration.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ _VARIABLE = f"AIRFLOW__{SECTION.upper()}__"
 
 
 def airflow_settings() -> Settings:
-    """Return this process's settings; raises SettingsError, also if Airflow's executors cannot share the ledger."""
+    """Return this process's settings.
+
+    Raises SettingsError if they are invalid, or if Airflow's executors may run tasks on hosts that cannot use the
+    ledger.
+    """
     from airflow.configuration import conf
 
     settings = configured_settings()
@@ -35,7 +40,7 @@ def airflow_settings() -> Settings:
 
 
 def configured_settings() -> Settings:
-    """Return this process's settings, whatever Airflow's executors are; raises SettingsError."""
+    """Return this process's settings, whatever Airflow's executors are. Raises SettingsError if they are invalid."""
     from airflow.configuration import conf
 
     section = section_settings(conf, os.environ)
@@ -55,8 +60,8 @@ def configured_settings() -> Settings:
 def section_settings(conf: RawConfigParser, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the settings in Airflow's section [eventbridge], by the names of EventBridge's own variables.
 
-    It reads only those in `airflow.cfg` or an AIRFLOW__EVENTBRIDGE__* variable, because reading more would make every
-    process that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
+    Only the options in `airflow.cfg` and in AIRFLOW__EVENTBRIDGE__* variables are read, because reading all options
+    would make every process that parses a DAG file load all providers. Airflow resolves `..._cmd` and `..._secret`.
     """
     written = [name.removeprefix(_VARIABLE).lower() for name in environ if name.startswith(_VARIABLE)]
     if conf.has_section(SECTION):
@@ -89,9 +94,9 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
 
 
 def run_limit(settings: Settings) -> timedelta:
-    """Return `dagrun_timeout`, the sum of all timeouts of a batch plus 60 s for everything else.
+    """Return the `dagrun_timeout` of DAGs: the sum of all timeouts of a batch, plus 60 s for everything else.
 
-    With the default settings it is 200 s, also for retry runs, whose batches may start at route.
+    With the default settings it is 200 s. It is the same for retry runs, although their batches skip the first stages.
     """
     budgets = settings.prepare_timeout + settings.batch_timeout + settings.push_timeout
     return timedelta(seconds=budgets + 60.0)

@@ -1,4 +1,4 @@
-"""Opens the Spark that the Airflow connection `eventbridge_spark` names, on which route runs."""
+"""Opens the Spark that the Airflow connection `eventbridge_spark` names, to route events and land large batches."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 CONNECTION_ID = "eventbridge_spark"
 
-#: The application that spark-submit runs, unless the connection's extra `application` names another path, for example
-#: one that every node of a cluster can read.
+#: The application that spark-submit runs. The connection's extra `application` may name another path, for example one
+#: that every node of a cluster can read.
 APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 
 
 def open_router(runtime: Runtime) -> Router:
-    """Return the router for the connection's type; only for a running task.
+    """Return the router for the connection's type. Only a running task may call this.
 
-    The type `spark_connect` names a long-lived Spark Connect server; `spark` names a cluster, or `local[n]`, used with
-    spark-submit. Raises ConnectionUnusable for any other type.
+    A connection of type `spark_connect` names a long-lived Spark Connect server. One of type `spark` names a cluster or
+    `local[n]`, for spark-submit. Raises ConnectionUnusable for any other type.
     """
     connection = airflow_connection(CONNECTION_ID)
     match connection.type:
@@ -53,10 +53,10 @@ def open_router(runtime: Runtime) -> Router:
 
 
 def open_lander(bus: Bus) -> Lander | None:
-    """Return the lander of large batches of a bus, the workers of a Spark Connect server; only for a running task.
+    """Return a lander that lands a bus's batches on the workers of a Spark Connect server. Only for a running task.
 
-    Returns None if the bus is embedded, or has a queue source, whose inbox is in the ledger. Also returns None if there
-    is no connection for Spark, or if it has another type, which route reports.
+    Returns None if the bus is embedded, or if it has a queue source, whose inbox is in the ledger. Also returns None if
+    the connection for Spark is missing or has another type; the task `route` reports an unusable connection.
     """
     if bus.source.is_queue or not getattr(bus.source, "connection", None):
         return None
@@ -72,7 +72,7 @@ def open_lander(bus: Bus) -> Lander | None:
 def _submit(connection: Connection, application: str, arguments: Sequence[str]) -> None:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    # On this machine, Spark uses this Python and only loopback. A cluster has its own configuration.
+    # On this machine, Spark uses this Python and only the loopback address. A cluster has its own configuration.
     here = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     hook = SparkSubmitHook(
         conn_id=CONNECTION_ID,

@@ -1,8 +1,8 @@
-"""Finds stuck work for the watcher: late batches, orphaned batches and requests, and pools that were reopened.
+"""Finds work that is stuck: late batches, batches whose run died, orphaned replays and redrives, and reopened pools.
 
-Airflow's own deadlines are unsuitable for late batches. They are measured from when a run was queued, so they also fire
-for a run that failed early, and a run that was marked failed within its deadline cannot be cleared (Airflow 3.3
-responds with 500).
+The watcher and the DAG `eventbridge_retry_deliveries` use it. Airflow's own deadlines are unsuitable for late batches.
+They are measured from when a run was queued, so they also fire for a run that failed early, and a run that was marked
+failed within its deadline cannot be cleared (Airflow 3.3 responds with 500).
 """
 
 from __future__ import annotations
@@ -40,8 +40,12 @@ def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str])
     new = [each for each in late if each.batch_id not in known]
     for batch in new:
         log.error(
-            "ALARM: the %s batch %s of runner %s is late: planned at %s, now %s; check its last run",
-            *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
+            "ALARM: the %s batch %s%s is late: planned at %s, its state is still %s; check its last run",
+            batch.kind,
+            batch.batch_id,
+            f" of runner {batch.runner}" if batch.runner else "",
+            f"{batch.planned_at:%H:%M:%S} UTC",
+            batch.state,
         )
     if new:
         runtime.ledger.operational_events.queue([late_batch_event(each, seconds) for each in new])
@@ -52,16 +56,16 @@ def _is_late(batch: Batch, now: datetime, seconds: float) -> bool:
     return batch.state != "open" and now - batch.planned_at > timedelta(seconds=seconds)
 
 
-#: The prefix of a replay's `run` if `eventbridge replay` processes the replay in its own process.
+#: The prefix of a replay's `run` if `eventbridge replay start` or `resume` delivers the replay in its own process.
 _COMMAND = "command "
 
 
 def orphaned_replay(runtime: Runtime) -> Replay | None:
-    """Return the replay that has been orphaned the longest, None if there is none; never one that a command processes.
+    """Return the replay that has been orphaned longest, or None. Replays that a command delivers are never returned.
 
     A replay is orphaned if no run has updated it for as long as two runs may take: the run that planned its last batch,
-    and the next one, which plans first. Runs that wait for a pool or for capacity update it every few seconds.
-    A replay that a server without Airflow recorded is orphaned until a run starts it.
+    and the next run, whose first step is to plan. A run that is waiting for a pool or for capacity updates its replay
+    every few seconds. A replay that a server without Airflow recorded is orphaned until a run starts it.
     """
     now = runtime.ledger.now()
     before = now - 2 * run_limit(runtime.settings)
@@ -70,14 +74,18 @@ def orphaned_replay(runtime: Runtime) -> Replay | None:
 
 
 def orphaned_redrive(runtime: Runtime) -> Redrive | None:
-    """Return the oldest orphaned redrive that a server without Airflow recorded; None if there is none."""
+    """Return the oldest orphaned redrive among those that a server without Airflow recorded, or None.
+
+    Such a redrive is orphaned until a run starts it, and again if no run has updated it for as long as two runs may
+    take.
+    """
     before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     found = runtime.ledger.redrives.recorded()
     return next((each for each in found if each.next_at < before or _is_unstarted(each)), None)
 
 
 def _is_unstarted(redelivery: Redrive | Replay) -> bool:
-    """Return whether a server without Airflow recorded a request that no run has updated since."""
+    """Return whether a server without Airflow recorded this request, and no run has updated it since."""
     return redelivery.run.startswith(RECORDED) and redelivery.next_at == redelivery.started_at
 
 
@@ -88,22 +96,22 @@ def is_anything_stale(runtime: Runtime) -> bool:
     return bool(stale_batches(runtime))
 
 
-#: How long a result is valid. A query costs the ledger a millisecond and, while something is on hold, Airflow a request
-#: and a line in its access log.
+#: How long a result is valid. A query takes the ledger a millisecond and, while deliveries are on hold for a closed
+#: pool, requires a request to Airflow, which logs it.
 _RESULT_VALIDITY = timedelta(seconds=2)
-#: How long Airflow is not called after it failed to respond.
+#: How long Airflow is not called after a request failed.
 _SILENCE = timedelta(seconds=30)
 
-#: How long Airflow may take to respond; the watcher is blocked meanwhile.
+#: How long Airflow may take to respond. The watcher is blocked until it does.
 _RESPONSE_SECONDS = 1.0
 
 
 @dataclass
 class ReopenedPools:
-    """Finds pools that have slots again while deliveries are on hold for them.
+    """Checks whether a closed pool has slots again while deliveries are still on hold because of it.
 
-    It reads from the ledger which deliveries wait for a closed pool and, only if there are any, the pools' slots from
-    Airflow.
+    It reads from the ledger which deliveries are on hold because of a closed pool. Only if there are any does it
+    request the slots of the pools from Airflow.
     """
 
     runtime: Runtime
@@ -112,14 +120,14 @@ class ReopenedPools:
     _airflow: AirflowPools | None = None
 
     def has_any(self, rules: RuleSet, now: datetime) -> bool:
-        """Return whether a pool has slots while its deliveries are still on hold with `pool closed`."""
+        """Return whether a pool has slots while deliveries of its rules are still on hold with `pool closed`."""
         if self._until is None or now >= self._until:
             self._until = now + _RESULT_VALIDITY
             self._found = self._query(rules, now)
         return self._found
 
     def close(self) -> None:
-        """Close the connection to Airflow; the next query opens another."""
+        """Close the connection to Airflow. The next query opens another one."""
         if self._airflow is not None:
             self._airflow.close()
             self._airflow = None
@@ -136,7 +144,9 @@ class ReopenedPools:
             pools = self._airflow.pools()
         except (InfrastructureError, UserError) as error:
             log.warning(
-                "cannot check whether a closed pool is open again; the next check is in %s: %s", _SILENCE, error
+                "cannot check whether a closed pool has slots again; the next check is in %.0f s: %s",
+                _SILENCE.total_seconds(),
+                error,
             )
             self._until = now + _SILENCE
             self.close()

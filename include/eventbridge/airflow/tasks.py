@@ -1,6 +1,6 @@
-"""The tasks that several DAGs share. Each is one call into `eventbridge.pipeline`.
+"""The tasks that several DAGs share, each of which runs one stage of `eventbridge.pipeline`.
 
-Stages, Spark and Arrow are imported inside the tasks, because DAG files are parsed often, which must be cheap.
+Stages, Spark and Arrow are imported inside the tasks, because DAG files are parsed often, and importing them is slow.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ _Result = TypeVar("_Result")
 
 
 class PlainFailure(SystemExit):
-    """Ends a task that has already logged its error, without a traceback or a retry, because an operator must act.
+    """Ends a task without a traceback or a retry, after the task has logged an error that an operator must fix.
 
-    Airflow logs the stack of every exception that a task raises, including AirflowFailException, but for SystemExit
-    only the exit code. It retries a task that exits, unless the task's retry policy forbids it.
+    If a task raises an exception, including AirflowFailException, Airflow logs the stack. For SystemExit it logs only
+    the exit code. It retries a task that exits, unless the task's retry policy forbids it.
     """
 
 
-#: The retry policy of all tasks but push. There is no retry after PlainFailure; after other errors, `retries` applies.
+#: The retry policy of all tasks except push. There is no retry after PlainFailure. After other errors, `retries`
+#: applies.
 NO_RETRY_POLICY = ExceptionRetryPolicy(
     rules=[RetryRule(exception=PlainFailure, action=RetryAction.FAIL, reason="a person must act first")]
 )
@@ -77,8 +78,8 @@ def hide_traceback(function: Callable[_Given, _Result]) -> Callable[_Given, _Res
     return run
 
 
-#: The options of every task but push. Such a task is short and its run waits for it, so it gets a slot before all
-#: pushes. After an infrastructure error (ledger, store, bus, Spark) it is retried three times.
+#: The options of every task except push. The rest of the run waits for such a task, so it gets a slot before all
+#: pushes. It is retried three times after an error that no user must fix, such as an outage of the ledger or of Spark.
 STAGE: dict[str, Any] = {
     "retries": 3,
     "retry_delay": timedelta(seconds=5),
@@ -87,15 +88,15 @@ STAGE: dict[str, Any] = {
     "weight_rule": "absolute",
 }
 
-#: The options of a decorated function. It logs one sentence about its work, so its return value is not logged.
+#: The options of a decorated function. It logs its result itself, so Airflow does not log its return value.
 TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 
 @contextmanager
 def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Runtime]:
-    """Open the runtime for one stage. An error that a user must fix fails the task without a retry.
+    """Open the runtime for one stage, and close it at the end. An error that a user must fix prevents a retry.
 
-    If `connections` is None, each lookup is a request to Airflow.
+    `connections` looks up connections. If it is None, each lookup is a request to Airflow.
     """
     from eventbridge.airflow.connections import airflow_connection
     from eventbridge.matching.scan.progress import telling_progress
@@ -145,7 +146,7 @@ def buffer(batch_id: str) -> None:
 @task(**TASK, multiple_outputs=False)
 @hide_traceback
 def route(batch_id: str) -> list[int]:
-    """Match and transform on Spark, and cut chunks; returns the chunks that are handed out, one per push."""
+    """Match and transform events on Spark, cut chunks, and return the chunks that are handed out, one per push."""
     from eventbridge.airflow.spark import open_router
     from eventbridge.pipeline.route.stage import route as run
 
@@ -162,7 +163,7 @@ def route(batch_id: str) -> list[int]:
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
 @hide_traceback
 def write_dead_letters(batch_id: str) -> None:
-    """Settle the batch, with one status per delivery, and write dead letters, even if pushes failed."""
+    """Settle the batch, so that each delivery has one status, and write its dead letters, even if pushes failed."""
     from eventbridge.pipeline.settle.dead_letters import write_dead_letters as run
 
     if _has_batch(batch_id):
@@ -202,7 +203,7 @@ def commit(batch_id: str) -> None:
 
 
 def process_batch(first: Any, batch_id: str, pushes: Any) -> Any:
-    """Add the tasks after `first` that route, push, settle and commit a batch; return the last one.
+    """Add the tasks that route, push, settle and commit a batch after the task `first`, and return the last one.
 
     `pushes` is the partial mapped push.
     """
@@ -215,23 +216,23 @@ def process_batch(first: Any, batch_id: str, pushes: Any) -> Any:
 
 
 def _has_batch(batch_id: str) -> bool:
-    """Return whether the run has a batch; log if it has none."""
+    """Return whether the run has a batch. If it has none, log that."""
     if not batch_id:
-        log.info("this run has no batch: nothing to do")
+        log.info("nothing to do: this run has no batch")
     return bool(batch_id)
 
 
 def log_report(report: TaskReport) -> None:
-    """Log what a task did, as a warning if an operator should check it."""
+    """Log what a task did, as a warning if an operator should read it."""
     log.log(logging.WARNING if report.is_warning else logging.INFO, "%s", report.text)
 
 
 def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
-    """Create the pools of the current rules and return all pools, or none, with an alarm, if Airflow does not respond.
+    """Create the missing pools of the current rules, and return all pools.
 
-    A pool that is not confirmed is not used; its pushes run in `default_pool`, which always exists. If the rule files
-    have errors, no pool is created, because planning a new batch raises the errors, and an unfinished batch is
-    finished.
+    If Airflow does not respond, log an alarm and return no pools. The pushes of a pool that is not returned run in
+    `default_pool`, which always exists. If the rule files have errors, log an alarm and create no pool: planning a new
+    batch will raise the errors, and an unfinished batch does not need new pools.
     """
     from eventbridge.airflow.pools import apply_slots
 
@@ -244,7 +245,7 @@ def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
 
 
 def existing_pools() -> dict[str, PoolSlots]:
-    """Return the existing pools without reading the rules, because a batch continues while rules are edited."""
+    """Return the existing pools. The rules are not read, because a batch continues while rule files have errors."""
     return _pools(lambda airflow: airflow.pools())
 
 
@@ -262,14 +263,14 @@ def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, Poo
 
 
 def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyType({})) -> None:
-    """Pass the batch id to the other tasks of the run; if it is None, skip all tasks of the batch.
+    """Pass the batch id to the other tasks of the run. If it is None, skip the tasks that process a batch.
 
-    `beside` maps the tasks that do not belong to the batch to whether each has work.
+    `beside` has the tasks that do not belong to the batch, and whether each has work. Those without work are skipped.
     """
     context = get_current_context()
     idle = {name for name, is_needed in beside.items() if not is_needed}
     if batch_id is None:
-        log.info("nothing waits: this run has nothing to do")
+        log.info("this run has no batch; the tasks that process a batch are skipped")
         idle |= context["task"].get_flat_relative_ids(upstream=False) - beside.keys()
     else:
         log.info("processing batch %s", batch_id)
@@ -279,28 +280,28 @@ def share_batch_id(batch_id: str | None, beside: Mapping[str, bool] = MappingPro
 
 
 def end_run(context: Any, but: str = "") -> None:
-    """Skip the rest of a run, except one task."""
+    """Skip all tasks after the current one, except the task `but`."""
     rest = sorted(context["task"].get_flat_relative_ids(upstream=False) - {but})
     raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
 
 
 def batch_of(*first: str) -> str:
-    """Return the template of the batch id that a run's first task passed on; "" if there is none.
+    """Return the template of the batch id that a run's first task passed on. It renders as "" if there is none.
 
-    It is a template and not the task's output, as an output would make every reader a direct downstream task. If
-    several tasks are named, any of them may have been the first; a task's process cannot tell which.
+    It is a template and not the task's output, because an output would make every reader a direct downstream task.
+    `first` names all tasks that may be the first one, because a task's process does not know which of them the DAG has.
     """
     pulled = " or ".join(f"ti.xcom_pull(task_ids='{name}', key='{BATCH_ID}')" for name in first)
     return f"{{{{ {pulled} or '' }}}}"
 
 
 def give_way(_: Context) -> None:
-    """Lower the priority of this task's process until it ends; used as a `pre_execute` of Airflow."""
+    """Lower the CPU priority of this task's process until the process ends. Airflow calls it as `pre_execute`."""
     lower_priority_once(NICENESS)
 
 
 def give_way_as_old(_: Context) -> None:
-    """Lower this task's process to the priority of old work until it ends; used as a `pre_execute` of Airflow."""
+    """Lower the CPU priority of this task's process even more than `give_way`, for work on old events."""
     lower_priority_once(OLD_NICENESS)
 
 
@@ -310,7 +311,7 @@ _SPARK_LOG_SECONDS = 30.0
 
 @contextmanager
 def slow_spark(log_line: Callable[[str], None], every_seconds: float = _SPARK_LOG_SECONDS) -> Iterator[None]:
-    """Log every `every_seconds`, from another thread, that the block waits for Spark."""
+    """Log every `every_seconds`, from another thread, that the block is still waiting for Spark."""
     begun, ended = time.monotonic(), threading.Event()
 
     def watch() -> None:

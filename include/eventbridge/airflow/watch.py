@@ -1,4 +1,4 @@
-"""Polls the ledger and the buses for the watcher, to find runners with waiting events, and due retries."""
+"""Polls the ledger and the buses for the watcher, to find runners with waiting events, due retries and stuck work."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from eventbridge.sources.protocol import LogSource
 from eventbridge.streaming.lease import is_gone
 from eventbridge.telemetry.protocol import NO_TELEMETRY, CheckEnded
 
-#: How often the rule files are checked. A new bus or runner has to wait for its DAG file to be parsed anyway.
+#: How often the rules are checked for changes. A new bus or runner has no DAG before its DAG file is parsed anyway.
 _RULES_INTERVAL = timedelta(seconds=2)
 
 
@@ -34,11 +34,11 @@ def open_watch() -> Watch:
     return Watch(open_runtime(settings, airflow_connection))
 
 
-#: How long a bus is not polled after it failed to respond.
+#: How long a bus is not polled after it could not be opened or did not respond.
 _SILENCE = timedelta(seconds=30)
 
-#: The interval at which the watcher records a poll in the ledger; several pass before it counts as dead
-#: (`WATCHER_ALIVE`).
+#: The interval at which the watcher records in the ledger that it polls. It counts as dead after several intervals
+#: without a record (`WATCHER_ALIVE`).
 _RECORD_INTERVAL = timedelta(seconds=20)
 
 #: How often the watcher checks for late batches.
@@ -61,7 +61,7 @@ class Watch:
     _sources: dict[str, LogSource] = field(default_factory=dict)
     _silent: dict[str, datetime] = field(default_factory=dict)
     _ends: dict[str, tuple[datetime, Mapping[Partition, int]]] = field(default_factory=dict)
-    _noted_at: datetime | None = None
+    _recorded_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
     _orphans_seen: tuple[datetime, bool] | None = None
     _late_checked_at: datetime | None = None
@@ -92,8 +92,8 @@ class Watch:
         """Return the subjects that the fallback starts, regardless of the watcher's last starts.
 
         While the watcher does not poll, these are all subjects, because a run also applies changed rules. Otherwise
-        they are the subjects with waiting or unfinished work, and those whose bus does not respond, as their run shows
-        why.
+        they are the subjects with waiting or unfinished work, and those whose bus does not respond, because their runs
+        log the reason.
         """
         now = self.runtime.clock()
         rules = self._current_rules(now)
@@ -104,16 +104,16 @@ class Watch:
         seen = self._subject_states(rules, now)
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
 
-    def listen_for(self, subject: str) -> None:
+    def reset_repeats(self, subject: str) -> None:
         """Reset the repeats of a subject whose trigger begins now.
 
-        Starts are lost while a DAG is paused. Airflow starts its trigger again when the DAG is unpaused.
+        While a DAG is paused, starts of its runs are lost. When it is unpaused, Airflow starts its trigger again.
         """
         if subject in self.run_starts:
             self.run_starts[subject] = replace(self.run_starts[subject], repeats=0)
 
     def _subject_states(self, rules: RuleSet, now: datetime) -> dict[str, SubjectState]:
-        """Return the state of each subject, without the runners of buses that do not respond."""
+        """Return the state of each subject except the runners whose bus does not respond."""
         seen = {}
         for runner, bus in rules.runners().items():
             if (found := self._reachable_state(rules, runner, bus, now)) is not None:
@@ -129,7 +129,7 @@ class Watch:
         for subject in starting:
             self.run_starts[subject] = next_start(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.run_starts or found.unfinished):  # UNFINISHED starts now
+            if not found.waiting and (subject in self.run_starts or found.unfinished):  # the delay UNFINISHED begins
                 run_start = self.run_starts.get(subject, RunStart(now, HANDLED))
                 run_start = run_start if found.unfinished else RunStart(run_start.started_at, HANDLED)
                 self.run_starts[subject] = replace(run_start, mark=HANDLED)
@@ -139,11 +139,14 @@ class Watch:
         return starting
 
     def _record_poll(self, now: datetime) -> None:
-        """Record a poll in the ledger at intervals, unless a bus is silent: the fallback must then start its runs."""
+        """Record at intervals, in the ledger, that the watcher polls.
+
+        While a bus does not respond, nothing is recorded, so that the fallback starts the runs for that bus.
+        """
         silent = any(until > now for until in self._silent.values())
-        if not silent and (self._noted_at is None or now - self._noted_at >= _RECORD_INTERVAL):
+        if not silent and (self._recorded_at is None or now - self._recorded_at >= _RECORD_INTERVAL):
             self.runtime.ledger.watcher.record_check()
-            self._noted_at = now
+            self._recorded_at = now
 
     def _report_late(self, now: datetime) -> None:
         """Report the batches that became late since the last check."""
@@ -158,9 +161,9 @@ class Watch:
         self.runtime.close()
 
     def _reachable_state(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> SubjectState | None:
-        """Return the state of a runner; None if its bus does not respond or cannot be opened.
+        """Return the state of a runner, or None if its bus does not respond or cannot be opened.
 
-        Such a bus is not polled for a while, so that the runs of other buses do not wait for its timeouts. The
+        Such a bus is not polled for a while, so that its timeouts do not delay the runs for other buses. Meanwhile the
         fallback schedule starts its runs.
         """
         if self._silent.get(bus, now) > now:
@@ -168,13 +171,13 @@ class Watch:
         try:
             return self._runner_state(rules, runner, bus, now)
         except (BusError, UserError) as error:
-            log.warning("the watcher does not poll the bus %s for %s: %s", bus, _SILENCE, error)
+            log.warning("the watcher does not poll bus %s for %.0f s: %s", bus, _SILENCE.total_seconds(), error)
             self._silent[bus] = self.runtime.clock() + _SILENCE
             self._drop(bus)
             return None
 
     def _drop(self, bus: str) -> None:
-        """Close a bus that failed, to be reopened later, because its client may repeat the same error forever."""
+        """Close a bus that failed, and reopen it later, because its client might repeat the same error forever."""
         self._ends.pop(bus, None)
         source = self._sources.pop(bus, None)
         if source is not None:
@@ -189,11 +192,12 @@ class Watch:
         lease = ledger.streaming.lease(runner)
         if lease is not None and not is_gone(
             lease.holder
-        ):  # the streaming task takes new events, and requests a standby
+        ):  # the streaming task takes new events itself; a run is needed only if it requests a standby
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
             return SubjectState(waiting=wanted, busy=not wanted, mark=lease.holder)
         pulled = dict(ledger.offsets.committed(runner))
-        # An unregistered group gets a run even if nothing waits, because `latest` means the end at its registration.
+        # A runner without offsets gets a run even if nothing waits, because its first run registers its consumer group,
+        # and `start_at: latest` means the end of the bus at that moment.
         registered = bool(pulled)
         batch = ledger.batches.unfinished(runner)
         if batch is not None:
@@ -202,9 +206,8 @@ class Watch:
             end > pulled[partition] if partition in pulled else end > source.earliest(partition)
             for partition, end in self._ends_of(bus, source, now).items()
         )
-        # A run that starts while the previous batch is being settled is ready when that batch is committed, a second
-        # earlier. If the batch is open and no process holds the lease, or its holder is gone, the streaming task has
-        # died.
+        # A run that starts while the previous batch is being settled saves a second: it is ready once that batch is
+        # committed. If the batch is open and no live process holds the lease, the streaming task has died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
@@ -213,15 +216,20 @@ class Watch:
         return SubjectState(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 
     def _progress(self, runner: str, mark: Hashable, batch_progress: Hashable) -> Hashable:
-        """Return a value that changes with the work of runs, or None if a run without work is useful too."""
+        """Return a value that changes with each step of a run, or None if starts must not be delayed.
+
+        They must not be while rules have changed or ingestion has stopped, because a run that takes no events then
+        still has an effect.
+        """
         if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion.current_stop() is not None:
             return None
         return mark, batch_progress
 
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
-        """Return the ends of a bus's partitions, read once per poll for all its runners.
+        """Return the ends of a bus's partitions, which are read once per poll for all runners of the bus.
 
-        For a bus on other machines, the ends stay valid for a time, so that its brokers are not queried more often.
+        The ends of a bus with a broker stay valid for `ends_hold_seconds`, so that the broker is not queried at every
+        poll.
         """
         if bus not in self._ends:
             hold = timedelta(seconds=getattr(source, "ends_hold_seconds", 0.0))
@@ -241,14 +249,14 @@ class Watch:
         return SubjectState(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
 
     def _has_orphans(self) -> bool:
-        """Return whether a replay or redrive is orphaned, read at most once per _ORPHANS_INTERVAL."""
+        """Return whether a replay or redrive is orphaned. The ledger is queried at most once per _ORPHANS_INTERVAL."""
         now = self.runtime.clock()
         if self._orphans_seen is None or now - self._orphans_seen[0] >= _ORPHANS_INTERVAL:
             self._orphans_seen = now, bool(orphaned_replay(self.runtime) or orphaned_redrive(self.runtime))
         return self._orphans_seen[1]
 
     def _current_rules(self, now: datetime) -> RuleSet:
-        """Return the rules; reads them again only if a file has changed."""
+        """Return the rules, which are read again only if they have changed."""
         if self._rules is not None and self._rules_seen is not None and now - self._rules_seen[0] < _RULES_INTERVAL:
             return self._rules
         mark = self._mark()

@@ -1,6 +1,6 @@
-"""The trigger that starts runs; it polls the ledger and the buses in the triggerer, once for all DAGs.
+"""The trigger that starts runs. It polls the ledger and the buses in the triggerer, once for all DAGs.
 
-A run start is a hint and carries no data, because the run reads offsets and due times itself.
+A run start carries no data, because the run reads offsets and due times itself.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: The poll interval, which adds to the latency of every event; one poll costs about a millisecond.
+#: The poll interval, which adds to the latency of events in batch mode. One poll takes about a millisecond.
 POLL_SECONDS = 0.2
 
-#: How long to wait after a ledger, bus or rule folder could not be reached.
+#: How long to wait before the next poll after a poll failed, for instance because the ledger could not be reached.
 _PAUSE_SECONDS = 2.0
 
-#: The subjects of triggers that began since the last poll, which Airflow does not pass to the shared stream.
+#: The subjects of the triggers that have begun since the last poll. Airflow does not pass them to the shared stream.
 _begun: SimpleQueue[str] = SimpleQueue()
 
 
@@ -50,7 +50,10 @@ class Watcher(BaseEventTrigger):
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[list[str]]:
-        """Yield the subjects to start runs for, whenever there are any. Continues after errors, and logs each once."""
+        """Yield the subjects to start runs for, whenever there are any.
+
+        It continues after errors. An error that repeats is logged once.
+        """
         loop = asyncio.get_running_loop()
         # One thread, because the buses' SQLite connections belong to the thread that opened them.
         with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-watcher") as thread:
@@ -69,7 +72,7 @@ class Watcher(BaseEventTrigger):
                         pause = _PAUSE_SECONDS
                         if last_error != str(error):
                             last_error = str(error)
-                            log.warning("the watcher cannot poll (%s); the fallback schedule starts the runs", error)
+                            log.warning("the watcher cannot poll; the fallback schedule starts the runs: %s", error)
                     if subjects:
                         yield subjects
                     await asyncio.sleep(pause)
@@ -85,7 +88,7 @@ class Watcher(BaseEventTrigger):
                 yield TriggerEvent({"subject": self.subject})  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Poll for this trigger only, in a triggerer without shared streams."""
+        """Poll for this trigger alone, in a triggerer that does not support shared streams."""
         async for event in self.filter_shared_stream(self.open_shared_stream({})):
             yield event
 
@@ -97,8 +100,8 @@ def _open_watch() -> Watch:
 
 
 def check(watch: Watch) -> list[str]:
-    """Return the subjects to start runs for now, after resetting the repeats of those whose trigger has just begun."""
+    """Reset the repeats of the subjects whose trigger has just begun, then return the subjects to start runs for."""
     with suppress(Empty):
         while True:
-            watch.listen_for(_begun.get_nowait())
+            watch.reset_repeats(_begun.get_nowait())
     return watch.check()

@@ -63,9 +63,9 @@ def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], Ta
     write_dead_letters(sending.runtime, batch.batch_id)
     settled = pushed(batch.batch_id)
 
-    begin = "nothing was sent for chunk 0 of batch"
-    assert sent == TaskReport(f"{begin} {batch.batch_id}: another run already sent it; redrive to send it again")
-    assert settled.text.endswith("another run already sent it, and the batch is settled; redrive to send it again")
+    begin, again = "nothing was sent for chunk 0 of batch", "To send its events again, start a replay"
+    assert sent == TaskReport(f"{begin} {batch.batch_id}: another push has already sent it. {again}")
+    assert settled.text.endswith(f"the batch is already settled. {again}")
 
 
 def test_a_push_after_its_deadline_says_so(
@@ -97,7 +97,7 @@ def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: S
     assert note.text.startswith(
         f"batch {batch.batch_id} is committed. 2 dead-lettered: orders/crm: 2 of 2 dead-lettered"
     )
-    assert "2 wait for another attempt: orders/shop: 2 of 2" in note.text
+    assert "2 pending: orders/shop: 2 of 2" in note.text
     assert entries.is_warning
     assert pending.is_warning
     assert note.is_warning
@@ -122,7 +122,7 @@ def test_a_batch_without_failures_says_so(sending: Sending) -> None:
         TaskReport(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
         TaskReport(f"{begin}: 2 deliveries, 1 push"),
         TaskReport(f"{begin}: no dead letters"),
-        TaskReport(f"{begin}: no delivery waits for another attempt"),
+        TaskReport(f"{begin}: no pending deliveries"),
         TaskReport(f"{begin} is committed; no dead letters, nothing pending"),
     ]
 

@@ -1,6 +1,7 @@
-"""The DAGs, one module each; module `x` has the function `x`, which defines the DAG `eventbridge_x`.
+"""The DAGs, one module each. Module `x` has the function `x`, which defines the DAG `eventbridge_x`.
 
-In a checkout, `dags/eventbridge_x.py` calls that function. Elsewhere one file in the DAGs folder calls `airflow_dags`.
+The exception is `deliver_events`, which defines a DAG for each runner. In a checkout, `dags/eventbridge_x.py` calls the
+function. Elsewhere one file in the DAGs folder calls `airflow_dags`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _PER_RUNNER = "deliver_events"
 def airflow_dags() -> dict[str, DAG]:
     """Return the DAGs by id: one for each runner, and those that every installation has.
 
-    In a task's process, only the task's DAG is defined, because every task parses its DAG file again.
+    In a task's process only the task's DAG is returned, because every task parses its DAG file again.
     """
     only = get_parsing_context().dag_id
     names = [found.name for found in iter_modules(__path__) if found.name != _PER_RUNNER]

@@ -1,6 +1,6 @@
 """Defines the DAG `eventbridge_backtest_rules`, which runs candidate rules over the archive and writes a report.
 
-It delivers nothing.
+This module also has the task and the form of the DAG `eventbridge_diff_rules`. Neither DAG delivers anything.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Runs a rule over archived events: trigger the DAG, name the rule or paste a rule file, and choose the time range.
+Runs rules over archived events: trigger the DAG, name a rule or paste a rule file, and choose the time range.
 
-It delivers nothing. The report - matches by hour, rate, largest minute, failures with reasons, sample outputs - is
-written to the store as JSON and Markdown; the task's log links both. `eventbridge rules backtest` does the same.
+It delivers nothing. The report shows the matches of each hour, their average rate, the minute with the most matches,
+failed outputs with the reasons, and sample outputs. It is written to the store as JSON and Markdown, and the task's log
+has the addresses of both files. `eventbridge rules backtest` does the same.
 """
 
 
@@ -58,7 +59,7 @@ BACKTEST_LIMIT = timedelta(hours=6)
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def backtest() -> None:
-    """Run the form's candidate over the archive; log its deliveries and the path of the report."""
+    """Run the form's candidate over the archive, and log its matches and where the report is."""
     from eventbridge.airflow.spark import open_router
     from eventbridge.control.backtest import backtest_rules
 
@@ -68,17 +69,19 @@ def backtest() -> None:
         _keep(runtime, report)
     for rule in report.rules:
         log.info(
-            "%s matched %s of %s events, %.3f a second; left out: %s %s",
-            *(rule.rule, rule.matched, report.events, rule.rate_per_second, rule.left_out, rule.left_out_why),
+            "rule %s would match %s of %s archived events, on average %.3f per second",
+            *(rule.rule, rule.matched, report.events, rule.rate_per_second),
         )
+        if rule.left_out:
+            log.warning("rule %s was not evaluated for %s events: %s", rule.rule, rule.left_out, rule.left_out_why)
         for target in rule.targets:
-            log.info("%s/%s: failed outputs: %s", rule.rule, target.target, target.failed)
+            log.info("target %s/%s: failed outputs: %s", rule.rule, target.target, target.failed)
 
 
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def diff() -> None:
-    """Compare the form's candidates over the archive, and log how they differ and where the report is."""
+    """Compare the form's two candidates over the archive, and log how they differ and where the report is."""
     from eventbridge.airflow.spark import open_router
     from eventbridge.control.backtest import diff_rules
 
@@ -89,9 +92,11 @@ def diff() -> None:
     for pair in report.pairs:
         changed = ", ".join(f"{each.target} {each.changed}" for each in pair.targets if not each.only_in)
         log.info(
-            "%s compared with %s: both %s, gained %s, lost %s, changed outputs: %s; left out: %s %s",
-            *(pair.b, pair.a, pair.both, pair.gained, pair.lost, changed or "none", pair.left_out, pair.left_out_why),
+            "rule %s of B compared with rule %s of A: both match %s events, only B %s, only A %s; changed outputs: %s",
+            *(pair.b, pair.a, pair.both, pair.gained, pair.lost, changed or "none"),
         )
+        if pair.left_out:
+            log.warning("%s events were not compared for rule %s of A: %s", pair.left_out, pair.a, pair.left_out_why)
 
 
 def _request(form: Mapping[str, Any]) -> BacktestRequest:
@@ -107,16 +112,16 @@ def _keep(runtime: Runtime, report: BacktestReport | DiffReport) -> None:
         log.info("report: %s", uri)
 
 
-_CANDIDATE = "A current rule, a former version as RULE@VERSION, or the text of a rule file."
+_CANDIDATE = "The name of a current rule, RULE@VERSION for a former version, or the text of a rule file."
 
 
 def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of `eventbridge_backtest_rules`: the rules and the time range."""
+    """Return the form of `eventbridge_backtest_rules`: the candidate and the time range."""
     return {"candidate": _candidate("Candidate"), **_archive_params(propose)}
 
 
 def diff_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of `eventbridge_diff_rules`: the rules to compare and the time range."""
+    """Return the form of `eventbridge_diff_rules`: the two candidates and the time range."""
     return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params(propose)}
 
 
@@ -141,7 +146,7 @@ def _archive_params(propose: Choices) -> dict[str, Param]:
             type=text,
             **proposing(propose.buses),
             title="Bus",
-            description="Only rules of this bus; required for a file with rules of several buses.",
+            description="Only rules of this bus. Required for a rule file with rules of several buses.",
         ),
         "samples": Param(
             3,
@@ -149,6 +154,6 @@ def _archive_params(propose: Choices) -> dict[str, Param]:
             minimum=0,
             maximum=100,
             title="Samples",
-            description="Maximum number of samples of each kind in the report.",
+            description="Maximum number of sample events or outputs in each list of the report.",
         ),
     }

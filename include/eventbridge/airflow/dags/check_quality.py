@@ -1,4 +1,7 @@
-"""Defines the DAG `eventbridge_check_quality`, which checks each hour with Great Expectations."""
+"""Defines the DAG `eventbridge_check_quality`, which checks the events and deliveries of each hour.
+
+It uses Great Expectations.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,13 @@ from eventbridge.airflow.tasks import TASK, give_way_as_old, hide_traceback, sta
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Checks each hour ten minutes after its end: volumes compared with the same hour of other days, shares of malformed and
-duplicate events, of pending deliveries and of dead letters, and the fields in the `expect` of rules.
+Checks each hour ten minutes after its end: the volumes compared with the same hour of other days, the shares of
+malformed events, duplicate events, pending deliveries and dead letters, and the fields in the `expect` of rules.
 
-If a measure fails, the event `quality.failed` is published on the bus `eventbridge`, and the run succeeds: a failed run
-means that the check could not run. A rule whose `expect` fails is on hold until `eventbridge rules release RULE`.
-`eventbridge quality list` and `show` print the results; the Data Docs page is in the store, below `quality/`.
+If a measure fails, the event `quality.failed` is published on the bus `eventbridge`, and the run still succeeds. A
+failed run means that the check could not run. A rule whose `expect` fails is put on hold until `eventbridge rules
+release RULE`. `eventbridge quality list` and `show` print the results. The Data Docs page is in the store, below
+`quality/`.
 
 A run takes about ten seconds of CPU time, at a lower CPU priority than deliveries.
 """
@@ -50,17 +54,17 @@ HOURLY = "10 * * * *"
 @task(task_id="check_quality", **TASK, do_xcom_push=False)
 @hide_traceback
 def check_hour() -> None:
-    """Check an hour with Great Expectations. A failed measure is reported, and the task still succeeds."""
+    """Check an hour with Great Expectations. If a measure fails, it is reported, and the task still succeeds."""
     from eventbridge.quality.check import check_quality as run
     from eventbridge.quality.record import hour_of
 
     context = get_current_context()
     asked = context["params"]["hour"]
-    after = context["dag_run"].run_after  # the same hour, however late the task runs or is retried
+    after = context["dag_run"].run_after  # it does not depend on how late the task runs or is retried
     hour = datetime.fromisoformat(asked) if asked else hour_of(after) - timedelta(hours=1)
     with stage() as runtime:
         found = run(runtime, hour)
-    log.info("%d measures of %s, %d failed: %s", len(found.measures), hour, len(found.failures), found.page)
+    log.info("%d of %d measures of %s failed; page: %s", len(found.failures), len(found.measures), hour, found.page)
 
 
 def quality_params() -> dict[str, Param]:
@@ -71,6 +75,6 @@ def quality_params() -> dict[str, Param]:
             type=["null", "string"],
             format="date-time",
             title="Hour",
-            description="The start of a past hour; empty: the hour before the run.",
+            description="The start of a past hour. Empty: the hour before the run.",
         )
     }

@@ -1,6 +1,7 @@
-"""Defines a DAG per runner, `eventbridge_deliver_<runner>`, a run of which delivers one batch from bus to targets.
+"""Defines a DAG for each runner, `eventbridge_deliver_<runner>`, which delivers events from the bus to the targets.
 
-The tasks are in eventbridge.airflow.tasks. The shape of the DAG does not depend on the number of rules.
+In batch mode a run delivers one batch; in streaming mode it is one streaming task. The other tasks are in
+eventbridge.airflow.tasks. The shape of the DAG does not depend on the number of rules.
 """
 
 from __future__ import annotations
@@ -22,28 +23,29 @@ if TYPE_CHECKING:
     from eventbridge.streaming.task import StreamingSummary
 
 GUIDE = """
-Delivers the events of runner **{runner}**, one batch per run. The ledger owns the batch, not the run: if a run dies,
-the next one finishes its batch. So clearing a run or marking it failed loses nothing.
+Delivers the events of runner **{runner}**, one batch per run. The batch belongs to the ledger, not to the run: if a run
+dies, the next one finishes its batch. So clearing a run or marking it failed loses nothing.
 
 | task | does |
 |---|---|
-| listen | takes the unfinished batch or plans the next; creates missing pools; skips the other tasks if nothing waits |
+| listen | takes the unfinished batch or plans the next; creates missing pools; if there is no batch, skips the rest |
 | buffer | lands the events as Parquet, the archive |
 | route | on Spark: matches all rules, transforms events into deliveries, cuts chunks |
-| push | one task per chunk, in the pool of its rule; if it fails, its undelivered deliveries become pending |
+| push | delivers one chunk, in the pool of its rule; if it fails, its undelivered deliveries become pending |
 | write_dead_letters | settles the batch: one status per delivery; writes dead letters |
 | schedule_retries | makes failed deliveries pending; `eventbridge_retry_deliveries` retries them when they are due |
 | commit | reconciles the batch, then commits the offsets; fails if there is a difference |
 
-The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `eventbridge_start_waiting_runs` starts
-the runs that it misses. `eventbridge status` shows lag, batches and pending deliveries.
+The watcher, a trigger in Airflow's triggerer, starts a run when events are waiting; `eventbridge_start_waiting_runs`
+starts the runs that it misses. `eventbridge status` shows lag, batches and pending deliveries.
 """
 
 
 def deliver_events(runner: str, task_seconds: float | None = None, warning: str | None = None) -> DAG:
     """Return the DAG of one runner.
 
-    `task_seconds` is the duration of a streaming task, None in batch mode. The DAG's documentation shows the `warning`.
+    `task_seconds` is the duration of a streaming task, None in batch mode. In streaming mode, the DAG's documentation
+    begins with `warning`.
     """
     guide = (
         GUIDE.format(runner=runner)
@@ -57,7 +59,7 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         description=f"Delivers the events of runner {runner}",
         doc_md=guide,
         schedule=[asset_of(runner_subject(runner))],
-        # Three in streaming mode: a running task, its standby, and one that has died unnoticed.
+        # Three in streaming mode: a streaming task, its standby, and one that has died but that Airflow still counts.
         max_active_runs=1 if task_seconds is None else 3,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=task_seconds or 0.0),
@@ -72,32 +74,34 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
     return dag
 
 
-#: How long an Airflow connection is cached, because targets are opened at every read of the bus.
+#: How long an Airflow connection is cached. Without a cache, opening the targets at every read of the bus would request
+#: it each time.
 _CONNECTION_SECONDS: Final = 30.0
-#: How long to wait for the lease, which is long enough for the lease of a killed process to end, and how long to be the
-#: standby of a streaming task that ends soon.
+#: How long to wait for the lease: long enough for the lease of a killed process to expire, and longer as the standby of
+#: a streaming task that ends soon.
 _PLAN_TIMEOUT_SECONDS: Final = 8.0
 _STANDBY_SECONDS: Final = 60.0
-#: Airflow takes two seconds to start a retry, which spaces retries. After the last one, the watcher starts a run.
+#: A short delay is enough, because Airflow takes two seconds to start a retry. After the last retry, the watcher starts
+#: another run.
 _RETRY_DELAY: Final = timedelta(milliseconds=100)
 
 #: The documentation of a runner's DAG in streaming mode.
 STREAMING_GUIDE = """
-Delivers the events of runner **{runner}** as they arrive. The task `streaming` runs for {task_seconds:g} s and
-reconciles its own batches. A streaming task without events ends sooner; the watcher starts the next one.
+Delivers the events of runner **{runner}** as they arrive. The task `streaming` runs for {task_seconds:g} s, and commits
+its own batches. A streaming task without events ends sooner, and the watcher starts the next one when events arrive.
 
-Near its end a streaming task requests a standby: the watcher starts a second run, which takes over at the end of a
-batch. Events that waited for longer than `streaming.backlog` go as one batch to the tasks after `streaming`, which are
-skipped otherwise; then the next run streams again. If a task dies, nothing is lost: the next one finishes its open
-batch. `eventbridge status` shows lag, batches and pending deliveries.
+Near its end, a streaming task requests a standby: the watcher starts a second run, which takes over at the end of a
+batch. Events that have waited for longer than `streaming.backlog` go as one batch to the tasks after `streaming`, and
+the next run streams again. Without such a backlog, these tasks are skipped. If a streaming task dies, nothing is lost,
+because the next one finishes its open batch. `eventbridge status` shows lag, batches and pending deliveries.
 """
 
 
 class StreamingOperator(BaseOperator):
     """Delivers a runner's events as a streaming task, and hands a backlog to the stages as a batch.
 
-    It is an operator and not a decorated function because only an operator has `on_kill`. Airflow's SIGTERM alone ends
-    nothing, and SIGKILL follows 5 s later.
+    It is an operator and not a decorated function because only an operator has `on_kill`. Without that method, SIGTERM
+    from Airflow would have no effect, and SIGKILL follows 5 s later.
     """
 
     ui_color = "#cfe2f3"
@@ -108,7 +112,7 @@ class StreamingOperator(BaseOperator):
         self._stop = task_stop()
 
     def execute(self, context: Context) -> None:
-        """Deliver until the streaming task ends; then hand over a backlog, or skip the rest of the run."""
+        """Deliver until the streaming task ends. Then plan a batch of the backlog, or skip the rest of the run."""
         from eventbridge.airflow.connections import CachedConnections
         from eventbridge.airflow.tasks import confirmed_pools, share_batch_id, stage
         from eventbridge.errors import StreamingLeaseTakenError
@@ -144,7 +148,7 @@ class StreamingOperator(BaseOperator):
         share_batch_id(batch_id)
 
     def on_kill(self) -> None:
-        """Ask the streaming task to end; it records its attempts first."""
+        """Request that the streaming task ends. It records its attempts first."""
         self._stop.set()
 
     def _is_streaming(self, runtime: Runtime) -> bool:
@@ -186,6 +190,6 @@ class StreamingOperator(BaseOperator):
 
 
 def streaming(runner: str, **options: Any) -> StreamingOperator:
-    """Return the task. After an infrastructure error or a kill, Airflow retries it without a delay."""
+    """Return the task `streaming` of a runner. After an error or a kill, Airflow retries it almost immediately."""
     options |= {"retry_delay": _RETRY_DELAY}
     return StreamingOperator(task_id=STREAMING, runner=runner, **options)

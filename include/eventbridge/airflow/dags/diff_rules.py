@@ -17,9 +17,9 @@ from eventbridge.airflow.tasks import give_way_as_old
 GUIDE = """
 Compares rules over archived events: trigger the DAG, name or paste A and B, and choose the time range.
 
-It delivers nothing. The report - events that only B matches, events that only A matches, and events whose outputs
-change - is written to the store as JSON and Markdown; the task's log links both. `eventbridge rules diff` does the
-same.
+It delivers nothing. The report shows events that only B matches, events that only A matches, and events whose outputs
+differ. It is written to the store as JSON and Markdown, and the task's log has the addresses of both files.
+`eventbridge rules diff` does the same.
 """
 
 

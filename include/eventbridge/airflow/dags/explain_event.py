@@ -1,4 +1,4 @@
-"""Defines the DAG `eventbridge_explain_event`, which explains what happened to the event that a form names."""
+"""Defines the DAG `eventbridge_explain_event`, which explains what happened to one event."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 GUIDE = """
 Explains what happened to an event: trigger the DAG with the event's id. The task logs the result as JSON: the event's
-offset, whether each rule matches it and which condition fails, the status of each delivery, and what happened in
-chronological order. It changes nothing. If there is no such event, the run fails.
+offset, for each rule whether it matches and which condition fails, the status of each delivery, and everything that
+happened, in chronological order. It changes nothing. If there is no such event, the run fails.
 
 `eventbridge why EVENT_ID --json` does the same.
 """
@@ -44,7 +44,7 @@ def explain_event() -> DAG:
 @task(**TASK, do_xcom_push=False)
 @hide_traceback
 def explain() -> None:
-    """Log, as JSON, everything known about the form's event, and warn about files that could not be read."""
+    """Log everything that is known about the form's event as JSON, and its notes and unreadable files as warnings."""
     import msgspec
 
     from eventbridge.views.trace.explain import why_between

@@ -1,4 +1,4 @@
-"""Defines the DAG `eventbridge_maintain_store`, which removes expired data every hour."""
+"""Defines the DAG `eventbridge_maintain_store`, which removes expired data once an hour."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Removes expired data from the store, the ledger and the embedded buses: deliveries, archive, dead letters and manifests,
-each after its own retention (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also removes
-orphaned files of failed attempts. It keeps data that a pending delivery, a deferred match, a replay or a redrive
-still needs. The task logs what it removed, and what it kept beyond its retention.
+Removes expired data from the store, the ledger and the embedded buses: deliveries, archive, dead letters and manifests.
+Each of them has its own retention, which a bus's `retention` in the rule file or a setting `EVENTBRIDGE_RETENTION_*`
+defines. The DAG also removes orphaned files of failed attempts. It keeps data that a pending delivery, a deferred
+match, a replay or a redrive still needs. The task logs what it removed, and what it kept beyond its retention.
 
 A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one continues. Its task has the lowest weight of all tasks
 and a lower CPU priority. `eventbridge maintain --dry-run` prints what a run would remove.
@@ -45,19 +45,19 @@ def maintain_store() -> DAG:
     return dag
 
 
-#: The weight is lower than that of every push, so that the task gets a slot only if no other task waits for one.
+#: The weight is lower than that of every push, so that the task gets a slot only if no other task is waiting for one.
 _TASK_OPTIONS: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 
 def maintain_limit(settings: Settings) -> timedelta:
-    """Return `dagrun_timeout`: the budget, plus five minutes for the last step that was started."""
+    """Return `dagrun_timeout`: the budget, plus five minutes for the step in progress when the budget ends."""
     return timedelta(seconds=settings.maintain_timeout + 300.0)
 
 
 @task(**_TASK_OPTIONS, do_xcom_push=False)
 @hide_traceback
 def maintain() -> None:
-    """Remove expired data, within `maintain_timeout`. The next run continues."""
+    """Remove expired data for at most `maintain_timeout`. If that is not enough, the next run continues."""
     from eventbridge.upkeep.maintain import maintain as run
 
     with stage() as runtime:

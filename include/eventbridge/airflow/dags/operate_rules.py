@@ -1,4 +1,4 @@
-"""Defines the DAG `eventbridge_operate_rules`, which pauses, disables, reprioritises or slows a rule or target."""
+"""Defines the DAG `eventbridge_operate_rules`, which sets overrides of rules and targets, and ends their holds."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Sets or clears an override of a rule or a target: trigger the DAG and fill in the form. An override takes effect with
-the next task and lasts until it is cleared; `eventbridge status` shows each override, who set it, and when.
+Sets or clears an override of a rule or a target, returns a target to service, or releases a rule: trigger the DAG and
+fill in the form. An override takes effect with the next task and lasts until it is cleared; `eventbridge status` shows
+each override, who set it, and when.
 
 | action | does |
 |---|---|
-| pause, resume rule | while paused, events are still matched, but deliveries wait; other rules are not affected |
+| pause, resume rule | while the rule is paused, events are still matched, but its deliveries wait |
 | pause, resume target | the same for one target |
 | disable, enable rule | like `enabled: false`: **events that arrive meanwhile never reach it**; tick *Confirm* |
-| set, clear priority | high, medium or low: the rule's weight and, without a pool of its own, its shared pool |
+| set, clear priority | high, medium or low: the rule's weight and, unless it has its own pool, its shared pool |
 | enable target | returns a disabled or degraded target to service; its deliveries on hold become due |
-| release rule | releases a rule on hold: routing or its `expect` failed, or a delivery must not be dead-lettered |
+| release rule | releases a rule that is on hold because routing or its `expect` failed, or a delivery blocks it |
 | set, clear rate | the delivery rate of a target, such as 10/s |
 
 `eventbridge rules` and `eventbridge targets` have commands for the same actions.
@@ -43,7 +44,7 @@ def operate_rules() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=OPERATE_DAG,
-        description="Pauses, disables, reprioritises or slows a rule or a target",
+        description="Sets overrides of rules and targets, and ends their holds",
         doc_md=GUIDE,
         schedule=None,
         max_active_runs=1,
@@ -64,11 +65,11 @@ def operate() -> None:
     with stage() as runtime:
         form = form_values(context, operate_params())
         with recorded_form(runtime, context, form) as by:
-            log.info("%s", operated(runtime, form, by))
+            log.info("%s", carry_out(runtime, form, by))
 
 
-def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
-    """Carry out the form's action and return the result; raises UserError."""
+def carry_out(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
+    """Carry out the form's action and return the result. Raises UserError if the form is invalid."""
     from eventbridge.control.overrides import enable_target
     from eventbridge.control.overrides import operate as run
     from eventbridge.control.release import release_rule
@@ -106,7 +107,7 @@ def _summary(released: Released) -> str:
     due = " and ".join(part for part in (events, f"deliveries ({deliveries})" if deliveries else "") if part)
     parts = [f"{released.rule}: released", f"due now: {due or 'nothing'}"]
     if released.waits_for:
-        parts.append(f"its events still wait: {released.waits_for}")
+        parts.append(f"its events are still waiting: {released.waits_for}")
     if released.unsendable:
         names = ", ".join(each.delivery_id for each in released.unsendable[:3])
         parts.append(f"deliveries on hold that have nothing to send: {len(released.unsendable)} ({names})")
@@ -115,7 +116,7 @@ def _summary(released: Released) -> str:
     return "; ".join(parts)
 
 
-#: Repeats `Action` of `eventbridge.control.overrides`, which parsing a DAG file must not import; a test compares them.
+#: Repeats `Action` of `eventbridge.control.overrides`, which a DAG file must not import. A test compares them.
 ACTIONS = (
     "pause rule",
     "resume rule",
@@ -129,7 +130,7 @@ ACTIONS = (
     "clear rate",
 )
 
-#: The other actions, which return a target to service and release a rule that is on hold.
+#: The other actions: they return a target to service, or release a rule that is on hold.
 REPAIRS = ("enable target", "release rule")
 
 
@@ -166,6 +167,6 @@ def operate_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             False,
             type="boolean",
             title="Confirm",
-            description="Required to disable a rule: events that arrive meanwhile never reach it.",
+            description="Required to disable a rule, because events that arrive while it is disabled never reach it.",
         ),
     }

@@ -14,9 +14,9 @@ GUIDE = """
 Publishes events to an event bus: trigger the DAG, choose the bus, and paste CloudEvents, one per line or as a JSON
 array.
 
-If one of them is not a CloudEvent, nothing is published, and the task logs each error with its position. Otherwise it
-logs the number of events, their partitions and offsets, and their ids.
-An event without an `id` gets one. `eventbridge bus publish` does the same for files.
+If one of them is not a CloudEvent, nothing is published, and the task logs each error with the event's position.
+Otherwise it logs the number of events, their partitions and offsets, and their ids. An event without an `id` gets one.
+`eventbridge bus publish` publishes the events of a file.
 """
 
 

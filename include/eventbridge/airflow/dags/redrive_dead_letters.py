@@ -34,10 +34,10 @@ log = logging.getLogger(__name__)
 
 GUIDE = """
 Delivers dead letters again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off, logs
-what would be taken, and what would be skipped and why.
-The same requests are sent again, with the same delivery ids; with *Retransform*, the events go through the current
-rules. A run processes one batch of kind *redrive* and triggers the next run while dead letters are left. To stop a
-redrive: `eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows the results.
+which dead letters would be taken, which would be skipped, and why. The same requests are sent again, with the same
+delivery ids. With *Retransform*, the events go through the current rules instead. A run processes one batch of kind
+*redrive*, and triggers the next run while dead letters are left. `eventbridge dead-letters cancel REDRIVE` stops a
+redrive, and `eventbridge dead-letters redrives` shows the results.
 """
 
 
@@ -85,7 +85,7 @@ def plan_redrive() -> None:
         _refuse_damaged(planned.damaged.values())
         end_run(context)
     else:
-        log.info("redrive %s waits until %s; the next run continues it", redrive_id, planned.wait_until)
+        log.info("redrive %s is waiting until %s; the next run continues it", redrive_id, planned.wait_until)
         end_run(context, but=TRIGGER_NEXT_RUN)
 
 
@@ -112,7 +112,7 @@ def trigger_next_run() -> None:
 
 
 def _refuse_damaged(errors: Iterable[Exception]) -> None:
-    """Raise ReconciliationError, after all other dead letters are taken, if unreadable files were skipped."""
+    """Raise ReconciliationError if files were skipped because they could not be read."""
     from eventbridge.errors import ReconciliationError
 
     messages = "\n".join(map(str, errors))
@@ -123,7 +123,7 @@ def _refuse_damaged(errors: Iterable[Exception]) -> None:
 
 
 def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
-    """Return the redrive that the form names, or start a new one; None for a dry run, whose result is logged."""
+    """Return the id of the redrive that the form names, or of a new one. A dry run only logs, and returns None."""
     from eventbridge.dead_letters.reader import refuse_unknown_names
     from eventbridge.dead_letters.redrive_plan import begin_redrive, refuse_rate, survey
     from eventbridge.dead_letters.selection import WrittenSelection
@@ -156,8 +156,7 @@ def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str 
     return begin_redrive(runtime, selection, run, rate=params["rate"], **how).redrive_id
 
 
-#: Repeats `REASONS` of `eventbridge.dead_letters.selection`, which parsing a DAG file must not import; a test compares
-#: them.
+#: Repeats `REASONS` of `eventbridge.dead_letters.selection`, which a DAG file must not import. A test compares them.
 REASONS = (
     "maximum_retry_attempts",
     "maximum_event_age",
@@ -182,7 +181,7 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             type=text,
             **proposing(propose.targets),
             title="Target",
-            description="Only dead letters of targets with this name.",
+            description="Only dead letters for targets with this name.",
         ),
         "reason": Param(
             None,
@@ -231,7 +230,7 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             False, type="boolean", title="Retransform", description="Route the events through the current rules."
         ),
         "again": Param(
-            False, type="boolean", title="Again", description="Also dead letters that were redriven before."
+            False, type="boolean", title="Again", description="Also take dead letters that were redriven before."
         ),
         "dry_run": Param(
             True,
@@ -243,6 +242,6 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             None,
             type=text,
             title="Redrive id",
-            description="To continue a redrive: its id. Leave the other fields unchanged, and switch Dry run off.",
+            description="The id of a redrive to continue. Switch Dry run off, and leave all other fields unchanged.",
         ),
     }

@@ -1,6 +1,6 @@
-"""Defines the DAG `eventbridge_replay_archive`, each run of which redelivers an hour of the archive.
+"""Defines the DAG `eventbridge_replay_archive`, each run of which redelivers one hour of the archive.
 
-Only a backfill in Airflow creates its runs.
+Its runs are created by a backfill in Airflow, never by a schedule.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Delivers hours of archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are reprocessed.
-Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on existing runs*: without it Airflow
-passes no parameters to the runs, and they fail. *Dry run* is on until you switch it off.
+Delivers whole hours of the archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are
+reprocessed. Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on existing runs*: without it
+Airflow passes no parameters to the runs, and they fail. *Dry run* is on until you switch it off.
 
-Each run is one hour, and one replay in the ledger. It starts the replay, and waits in the triggerer while runs of
-`eventbridge_replay_events` process its batches. Marking the run failed, or clearing it, cancels its replay. A run that
-waits longer than `EVENTBRIDGE_REPLAY_TIMEOUT` pauses its replay and fails; reprocess it to continue the replay.
-The parameters are those of `eventbridge_replay_events`. Only a backfill or a person starts a run.
+Each run delivers one hour, as one replay in the ledger. It starts the replay, and waits in the triggerer while runs of
+`eventbridge_replay_events` process the replay's batches. If you mark the run failed, or clear it, its replay is
+cancelled. If the replay takes longer than `EVENTBRIDGE_REPLAY_TIMEOUT`, the run pauses it and fails; reprocess the run
+to continue the replay. The parameters are those of `eventbridge_replay_events`. No schedule starts a run.
 """
 
 
@@ -45,7 +45,8 @@ def replay_archive() -> DAG:
         description="Delivers hours of archive again, by backfill",
         doc_md=GUIDE,
         schedule=CronDataIntervalTimetable("0 * * * *", timezone="UTC"),
-        # Backfills require a schedule. This one ends before it begins, so the scheduler starts nothing.
+        # Backfills require a schedule. This one has no interval between its start and its end, so the scheduler starts
+        # nothing.
         start_date=BEGINNING,
         end_date=BEGINNING,
         catchup=False,
@@ -55,7 +56,7 @@ def replay_archive() -> DAG:
         params=archive_params(choices()),
         tags=["eventbridge", "replay"],
     ) as dag:
-        # A retry of `begin_replay` is skipped if it has already triggered its run.
+        # If a retry of `begin_replay` finds that it has already triggered its run, Airflow marks it as skipped.
         begin_replay() >> WaitForReplay(task_id="wait_for_replay", trigger_rule="none_failed", **STAGE)
     return dag
 
@@ -88,7 +89,7 @@ def begin_replay() -> None:
 def replay_of_hour(
     runtime: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
 ) -> Replay | None:
-    """Return the replay of a run that was cleared `times` times; None for a dry run, whose result is logged."""
+    """Return the replay of a run that was cleared `times` times. A dry run only logs, and returns None."""
     from eventbridge.replay.plan import begin_or_continue
 
     since, until = (moment.isoformat() for moment in hour)
@@ -105,7 +106,7 @@ def replay_of_hour(
 
 
 class WaitForReplay(BaseOperator):
-    """Waits in the triggerer until the run's replay has ended; fails if the replay is cancelled or takes too long."""
+    """Waits in the triggerer until the run's replay has ended. Fails if the replay is cancelled or takes too long."""
 
     def execute(self, context: Context) -> None:
         """Defer to the triggerer."""
@@ -119,19 +120,19 @@ class WaitForReplay(BaseOperator):
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
 
     def ended(self, context: Context, event: dict[str, str]) -> None:
-        """Log the result of the replay; fail the run unless the replay is done. One that takes too long is paused."""
+        """Log the result of the replay, and fail unless it is done. A replay that takes too long is paused."""
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as runtime:
             report_end(runtime, replay_id, event["state"])
 
 
 def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
-    """Log the result of a replay; raises AirflowFailException unless its state is `done`."""
+    """Log the result of a replay, and pause it if it is late. Raises AirflowFailException unless it is done."""
     from eventbridge.airflow.replay_end import LATE
     from eventbridge.replay.account import account_of
 
     if state == LATE and not runtime.ledger.replays.set_state(replay_id, "running", "paused"):
-        state = runtime.ledger.replays.get(replay_id).state  # the replay has ended meanwhile, or is paused
+        state = runtime.ledger.replays.get(replay_id).state  # the replay has just ended, or was paused before
     account = account_of(runtime, runtime.ledger.replays.get(replay_id))
     counts = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
     log.info("replay %s: %s events read, %s taken: %s", replay_id, account.read, account.taken, counts)
@@ -139,15 +140,15 @@ def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
         raise AirflowFailException(f"replay {replay_id} was cancelled. To replay the hour, backfill it again.")
     if state != "done":
         raise AirflowFailException(
-            f"replay {replay_id} has not ended within EVENTBRIDGE_REPLAY_TIMEOUT, and is paused. "
+            f"replay {replay_id} did not end within EVENTBRIDGE_REPLAY_TIMEOUT, and is paused. "
             "Backfill the hour with 'Missing and Errored Runs' to continue it under the same id."
         )
 
 
-#: The fields that the run itself determines: its hour, and the replay to continue.
+#: The fields that are not in the form, because the run has a fixed hour, and finds the replay to continue itself.
 _FIELDS_OF_RUN = ("from", "to", "replay_id")
 
 
 def archive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: that of `eventbridge_replay_events` without the fields that the run determines."""
+    """Return the form of the DAG: that of `eventbridge_replay_events` without the fields in _FIELDS_OF_RUN."""
     return {name: param for name, param in replay_params(propose).items() if name not in _FIELDS_OF_RUN}

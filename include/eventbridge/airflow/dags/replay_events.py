@@ -50,9 +50,11 @@ GUIDE = """
 Delivers archived events again: trigger the DAG and fill in the form. *Dry run*, which is on until you switch it off,
 logs how many events would be taken, their targets, and samples. To deliver to all rules of the bus, choose `*` under
 *Rules*. Events go through the current rules or those that routed them, with new delivery ids or the original ones.
-A run processes one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next run until the
-end of the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop a replay and show its results. Marking
-a run failed does not stop the replay: some minutes later `eventbridge_retry_deliveries` starts another run for it.
+
+A run processes one batch of kind *replay*, and triggers the next run until all archived events of the time range are
+taken. The pushes run in the pool `eventbridge.replay`. `eventbridge replay pause` and `cancel` stop a replay, and
+`eventbridge replay show` shows its results. Marking a run failed does not stop the replay: some minutes later
+`eventbridge_retry_deliveries` starts another run for it.
 """
 
 
@@ -75,7 +77,7 @@ def replay_events() -> DAG:
     return dag
 
 
-#: The field Rules is required, because delivering to all rules needs an explicit value.
+#: The field Rules is required, so that nobody delivers to all rules by leaving it empty.
 RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
 
 
@@ -104,12 +106,12 @@ def plan_replay() -> None:
         log.info("replay %s has ended, or is paused or cancelled", replay_id)
         end_run(context)
     else:
-        log.info("replay %s waits until %s; the next run continues it", replay_id, planned.wait_until)
+        log.info("replay %s is waiting until %s; the next run continues it", replay_id, planned.wait_until)
         end_run(context, but=TRIGGER_NEXT_RUN)
 
 
 def replay_pushes(batch_id: str) -> Any:
-    """Return the partial mapped push of a replay batch; its pushes share a pool and have the lowest weight."""
+    """Return the partial mapped push of a replay batch, whose pushes share a pool and have the lowest weight."""
     return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
 
 
@@ -134,7 +136,7 @@ def run_of_replay(replay_id: str, reason: str) -> DagRunTriggerException:
 
 
 def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
-    """Return the replay that the form names, or start a new one; None for a dry run, whose result is logged.
+    """Return the id of the replay that the form names, or of a new one. A dry run only logs, and returns None.
 
     If a user's form names a paused replay, the replay is resumed. A run that another run triggered does not resume it.
     """
@@ -180,7 +182,7 @@ def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
 
 
 def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
-    """Return the replay request of a form; raises UserError, also if no rule is chosen (all rules need `*`)."""
+    """Return the replay request of a form. Raises UserError if a value is invalid, or if no rule is chosen."""
     from eventbridge.errors import UserError
     from eventbridge.replay.request import WrittenReplayRequest
 
@@ -211,28 +213,28 @@ def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     return plan_with_retries(runtime, lambda: plan(runtime, replay_id, pools))
 
 
-#: A function that returns the state of a run of `eventbridge_replay_archive`, given its id; None if there is no such
-#: run.
+#: A function that returns the state of the run of `eventbridge_replay_archive` with an id, or None if it is unknown.
 StateOfRun = Callable[[str], str | None]
 
 
 def state_of_archive_run(run_id: str) -> str | None:
-    """Return the state of a run of `eventbridge_replay_archive`, for a running task; None if Airflow has none."""
+    """Return the state of a run of `eventbridge_replay_archive`, or None if it is unknown. Only for a running task."""
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     try:
-        return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)  # both a str and an Enum, so only compare it
+        # This is a member of an Enum that is also a str: compare it, but do not format it.
+        return RuntimeTaskInstance.get_dagrun_state(ARCHIVE_DAG, run_id)
     except AirflowRuntimeError as error:
         log.warning("cannot read the state of run %s of %s, which started this replay: %s", run_id, ARCHIVE_DAG, error)
         return None
 
 
 def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
-    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it was cancelled.
+    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed. Return whether it was cancelled.
 
-    Normally the trigger of that run cancels the replay. This function is for a run whose trigger no triggerer has
-    picked up, because no triggerer is running or the run has waited for less than a second or two.
+    Normally the trigger of that run cancels the replay. This function is for a run that failed before a triggerer
+    picked up its trigger, which takes a second or two, or longer if no triggerer is running.
     """
     replay = runtime.ledger.replays.get(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
@@ -242,10 +244,10 @@ def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun =
 
 
 def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
-    """Resume a paused replay for a user's run of `eventbridge_replay_events`; leave any other replay as it is.
+    """Resume a replay for a user's run of `eventbridge_replay_events`, if the replay is paused.
 
-    If its run of `eventbridge_replay_archive` has failed, for instance because it waited too long, the replay now
-    belongs to this run.
+    If a run of `eventbridge_replay_archive` started the replay and has failed, for instance because it waited too long,
+    the replay now belongs to the user's run.
     """
     if replay.state != "paused":
         return
@@ -265,7 +267,7 @@ def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:
 def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of the DAG: the events, rules and targets, and how to deliver.
 
-    The first task checks required fields, as a replay that continues needs none of them.
+    The first task checks the required fields, because a run that continues a replay needs none of them.
     """
     text = ["null", "string"]
     lists: dict[str, Any] = {"items": {"type": "string"}}
@@ -301,7 +303,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             **lists,
             **choosing(propose.targets),
             title="Targets",
-            description="Only targets with these names; empty: all targets of the rules.",
+            description="Only targets with these names. Empty: all targets of the rules.",
         ),
         "pattern": Param(
             None,
@@ -330,7 +332,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             enum=["new", "same"],
             values_display={"new": "new delivery ids", "same": "the original delivery ids"},
             title="Ids",
-            description="A receiver that drops duplicates drops deliveries with an id that it already has.",
+            description="A receiver that drops duplicates drops deliveries with an id that it has received before.",
         ),
         "skip_delivered": Param(
             False,
@@ -355,6 +357,6 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             None,
             type=text,
             title="Replay id",
-            description="To continue a replay: its id. Also choose its bus, and switch Dry run off; leave the rest.",
+            description="The id of a replay to continue. Also choose its bus, switch Dry run off, and leave the rest.",
         ),
     }

@@ -1,4 +1,4 @@
-"""Defines the DAG `eventbridge_retry_deliveries`, which retries pending deliveries once they are due."""
+"""Defines the DAG `eventbridge_retry_deliveries`, which sends pending deliveries once they are due."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ from eventbridge.airflow.tasks import (
 log = logging.getLogger(__name__)
 
 GUIDE = """
-Delivers pending deliveries again when they are due, at most one chunk per target, or routes the deferred matches of
-budgeted rules: one batch of kind *retry* per run, all pushes in the pool `eventbridge.retry`. Pending deliveries are
-already routed, so route does nothing for them. If a run dies, `settle_stale` of a later run settles its batch; only
-requests in flight may be sent twice. If no run of `eventbridge_replay_events` has processed a replay for minutes,
-`resume_replay` triggers one. `resume_replay` and `begin_redrive` also start the replays and redrives that `eventbridge
-serve` recorded. These tasks are skipped if there is nothing to do.
+Each run processes one batch of kind *retry*, whose pushes run in the pool `eventbridge.retry`. The batch sends pending
+deliveries that are due, or routes and sends deferred matches. A target gets one chunk, or several while it is healthy
+and there are free slots. Pending deliveries are already routed, so `route` does nothing for them.
+
+If a run dies, `settle_stale` of a later run settles its batch, and only requests in flight may be sent twice. If no run
+of `eventbridge_replay_events` has processed a replay for some minutes, `resume_replay` triggers one. `resume_replay`
+and `begin_redrive` also start the replays and redrives that `eventbridge serve` recorded. Tasks without work are
+skipped.
 
 The watcher, a trigger in Airflow's triggerer, starts a run when deliveries are due; `eventbridge_start_waiting_runs`
 starts the runs that it misses. `eventbridge status` shows pending deliveries and when they are due.
@@ -51,7 +53,7 @@ def retry_deliveries() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=RETRY_DAG,
-        description="Delivers pending deliveries again when they are due",
+        description="Sends pending deliveries when they are due",
         doc_md=GUIDE,
         schedule=[asset_of(RETRIES)],
         max_active_runs=4,
@@ -70,7 +72,7 @@ def retry_deliveries() -> DAG:
 @task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)
 @hide_traceback
 def plan_retries() -> None:
-    """Plan a batch of the pending deliveries or deferred matches that are due, and skip the tasks without work."""
+    """Plan a batch of the pending deliveries or deferred matches that are due, and skip tasks without work."""
     from eventbridge.airflow.stuck import is_anything_stale, orphaned_redrive, orphaned_replay
     from eventbridge.pipeline.retry.deferred import plan_due
 
@@ -87,7 +89,7 @@ def plan_retries() -> None:
 @task(task_id=SETTLE_STALE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @hide_traceback
 def settle_stale() -> None:
-    """Settle and commit the retry batches whose runs died, even if planning failed."""
+    """Settle and commit the retry, redrive and replay batches whose runs died, even if planning failed."""
     from eventbridge.pipeline.retry.plan import settle_stale as run
 
     with stage() as runtime:
@@ -95,13 +97,13 @@ def settle_stale() -> None:
     for batch_id in settled:
         log.warning("settled batch %s, whose run ended before settling it", batch_id)
     if not settled:
-        log.info("no batch to settle: none is past its deadline")
+        log.info("there is no batch to settle")
 
 
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @hide_traceback
 def resume_replay() -> None:
-    """Trigger `eventbridge_replay_events` for the longest orphaned replay, unless runs of that DAG are queued."""
+    """Trigger `eventbridge_replay_events` for the replay that has been orphaned longest, unless runs are queued."""
     from eventbridge.airflow.dags.replay_events import run_of_replay
     from eventbridge.airflow.stuck import orphaned_replay
 
@@ -120,16 +122,16 @@ def resume_replay() -> None:
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @hide_traceback
 def begin_redrive() -> None:
-    """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that a server recorded and no run started."""
+    """Trigger `eventbridge_redrive_dead_letters` for the oldest orphaned redrive that a server recorded."""
     from eventbridge.airflow.stuck import orphaned_redrive
 
     with stage() as runtime:
         redrive = orphaned_redrive(runtime)
         if redrive is None:
-            raise AirflowSkipException("no redrive is waiting to be started")
+            raise AirflowSkipException("there is no orphaned redrive")
         now = runtime.ledger.now()
         runtime.ledger.redrives.defer(redrive.redrive_id, now)
-    log.info("redrive %s was recorded by a server; triggering a run of %s", redrive.redrive_id, REDRIVE_DAG)
+    log.info("a server recorded redrive %s; triggering a run of %s for it", redrive.redrive_id, REDRIVE_DAG)
     name = f"redrive__{redrive.redrive_id}__orphaned_{now:%Y%m%dT%H%M%S}"
     raise next_run(REDRIVE_DAG, name, {"redrive_id": redrive.redrive_id})
 

@@ -18,9 +18,9 @@ GUIDE = """
 Sends one event each minute to the URL of the connection that `EVENTBRIDGE_HEARTBEAT_CONNECTION` names. Without that
 setting it runs only when it is triggered, and fails.
 
-A monitoring service alerts you when the heartbeat stops: then Airflow's scheduler, its workers or the ledger are down.
-`healthy` is true only if all batches are reconciled, every runner with events makes progress, and ingestion is running.
-Otherwise the event goes to the connection's `failure_url`, if it has one.
+Let a monitoring service alert you when the heartbeat stops, because then Airflow's scheduler, its workers or the ledger
+are down. `healthy` is true only if all batches are reconciled, every runner with events makes progress, and ingestion
+is running. If it is false, the event goes to the connection's `failure_url`, provided that it has one.
 """
 
 

@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 GUIDE = """
 Starts a run of each `eventbridge_deliver_<runner>` whose bus has waiting events, or whose batch is not finished, and a
 run of `eventbridge_retry_deliveries` if deliveries are due. The watcher, a trigger in Airflow's triggerer, normally
-starts these runs within a second. This DAG is its fallback: it runs every ten minutes, and every minute while no
-triggerer runs the watcher or while a bus does not respond to it. A run that finds nothing is this one task.
+starts these runs within a second. This DAG is its fallback. It runs every ten minutes. While no triggerer runs the
+watcher, or while a bus does not respond to the watcher, it runs every minute and starts a run of each of these DAGs.
 
 If you pause this DAG, nothing replaces a watcher that has stopped.
 """
@@ -41,7 +41,7 @@ def start_waiting_runs() -> DAG:
 
 @task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
 def start_runs() -> None:
-    """Start a run of each DAG that has work, by emitting an event of its asset."""
+    """Start runs of the DAGs that need one, by emitting an event of each DAG's asset."""
     from eventbridge.airflow.watch import Watch
 
     with stage() as runtime:
@@ -53,4 +53,4 @@ def start_runs() -> None:
     outlet_events = get_current_context()["outlet_events"]
     for subject in subjects:
         outlet_events[AssetAlias(WAITING_ALIAS)].add(asset_of(subject))
-    log.info("starting runs for: %s", ", ".join(subjects) or "none, as nothing waits")
+    log.info("starting runs for: %s", ", ".join(subjects) or "none, because nothing is waiting")
