@@ -135,7 +135,7 @@ services: setup ## fetch the real servers that tests start, into .services and .
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on each of two S3 servers that are fetched, one built by Go: 10 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, the commands of docs/howto/install.md, the demo's rules on every service of docker-compose.yaml, handovers, a backlog of a streaming runner, the demo on Kafka and RocketMQ, spark-submit part by part, every benchmark at a small size, the stages in both modes
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, the commands of docs/howto/install.md, the tour of README.md with the wheel on each Python, the demo's rules on every service of docker-compose.yaml, handovers, a backlog of a streaming runner, the demo on Kafka and RocketMQ, spark-submit part by part, every benchmark at a small size, the stages in both modes
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -149,7 +149,8 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_streaming_handover.py tests/end_to_end/deep_backlog.py \
 	  tests/end_to_end/deep_idle_runs.py tests/end_to_end/deep_demo_on_brokers.py \
 	  tests/end_to_end/deep_production_shape.py tests/end_to_end/deep_install_page.py \
-	  tests/spark/deep_spark_connect.py tests/spark/deep_spark_submit.py tests/benchmarks/deep_small_benchmarks.py
+	  tests/spark/deep_spark_connect.py tests/spark/deep_spark_submit.py tests/benchmarks/deep_small_benchmarks.py \
+	  tests/docs/deep_wheel_tour.py
 	for mode in batch streaming; do
 	  EVENTBRIDGE_TEST_MODE=$$mode $(BIN)/pytest -q tests/pipeline
 	done

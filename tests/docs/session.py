@@ -51,13 +51,14 @@ def steps_of(text: str) -> list[Step]:
     return steps
 
 
-def run_page(text: str, folder: Path, **settings: str) -> list[str]:
+def run_page(text: str, folder: Path, programs: Path | None = None, **settings: str) -> list[str]:
     """Run a page's commands in a new folder and return what was not as the page says, a paragraph each.
 
-    `settings`: variables of the environment.
+    `programs`: the folder with the `eventbridge` and `python` to run, by default this checkout's. `settings`:
+    variables of the environment.
     """
     steps = steps_of(text)
-    printed = _run(steps, folder, settings)
+    printed = _run(steps, folder, {**_environment(folder, steps, programs), **settings})
     return [found for step, part in zip(steps, printed, strict=True) for found in _differences(step, part)]
 
 
@@ -81,7 +82,7 @@ def _console_steps(block: str, line: int) -> Iterator[Step]:
         line += text.count("\n") + expected.count("\n")
 
 
-def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[str]:
+def _run(steps: list[Step], folder: Path, environ: Mapping[str, str]) -> list[str]:
     script = "".join(
         f"echo '{_MARK}'\n(exit $code)\n{step.command}\ncode=$?\necho \"{_MARK}$code\"\n" for step in steps
     )
@@ -92,7 +93,7 @@ def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[s
         shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", str(folder / "page.sh")],
             cwd=folder,
-            env={**_environment(folder, steps), **settings},
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -108,9 +109,16 @@ def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[s
     return printed + ["(never run)"] * (len(steps) - len(printed))
 
 
-def _environment(folder: Path, steps: list[Step]) -> dict[str, str]:
-    """Return a reader's environment: `eventbridge` and this Python on the path, no settings."""
-    programs = folder / "bin"
+def _environment(folder: Path, steps: list[Step], programs: Path | None) -> dict[str, str]:
+    """Return a reader's environment: `programs`, or `eventbridge` and this Python, on the path, no settings."""
+    programs = programs or _make_programs(folder / "bin", steps)
+    left_out = ("EVENTBRIDGE_", "COLUMNS", "PYTHON", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(left_out)}
+    return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+
+
+def _make_programs(programs: Path, steps: list[Step]) -> Path:
+    """Write `python` and, if a step names it, `eventbridge` into a new folder, and return it."""
     programs.mkdir()
     # Scripts, not links: by a link to it Python would not find the environment that it belongs to.
     calls = {"python": [sys.executable]}
@@ -119,8 +127,7 @@ def _environment(folder: Path, steps: list[Step]) -> dict[str, str]:
     for name, call in calls.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(call)} "$@"\n')
         (programs / name).chmod(0o755)
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVENTBRIDGE_", "COLUMNS"))}
-    return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    return programs
 
 
 def _differences(step: Step, printed: str) -> Iterator[str]:
