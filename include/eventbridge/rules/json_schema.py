@@ -152,6 +152,7 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "template": (_TEXT, "The text, with ${name} for the values."),
         "steps": ({"type": "array"}, "Changes of the event, for the form FIELDS."),
         "missing": (_one_of(("null", "error")), "What a missing value gives."),
+        "content_type": (_TEXT, "TEMPLATE: the content type of the output, which decides how values are escaped."),
     },
     "a retry policy": {
         "policy": (_one_of((*POLICIES, *POLICY_ALIASES)), "Default EXPONENTIAL_DECAY_RETRY: about a day."),

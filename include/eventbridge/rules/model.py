@@ -227,11 +227,14 @@ class Transform(FrozenModel):
     written.
     """
 
+    LATER: ClassVar[tuple[str, ...]] = ("content_type",)
+
     form: Literal["ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL"] = "ORIGINAL"
     value: Annotated[Any, BeforeValidator(as_json_value)] = None
     template: str | None = None
     steps: Annotated[Any, BeforeValidator(as_json_value)] = None
     missing: Literal["null", "skip", "error"] = "null"
+    content_type: str | None = None
 
     @model_validator(mode="before")
     @classmethod

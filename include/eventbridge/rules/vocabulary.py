@@ -54,7 +54,7 @@ FIELDS: Final = {
     "a timeout": ("total", "connect"),
     "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a batch": ("count", "bytes"),
-    "a transform": ("form", "value", "template", "steps", "missing"),
+    "a transform": ("form", "value", "template", "steps", "missing", "content_type"),
     "a retry policy": (
         "policy",
         "max_retries",

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
-from eventbridge.errors import TransformError
+from eventbridge.errors import TransformError, TransformFailed
 from eventbridge.event.json_document import write_document
 from eventbridge.similar_names import similar
 from eventbridge.transform.error import either, error_at, format_value, member, nearest
@@ -17,21 +17,21 @@ from eventbridge.transform.jsonata.expression import expression_error
 from eventbridge.transform.jsonpath import SEVERAL, Path, constant, parse_path, sources
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 from eventbridge.transform.sql.parser import expression_problem
-from eventbridge.transform.template import Placeholder, Template, line_and_column, parse_template
+from eventbridge.transform.template import Placeholder, Template, content_type_problem, line_and_column, parse_template
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 #: The maximum number of undefined placeholders, and of unused names, that are reported for one template.
 _MAX_UNKNOWN: Final = 20
 #: The maximum number of names for which a template is searched for the placeholders of other languages.
 _MAX_TRIED: Final = 200
-FIELDS: Final = ("form", "value", "template", "steps", "missing")
+FIELDS: Final = ("form", "value", "template", "steps", "missing", "content_type")
 
 
 def transform_errors(definition: object) -> list[TransformError]:
     """Return every error in a transform as written in a rule file, each with its JSON path inside the transform.
 
-    `definition` is the mapping of the fields form, value, template, steps and missing. None stands for a field that is
-    not given, except in `value`, where it is JSON's null.
+    `definition` is the mapping of the fields. None stands for a field that is not given, except in `value`, where it is
+    JSON's null.
     """
     if not isinstance(definition, Mapping):
         return [error_at("$", "a transform must be a mapping", definition, "Write form: ORIGINAL, or another form")]
@@ -48,11 +48,11 @@ def transform_errors(definition: object) -> list[TransformError]:
 
 
 def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _extra_field_errors(definition, "ORIGINAL", "value", "template", "steps")
+    yield from _extra_field_errors(definition, "ORIGINAL", "value", "template", "steps", "content_type")
 
 
 def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _extra_field_errors(definition, "CONSTANT", "template", "steps")
+    yield from _extra_field_errors(definition, "CONSTANT", "template", "steps", "content_type")
     if "value" not in definition:
         yield error_at("$", "the form CONSTANT needs a value", None, "Write value: and the content of every delivery")
         return
@@ -66,7 +66,7 @@ def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _extra_field_errors(definition, "JSONPATH", "template", "steps")
+    yield from _extra_field_errors(definition, "JSONPATH", "template", "steps", "content_type")
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
@@ -91,12 +91,12 @@ def _with_jsonata(error: TransformError) -> TransformError:
 
 
 def _check_fields(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _extra_field_errors(definition, "FIELDS", "value", "template")
+    yield from _extra_field_errors(definition, "FIELDS", "value", "template", "content_type")
     yield from read_steps(definition.get("steps"), missing_is_error=definition.get("missing") == "error")[1]
 
 
 def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _extra_field_errors(definition, "JSONATA", "template", "steps")
+    yield from _extra_field_errors(definition, "JSONATA", "template", "steps", "content_type")
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
@@ -106,7 +106,7 @@ def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
-    yield from _extra_field_errors(definition, "SQL", "template", "steps")
+    yield from _extra_field_errors(definition, "SQL", "template", "steps", "content_type")
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
@@ -117,6 +117,10 @@ def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _extra_field_errors(definition, "TEMPLATE", "steps")
+    content_type = definition.get("content_type")
+    if content_type is not None and (problem := _content_type_problem(content_type)):
+        yield error_at("$.content_type", problem[0], content_type, problem[1])
+        content_type = None
     names, errors = sources(definition.get("value"))
     yield from errors
     text = definition.get("template")
@@ -126,8 +130,8 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
             where, "the form TEMPLATE needs text as its template", text, "Write template: 'text with ${name}'"
         )
         return
-    template, errors = parse_template(text, "$.template")
-    if errors and len(names) <= _MAX_TRIED and is_right_with_placeholders(names, text):
+    template, errors = parse_template(text, "$.template", content_type)
+    if errors and len(names) <= _MAX_TRIED and is_right_with_placeholders(names, text, content_type):
         errors = []
     yield from errors
     known = [*names, *PREDEFINED]
@@ -141,8 +145,19 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         unused = (name for name in names if name not in meant)
         yield from islice(unused_names(unused, text, template), _MAX_UNKNOWN)
     constants = {name: each for name, each in names.items() if not isinstance(each, Path)}
-    if (size := constant_size(template, constants)) > MAXIMUM_BYTES:
+    try:
+        size = constant_size(template, constants)
+    except TransformFailed as failure:  # such as a control character in XML
+        yield error_at("$.value", str(failure), None, "Remove it")
+        return
+    if size > MAXIMUM_BYTES:
         yield _too_large("$.template", size)
+
+
+def _content_type_problem(value: object) -> tuple[str, str] | None:
+    if not isinstance(value, str):
+        return "content_type must be text", "Write content_type: application/xml, for example"
+    return content_type_problem(value)
 
 
 def _too_large(where: str, size: int) -> TransformError:
@@ -191,6 +206,7 @@ def _extra_field_errors(definition: Mapping[Any, Any], form: str, *fields: str) 
 _EACH_ELEMENT: Final = re.compile(r"\$\.data(\.[A-Za-z_]\w*|\[\*\])+")
 #: The forms that take a field, for the fields that not all forms take.
 _OWNERS = {"value": "CONSTANT, JSONPATH, TEMPLATE, JSONATA or SQL", "template": "TEMPLATE", "steps": "FIELDS"}
+_OWNERS["content_type"] = "TEMPLATE"
 _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {
     "ORIGINAL": _check_original,
     "CONSTANT": _check_constant,
@@ -212,11 +228,11 @@ def unused_names(names: Iterable[str], text: str, template: Template) -> Iterato
     return (_unused(name, text) for name in names if name not in inserted)
 
 
-def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
+def is_right_with_placeholders(names: Iterable[str], text: str, content_type: str | None = None) -> bool:
     """Return whether a template is valid once the placeholders of other languages for these names become `${name}`."""
     for name in names:
         text = _foreign_placeholder(name).sub(f"${{{name}}}", text)
-    return not parse_template(text)[1]
+    return not parse_template(text, content_type=content_type)[1]
 
 
 def _unused(name: str, text: str) -> TransformError:

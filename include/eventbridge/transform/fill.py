@@ -13,7 +13,7 @@ from eventbridge.event.cloudevent import Event
 from eventbridge.event.json_document import JsonValue, Number, write_document
 from eventbridge.transform.jsonpath import MISSING, Path
 from eventbridge.transform.rendered import MAXIMUM_BYTES, Rendered, Scope, too_large
-from eventbridge.transform.template import Placeholder, PlaceholderContext, Template
+from eventbridge.transform.template import Placeholder, PlaceholderContext, Template, escape_form, escape_xml
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
@@ -57,6 +57,7 @@ class TemplateRenderer:
 
     def __init__(self, template: Template, sources: dict[str, Path | Any], *, missing_is_error: bool) -> None:
         self._is_json = template.is_json
+        self._content_type = media_type_of(template)
         self._constants: dict[tuple[str, PlaceholderContext], str] = {}
         self._pieces: list[str] = []
         self._slots: list[tuple[int, Slot]] = []
@@ -100,7 +101,7 @@ class TemplateRenderer:
                 raise too_large(size)
         text = "".join(pieces)
         try:
-            return Rendered(text.encode(), JSON if self._is_json else TEXT)
+            return Rendered(text.encode(), self._content_type)
         except UnicodeEncodeError as error:
             if not self._is_json:
                 half = f"U+{ord(text[error.start]):04X}"
@@ -108,7 +109,12 @@ class TemplateRenderer:
                     f"a value contains half of a surrogate pair ({half}), which a text cannot contain"
                 ) from None
             # Only strings in the JSON can contain the half, and there it can be escaped.
-            return Rendered(escape_halves(text).encode(), JSON)
+            return Rendered(escape_halves(text).encode(), self._content_type)
+
+
+def media_type_of(template: Template) -> str:
+    """Return the content type of a template's output."""
+    return template.content_type or (JSON if template.is_json else TEXT)
 
 
 def escape_halves(text: str) -> str:
@@ -168,6 +174,8 @@ def arrival_text(arrived_at: datetime) -> str:
 WRITERS: Final[dict[PlaceholderContext, Callable[[Any], str]]] = {
     "value": _as_value,
     "string": _as_string_content,
+    "xml": lambda value: escape_xml(_as_text(value)),
+    "form": lambda value: escape_form(_as_text(value)),
     "text": _as_text,
 }
 _PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {

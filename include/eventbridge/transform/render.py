@@ -35,6 +35,8 @@ class _Definition(Protocol):
     def steps(self) -> object: ...
     @property
     def missing(self) -> str | None: ...
+    @property
+    def content_type(self) -> str | None: ...
 
 
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
@@ -48,6 +50,7 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         "template": transform.template,
         "steps": transform.steps,
         "missing": transform.missing,
+        "content_type": transform.content_type,
     }
     for error in transform_errors(definition):
         raise error
@@ -64,7 +67,7 @@ def _compile(transform: _Definition, content_mode: str) -> Renderer:
         case "JSONPATH":
             return PartRenderer(parse_path(str(transform.value)), missing_is_error=missing_is_error)
         case "TEMPLATE":
-            template, _ = parse_template(transform.template or "")
+            template, _ = parse_template(transform.template or "", content_type=transform.content_type)
             return TemplateRenderer(template, sources(transform.value)[0], missing_is_error=missing_is_error)
         case "FIELDS":
             steps, _ = read_steps(transform.steps, missing_is_error=missing_is_error)

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
+from urllib.parse import quote_plus
+from xml.parsers import expat
 
-from eventbridge.errors import TransformError
+from eventbridge.errors import TransformError, TransformFailed
 from eventbridge.event.json_document import json_fault, write_document
 from eventbridge.transform.error import NAME
 
-#: The context of a placeholder: in place of a JSON value, inside a JSON string, or in text that is not JSON.
-PlaceholderContext = Literal["value", "string", "text"]
+#: The context of a placeholder: in place of a JSON value, inside a JSON string, in the text or an attribute of XML, in
+#: a field of a form, or in other text.
+PlaceholderContext = Literal["value", "string", "xml", "form", "text"]
 
 # A JSON quote, an escaped quote or backslash, or the beginning of a placeholder or of its escape.
 _MARK = re.compile(r'\$\$\{|\$\{|\\["\\]|"')
@@ -42,10 +46,14 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A parsed template: literals and placeholders in order; if `is_json`, the output is JSON for any values."""
+    """A parsed template: literals and placeholders in order; if `is_json`, the output is JSON for any values.
+
+    `content_type` is that of the output, empty if its definition names none.
+    """
 
     parts: tuple[str | Placeholder, ...]
     is_json: bool
+    content_type: str = ""
 
     def placeholders(self) -> list[Placeholder]:
         """Return the placeholders in order."""
@@ -68,16 +76,22 @@ class _RawPlaceholder:
         return _braces(self.default or "").ljust(self.length, "x") if self.in_string else "null".ljust(self.length)
 
 
-def parse_template(text: str, where: str = "$") -> tuple[Template, list[TransformError]]:
+def parse_template(
+    text: str, where: str = "$", content_type: str | None = None
+) -> tuple[Template, list[TransformError]]:
     """Return the parsed template and its errors, which have `where` as their path.
 
-    The template is JSON if its text, with placeholders in place of values or inside strings, is JSON.
+    `content_type`, a valid one, decides how values are inserted. Without one the template is JSON if its text, with
+    placeholders in place of values or inside strings, is JSON.
     """
     raw, errors = _scan(text, where)
+    kind = escaping_of(content_type) if content_type else None
     # Escapes keep their length, so that the decoder's line and column are also those of the template.
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
-    if problem and not errors and _MEANT_AS_JSON.fullmatch(text):
+    if problem and not errors and (kind == "json" or (kind is None and _MEANT_AS_JSON.fullmatch(text))):
         remedy = "Correct it; if it is text that only looks like JSON, begin it with something else."
+        if kind == "json":
+            remedy = f"Correct it, or write another content_type than {content_type}."
         if foreign := _FOREIGN.search(text):
             right = f"${{{foreign[1] or foreign[2]}}}"
             remedy = f"Write {right} for a value that is inserted, not {foreign[0].strip()}. {remedy}"
@@ -85,8 +99,135 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     if lone := _SURROGATE.search(text):
         message = f"the template contains half of a surrogate pair at {line_and_column(text, lone.start())}"
         errors.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
-    parts = tuple(part if isinstance(part, str) else _resolve_context(part, is_json=not problem) for part in raw)
-    return Template(parts, is_json=not problem), errors
+    elif kind == "xml" and not errors and (fault := _xml_problem(raw)):
+        remedy = f"Correct it, or write another content_type than {content_type}."
+        errors.append(TransformError(f"the template is not XML: {fault}", path=where, value=text, remedy=remedy))
+    kind = kind or ("text" if problem else "json")
+    if kind in ("xml", "html") and (default := next(filter(None, map(_illegal_default, raw)), None)):
+        errors.append(TransformError(default, path=where, value=text, remedy="Remove it."))
+    shown: Escaping = kind if kind == "json" or not errors else "text"  # a template with errors is never rendered
+    parts = tuple(part if isinstance(part, str) else _resolve_context(part, shown) for part in raw)
+    return Template(parts, is_json=kind == "json", content_type=content_type or ""), errors
+
+
+#: How values are inserted into a template: escaped as JSON, as XML or HTML, as a form, or not at all.
+Escaping = Literal["json", "xml", "html", "form", "text"]
+
+_TOKEN = r"[A-Za-z0-9][A-Za-z0-9!#$&^_.+-]{0,126}"
+_PARAMETER = r"[A-Za-z0-9_-]{1,40}=(?:[A-Za-z0-9_.:+/-]{1,100}|\"[A-Za-z0-9_.:+/ -]{1,100}\")"
+_MEDIA_TYPE = re.compile(f"({_TOKEN}/{_TOKEN})(?: ?; ?{_PARAMETER}){{0,5}}", re.ASCII)
+_CHARSET = re.compile(r";\s*charset=\"?([^\";]*)", re.IGNORECASE)
+
+
+def content_type_problem(text: str) -> tuple[str, str] | None:
+    """Return the error in a template's content type and its remedy, None if it is valid."""
+    found = _MEDIA_TYPE.fullmatch(text)
+    if found is None:
+        return "this is not a content type", "Write one such as application/xml or text/csv; header=absent"
+    if found[1].lower().startswith("multipart/"):
+        return "a template has one part, and multipart types have several", "Write the type of the content itself"
+    charset = _CHARSET.search(text)
+    if charset is not None and charset[1].lower() != "utf-8":
+        return f"the output is UTF-8, not {charset[1]}", "Write charset=utf-8, or remove it"
+    return None
+
+
+def escaping_of(content_type: str) -> Escaping:
+    """Return how values are inserted into a template with a content type."""
+    media_type = content_type.partition(";")[0].strip().lower()
+    subtype = media_type.partition("/")[2]
+    if subtype == "json" or subtype.endswith("+json"):
+        return "json"
+    if subtype == "xml" or subtype.endswith("+xml"):
+        return "xml"
+    if media_type == "application/x-www-form-urlencoded":
+        return "form"
+    return "html" if media_type == "text/html" else "text"
+
+
+def _illegal_default(part: str | _RawPlaceholder) -> str | None:
+    illegal = None if isinstance(part, str) else _NOT_IN_XML.search(part.default or "")
+    return illegal and f"a default contains U+{ord(illegal[0]):04X}, which XML and HTML cannot contain"
+
+
+def _xml_problem(raw: list[str | _RawPlaceholder]) -> str | None:
+    """Return why a template is not well-formed XML, None if it is, with any values in its placeholders.
+
+    A placeholder may be only where escaping is enough: in text and in the values of attributes.
+    """
+    # Stands for a placeholder; a character for private use is no part of a name in XML.
+    mark = next((chr(each) for each in range(0xE000, 0xF8FF) if not any(chr(each) in str(part) for part in raw)), "")
+    text = "".join(part if isinstance(part, str) else mark for part in raw)
+    seen = _XmlContent()
+    parser = expat.ParserCreate(encoding="utf-8")
+    parser.StartElementHandler = lambda _, attributes: seen.add("".join(attributes.values()))
+    parser.CharacterDataHandler = seen.add
+    parser.StartCdataSectionHandler = lambda: seen.switch(within_cdata=True)
+    parser.EndCdataSectionHandler = lambda: seen.switch(within_cdata=False)
+    parser.StartDoctypeDeclHandler = seen.refuse_doctype
+    parser.XmlDeclHandler = lambda _version, encoding, _standalone: seen.check_encoding(encoding)
+    try:
+        parser.Parse(text.encode(), True)
+    except expat.ExpatError as error:
+        return f"{expat.ErrorString(error.code)}, line {error.lineno}"
+    except _NotXml as error:
+        return str(error)
+    if sum(each.count(mark) for each in seen.texts) < sum(isinstance(part, _RawPlaceholder) for part in raw):
+        return "a placeholder may be in text and in the value of an attribute, but not in a comment or CDATA section"
+    return None
+
+
+class _NotXml(Exception):
+    """XML that a template must not contain."""
+
+
+class _XmlContent:
+    """Collects the text and the values of attributes of a document, except CDATA sections."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._within_cdata = False
+
+    def add(self, text: str) -> None:
+        """Add text."""
+        if not self._within_cdata:
+            self.texts.append(text)
+
+    def switch(self, *, within_cdata: bool) -> None:
+        """Note the beginning or the end of a CDATA section."""
+        self._within_cdata = within_cdata
+
+    def refuse_doctype(self, *_: object) -> None:
+        """Refuse a document type, whose entities a receiver would expand or fetch."""
+        raise _NotXml("it has a DOCTYPE, which many receivers refuse because its entities can be misused")
+
+    def check_encoding(self, encoding: str | None) -> None:
+        """Refuse an XML declaration with another encoding than that of the output."""
+        if encoding is not None and encoding.lower() != "utf-8":
+            raise _NotXml(f"its declaration says {encoding}, but the output is UTF-8")
+
+
+def escape_xml(text: str) -> str:
+    """Return text as it is written in the text or in an attribute of XML; raises TransformFailed.
+
+    Line breaks and tabs become references, because a parser would normalise them in attributes.
+    """
+    if illegal := _NOT_IN_XML.search(text):
+        raise TransformFailed(f"a value contains U+{ord(illegal[0]):04X}, which XML and HTML cannot contain")
+    return _TO_ESCAPE.sub(lambda found: f"&#{ord(found[0])};", text)
+
+
+def escape_form(text: str) -> str:
+    """Return text as it is written in a value of a form; raises TransformFailed."""
+    try:
+        return quote_plus(text)
+    except UnicodeEncodeError:
+        raise TransformFailed("a value contains half of a surrogate pair, which a form cannot contain") from None
+
+
+#: XML 1.0, 2.2, and the characters that end a text or an attribute or are normalised.
+_NOT_IN_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_TO_ESCAPE = re.compile("[&<>\"'\t\n\r]")
 
 
 def _scan(text: str, where: str) -> tuple[list[str | _RawPlaceholder], list[TransformError]]:
@@ -132,16 +273,26 @@ def _unreadable(text: str, position: int, found: re.Match[str] | None, where: st
     return TransformError(message, path=where, value=text, remedy=f"{remedy}; for the text ${{ itself write $${{.")
 
 
-def _resolve_context(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
-    context: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
+def _resolve_context(raw: _RawPlaceholder, kind: Escaping) -> Placeholder:
+    context: PlaceholderContext = "xml" if kind == "html" else "value" if kind == "json" else kind
+    if context == "value" and raw.in_string:
+        context = "string"
     default = raw.default
     if default is not None and context == "string":
         default = _braces(default)  # already valid inside a JSON string, as the probe has shown
-    elif default is not None and context == "text":
-        default = _unescaped(default)
+    elif default is not None and context != "value":
+        default = ESCAPES[context](_unescaped(default))
     elif default is not None:
         default = _braces(default) if not _json_problem(_braces(default)) else write_document(_unescaped(default))
     return Placeholder(raw.name, context, default, raw.at)
+
+
+#: How text is escaped in each context that is not JSON.
+ESCAPES: Final[dict[PlaceholderContext, Callable[[str], str]]] = {
+    "xml": escape_xml,
+    "form": escape_form,
+    "text": str,
+}
 
 
 def _braces(default: str) -> str:

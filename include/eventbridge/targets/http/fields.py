@@ -191,7 +191,7 @@ def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
     if mode is not None and mode.value == "binary":
         message = "{} puts deliveries into one JSON array, but content_mode binary needs headers for each"
         fields.refuse(("batch",), message, "Remove it, or write content_mode: structured or content_mode: data")
-    if transform.form == "TEMPLATE" and not parse_template(transform.template or "")[0].is_json:
+    if transform.form == "TEMPLATE" and not _produces_json(transform):
         message = "{} puts deliveries into one JSON array, but this template produces text"
         fields.refuse(("batch",), message, "Remove it, or write the template as JSON")
     size = fields.nested("batch", "a batch")
@@ -202,3 +202,7 @@ def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
         count=size.whole("count", default.count, 2, _MAX_DELIVERIES),
         size_bytes=size.size("bytes", default.size_bytes, _SMALLEST_BYTES, _LARGEST_BYTES),
     )
+
+
+def _produces_json(transform: Transform) -> bool:
+    return parse_template(transform.template or "", content_type=transform.content_type)[0].is_json

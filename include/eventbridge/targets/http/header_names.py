@@ -41,7 +41,7 @@ _OWN_PREFIXES = ("proxy-", "svix-", "webhook-")
 _OF_PROXIES = re.compile(r"forwarded|via|x-real-ip|x-forwarded-.*")
 _OF_DELIVERIES = re.compile(r"ce-.*|traceparent|tracestate|eventbridge-.*")
 _REMEDIES: Final = {
-    "content-type": "Remove it: the transform decides it",
+    "content-type": "Remove it; the transform decides it, a template by its content_type",
     "idempotency-key": "Remove it: a receiver would drop every delivery but the first. webhook-id is the key",
 }
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from eventbridge.event.json_document import as_json_value, write_document
 from eventbridge.matching.scan.parts import PartPaths, part_paths
 from eventbridge.matching.scan.tree import Step
-from eventbridge.transform.fill import JSON, TEXT, WRITERS, escape_halves, nothing_of
+from eventbridge.transform.fill import JSON, WRITERS, escape_halves, media_type_of, nothing_of
 from eventbridge.transform.jsonpath import Path, parse_path, sources
 from eventbridge.transform.original import STRUCTURED
 from eventbridge.transform.template import Placeholder, PlaceholderContext, parse_template
@@ -29,6 +29,7 @@ JSON_TYPE: Final = 6  # hand back if the part at `path` exists, is not null, and
 HAND_BACK: Final = 7
 PRESENT: Final = 8  # hand back if the part at `path` does not exist
 
+#: The contexts that compiled code writes, by their numbers; Python renders templates with others.
 CONTEXTS: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text": 2}
 
 
@@ -65,6 +66,8 @@ class _Definition(Protocol):
     def template(self) -> str | None: ...
     @property
     def missing(self) -> str | None: ...
+    @property
+    def content_type(self) -> str | None: ...
 
 
 #: The program that hands every delivery back to the Python renderer.
@@ -84,7 +87,9 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
         case "JSONPATH", _:
             return _part(parse_path(str(transform.value)), missing_is_error)
         case "TEMPLATE", _:
-            template, _ = parse_template(transform.template or "")
+            template, _ = parse_template(transform.template or "", content_type=transform.content_type)
+            if any(each.context not in CONTEXTS for each in template.placeholders()):
+                return BY_RENDERER
             names = sources(transform.value)[0]
             own = {"eb.rule": rule, "eb.bus": bus, "eb.target": target}
             filled = _TemplateOperations(names, own, missing_is_error)
@@ -92,7 +97,7 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
                 operations = [each for part in template.parts for each in filled.operations(part, template.is_json)]
             except UnicodeEncodeError:  # an unpaired surrogate in text, with which every delivery fails
                 return BY_RENDERER
-            return Program(_join_literals(operations), JSON if template.is_json else TEXT)
+            return Program(_join_literals(operations), media_type_of(template))
     return BY_RENDERER
 
 
