@@ -122,7 +122,7 @@ class Marks:
 
     def _outcome(self, batch: Batch, record: dict[str, Any]) -> str:
         wanted = record["delivery_id"]
-        if batch.routes:
+        if batch.has_route_stage:
             bus, source, event_id, rule, target = (record[name] for name in _ID_COLUMNS[1:])
             wanted = delivery_id(bus, source, event_id, rule, target, batch.replay_id)
         if batch.state != "committed":

@@ -108,7 +108,7 @@ class RunBreaker:
         self._slow: dict[int, int] = {}
         self._no_response = self._reported_no_response = 0
         self._counts_from = 0
-        self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts, by delivery to retry
+        self._retrying: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts, by delivery to retry
         self._probes: list[bool] = []
         self._reported: dict[int, Count] = {}
         self._reported_probes = 0
@@ -118,29 +118,29 @@ class RunBreaker:
     @property
     def is_unlimited(self) -> bool:
         """Whether `capacity` returns None until a failure is recorded."""
-        return not (self._asked or self.probing or self.tripped)
+        return not (self._retrying or self.probing or self.tripped)
 
     def capacity(self, now: datetime) -> int | None:
         """Return how many deliveries that this push has not tried may be sent now; None for any number."""
         if self.tripped:
             return 0
         if self.probing:
-            return 0 if self._asked else 1
-        if not self._asked:
+            return 0 if self._retrying else 1
+        if not self._retrying:
             return None
         seen = self._window_count(now)
         if seen.attempts >= LEAST_ATTEMPTS and not trips(seen):
-            return max(0, _OPEN_AT_ONCE - len(self._asked))
-        asked = sum(map(len, self._asked.values()))
+            return max(0, _OPEN_AT_ONCE - len(self._retrying))
+        asked = sum(map(len, self._retrying.values()))
         return 0 if trips(seen.plus(Count(asked, asked))) else None
 
     def record_response(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
         """Record one response; `again` is True if it failed and this push will retry the delivery."""
         second = int(at.timestamp())
         if again:
-            self._asked[delivery_id].append(second)
+            self._retrying[delivery_id].append(second)
             return
-        if self._asked:
+        if self._retrying:
             self._count_retried(delivery_id)
         self._attempts[second] = self._attempts.get(second, 0) + 1
         if failed:
@@ -171,12 +171,12 @@ class RunBreaker:
 
     def end_run(self, now: datetime) -> None:
         """Count the failed attempts of all deliveries that were waiting for a retry, because the run is over."""
-        for delivery_id in list(self._asked):
+        for delivery_id in list(self._retrying):
             self.record_abandoned(delivery_id, now)
 
     def record_abandoned(self, delivery_id: bytes, now: datetime) -> None:
         """Count the failed attempts of a delivery that will not be retried after all."""
-        if delivery_id in self._asked:
+        if delivery_id in self._retrying:
             self._count_retried(delivery_id)
             if self.probing:
                 self._record_probe(int(now.timestamp()), good=False)
@@ -219,7 +219,7 @@ class RunBreaker:
         )
 
     def _count_retried(self, delivery_id: bytes) -> None:
-        for second in self._asked.pop(delivery_id, ()):
+        for second in self._retrying.pop(delivery_id, ()):
             self._attempts[second] = self._attempts.get(second, 0) + 1
             self._failed[second] = self._failed.get(second, 0) + 1
 

@@ -1,6 +1,6 @@
 """Sends deliveries in blocks to a target that takes blocks, if no delivery needs separate handling.
 
-A block holds adjacent deliveries of a piece, perhaps thousands.
+A block holds adjacent deliveries of a piece, often thousands.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class HttpLoop:
         self._notified: deque[TargetRun] = deque()  # runs that have more work
         self._polled_at = time.monotonic()
         self._running_lock = threading.Lock()
-        self._has_left = False
+        self._has_work_left = False
 
     @property
     def has_failed(self) -> bool:
@@ -113,20 +113,20 @@ class HttpLoop:
             had_news = True
             while (left := until - time.monotonic()) > 0 and not (watched is not None and engine.fd_ready):
                 had_news = self._step(engine, left)
-                if self._has_left:
+                if self._has_work_left:
                     break
             while had_news and time.monotonic() < until + _BUSY_SECONDS:
                 had_news = self._step(engine, 0.0)
         except Exception as error:  # an error of the loop itself, because each run keeps its own errors
             self._fail(error)
         finally:
-            has_left, self._has_left = self._has_left, False
+            has_work_left, self._has_work_left = self._has_work_left, False
             self._running_lock.release()
-        return has_left
+        return has_work_left
 
     def wake(self) -> None:
         """Signal that a live run has ended with work left; any thread may call it."""
-        self._has_left = True
+        self._has_work_left = True
         if (engine := self._engine) is not None:
             engine.wake()
 
@@ -193,7 +193,7 @@ class HttpLoop:
 
     def _longest_wait(self, seconds: float) -> float:
         """Return how long to wait for a response, at most `seconds`."""
-        if self._fresh or self._called or self._notified or self._has_left:
+        if self._fresh or self._called or self._notified or self._has_work_left:
             return 0.0
         seconds = min(seconds, _TICK_SECONDS)
         if not self._sleeping:

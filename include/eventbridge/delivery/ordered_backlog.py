@@ -91,7 +91,7 @@ def _deferred_events(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Posi
 def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
     """Add the deliveries of a batch whose transform failed, if their target has `errors_tolerance: none`."""
     rule, name = target
-    if not batch.routes or runtime.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
+    if not batch.has_route_stage or runtime.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
         return
     for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
         if file.path is None or not isinstance(file.detail, Routed) or f"{rule}/{name}" not in file.detail.failed:

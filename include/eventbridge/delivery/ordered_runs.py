@@ -189,8 +189,8 @@ class OrderedRounds:
         yield from self._end(turns)
 
     def _sendable(self, turns: DeliveriesByKey[OrderedItem]) -> list[OrderedItem]:
-        """Return the deliveries that may be sent now, at most one per key; report those that are decided without
-        sending."""
+        """Return the deliveries that may be sent now, at most one per key; report those whose outcome is decided
+        without sending them."""
         now = self._clock()
         ready: list[OrderedItem] = []
         for key, first in turns.heads():

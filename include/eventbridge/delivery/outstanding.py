@@ -129,7 +129,7 @@ class TargetReport:
     dead_lettered: int = 0
     retried: int = 0
     sent: int = 0  # how many of `total` this push sent
-    held_up: bool = False  # something other than the target prevented deliveries from being sent
+    held_up: bool = False  # the breaker, a rate limit or a pause prevented deliveries from being sent
     spent: bool = False
     late: bool = False  # the run began when more than half of the budget was spent
     gone: bool = False

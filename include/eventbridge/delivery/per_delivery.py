@@ -172,8 +172,9 @@ class Rounds:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
 
     def _may_send(self, request: Request, left: int) -> bool | None:
-        """Return whether a request may be sent now, or None to ask again later; `left` requests of the round are
-        unsent.
+        """Return whether a request may be sent now, or None if that is not known yet and the target must ask again.
+
+        `left` is the number of unsent requests of the round, including this one.
         """
         run = self._run
         if run.is_stopping or run.is_closed or self._clock() >= run.starts_until:
@@ -248,7 +249,7 @@ class Rounds:
         return now >= run.starts_until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
-        # Items that wait for a token are not late.
+        # Items that are waiting for a token are not late.
         late = [] if self._run.pace.has_limited(self._clock()) else self._waiting
         return self._interrupted or any(item.due_at is None or item.due_at <= self._until for item in late)
 

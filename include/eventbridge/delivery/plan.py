@@ -130,7 +130,7 @@ class _TargetPlan:
         self._runtime, self._batch = chunk_runs.runtime, chunk_runs.batch
         self._rule, self._spec = rule, spec
         # deliveries that were pending before the target became a shadow are ordinary deliveries
-        self._is_shadow = spec.shadow_of is not None and self._batch.routes
+        self._is_shadow = spec.shadow_of is not None and self._batch.has_route_stage
         self._status = None if self._is_shadow else status
         self._found, self._done = found, done
         self._queue = chunk_runs.live.get((rule, spec.name)) if chunk_runs.live is not None else None

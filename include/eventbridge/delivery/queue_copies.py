@@ -1,4 +1,5 @@
-"""Makes and reads copies of dead letters for the dead letter queues of their targets; each copy is a separate delivery.
+"""Creates and reads copies of dead letters for the dead letter queues of their targets; each copy is a separate
+delivery.
 
 A copy is a pending delivery that refers to a row of a dead letter file. Reading the rows of a piece returns a copy like
 any other delivery, with its own id, the queue as its target, and the dead letter as its JSON payload.
@@ -58,7 +59,7 @@ def read_deliveries(
 
 
 def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return pending rows with the copies of a batch's dead letters whose targets have a queue; they are due
+    """Return, as pending rows, the copies of those dead letters of a batch whose targets have a queue; they are due
     immediately."""
     rules = runtime.rules_of(batch)
     return [

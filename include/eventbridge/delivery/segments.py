@@ -86,7 +86,7 @@ def write_open_segment(
 
 
 def _sum_cpu(rows: pa.Table, cpu: int) -> Spent | None:
-    """Return the CPU time of rows and the number of rows by target; None if no CPU time was measured."""
+    """Return the CPU time of rows, and the number of rows for each target; None if no CPU time was measured."""
     if not cpu:
         return None
     counts = rows.group_by(["rule", "target"]).aggregate([([], "count_all")]).to_pylist()
@@ -109,7 +109,7 @@ def write_segment(
         return True
     counts = runtime.ledger.chunks.record_late_segment(file)
     log.warning(
-        "chunk %s of batch %s: another push or the settlement took over claim %s; the last responses, %d, are %s",
+        "chunk %s of batch %s: another push or the settlement took over claim %s; the last %d responses are %s",
         *(chunk_id, batch.batch_id, claim, rows.num_rows, "recorded" if counts else "too late, and not recorded"),
     )
     return False

@@ -81,14 +81,16 @@ def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlus
     return None
 
 
-#: The maximum number of seconds that a response waits for its flush. It is checked only when the next response comes.
+#: The maximum number of seconds that a response waits for its flush. Its age is checked only when the next response
+#: comes.
 _MAX_UNFLUSHED_SECONDS = 1.0
-#: The maximum number of responses in a shared flush, because no other target should have to wait for a larger one.
+#: The maximum number of responses in a shared flush. A target with more responses flushes alone, so that no other
+#: target has to wait for it.
 _MAX_SHARED = 1_000
 
 
 def must_flush(target: Target, waiting: int, first: Response, last: Response) -> bool:
-    """Return whether a flush is due, given the number and the age of the responses that wait for it."""
+    """Return whether a flush is due, given the number and the age of the responses that are waiting for it."""
     if waiting >= target.flush_every:
         return True
     return (last.started_at - first.started_at).total_seconds() + last.duration_ms / 1000 >= _MAX_UNFLUSHED_SECONDS

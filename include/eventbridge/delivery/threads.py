@@ -22,7 +22,8 @@ THREADS_AT_ONCE: Final = 64
 
 #: How many seconds apart to check whether more threads would help.
 _POLL_SECONDS = 0.05
-#: A job that takes longer than this many seconds mostly waits, so more threads would complete more jobs.
+#: A job that takes longer than this many seconds is assumed to spend most of them waiting, so that more threads would
+#: complete more jobs.
 _JOB_SECONDS = 0.006
 
 

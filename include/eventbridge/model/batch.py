@@ -46,14 +46,14 @@ class Batch:
     replay_id: str = ""
     committed_at: datetime | None = None
     bus_committed_at: datetime | None = None  # None until the bus has accepted the offsets of the batch
-    kept: Kept = "all"  # the records of the batch that certainly exist
-    cleared: Kept = "all"  # the records that may exist: more than `kept` only while retention removes files
+    kept: Kept = "all"  # the records that retention keeps; all others may be gone
+    cleared: Kept = "all"  # the value of `kept` up to which the removal of records is complete
     is_full: bool = False  # whether the bus had more events than the batch was allowed to take
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids contains the events of the batch
     follows: str | None = None  # the batch to commit first; until then, only the streaming task may change this one
 
     @property
-    def routes(self) -> bool:
+    def has_route_stage(self) -> bool:
         """Whether the batch has the stage route.
 
         Such a batch accounts for all rows of its delivery files. Any other batch accounts for the rows in its chunks.

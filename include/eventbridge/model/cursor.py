@@ -34,7 +34,7 @@ def write_name_cursor(*names: str) -> str:
 
 
 def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
-    """Return the `count` names of a cursor; raises UserError if `text` is not such a cursor."""
+    """Return the `count` names of a cursor. Raises UserError if `text` is not such a cursor."""
     names = _decode(text, tuple[str, ...])
     if len(names) != count or any("\x00" in name for name in names):
         raise _not_a_cursor(text)
@@ -42,13 +42,13 @@ def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
 
 
 def read_number_cursor(text: str) -> int:
-    """Return the number of a cursor that consists of one number; raises UserError if `text` is not such a cursor."""
+    """Return the number of a cursor that consists of one number. Raises UserError if `text` is not such a cursor."""
     (number,) = read_number_cursors(text, 1)
     return number
 
 
 def read_number_cursors(text: str, count: int) -> tuple[int, ...]:
-    """Return the `count` numbers of a cursor; raises UserError if `text` is not such a cursor."""
+    """Return the `count` numbers of a cursor. Raises UserError if `text` is not such a cursor."""
     names = read_name_cursor(text, count)
     if not all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
         raise _not_a_cursor(text)
@@ -56,7 +56,7 @@ def read_number_cursors(text: str, count: int) -> tuple[int, ...]:
 
 
 def read_time_cursor(text: str) -> datetime:
-    """Return the UTC time of a cursor that consists of one time; raises UserError if `text` is not such a cursor."""
+    """Return the UTC time of a cursor that consists of one time. Raises UserError if `text` is not such a cursor."""
     (name,) = read_name_cursor(text, 1)
     try:
         return datetime.fromisoformat(name).astimezone(UTC)
@@ -65,7 +65,7 @@ def read_time_cursor(text: str) -> datetime:
 
 
 def read_cursor(text: str) -> Cursor:
-    """Return the cursor that a string encodes; raises UserError if the string is not a cursor."""
+    """Return the cursor that a string encodes. Raises UserError if the string is not a cursor."""
     return _decode(text, Cursor)
 
 

@@ -82,5 +82,5 @@ def encode_fields(fields: Mapping[str, KnownField]) -> str:
 
 
 def decode_fields(text: str) -> dict[str, KnownField]:
-    """Read the JSON that `encode_fields` wrote; raises msgspec.DecodeError if it is anything else."""
+    """Read the JSON that `encode_fields` wrote. Raises msgspec.DecodeError if it is anything else."""
     return json.decode(text, type=dict[str, KnownField])

@@ -117,5 +117,5 @@ def encode_detail(detail: FileDetail) -> str:
 
 
 def decode_detail(text: str) -> FileDetail:
-    """Read the JSON that `encode_detail` wrote; raises msgspec.DecodeError if it is anything else."""
+    """Read the JSON that `encode_detail` wrote. Raises msgspec.DecodeError if it is anything else."""
     return _DECODER.decode(text)

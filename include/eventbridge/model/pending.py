@@ -28,7 +28,7 @@ NO_CHUNK = -1
 
 @dataclass(frozen=True)
 class PendingDeliveries:
-    """Deliveries of one batch, chunk and target that wait for another batch.
+    """Deliveries of one batch, chunk and target that are waiting for another batch.
 
     A row is identified by batch_id, settlement, chunk_id, rule, target, reason, attempts and lane, and by the due_at
     and hold_reason with which it was added (the columns due_bucket and hold_bucket). Adding the same identity again

@@ -11,7 +11,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def encode(rows: Rows) -> str:
-    """Return row numbers encoded like `rowset.encode`; raises ValueError for a negative number."""
+    """Return row numbers encoded like `rowset.encode`. Raises ValueError for a negative number."""
     found = np.unique(rows)
     if not len(found):
         return ""

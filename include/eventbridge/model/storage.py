@@ -13,7 +13,7 @@ STEPS: Final[tuple[Kept, ...]] = ("all", "archive", "dead_letters", "manifest", 
 #: ended, `expired` once retention has removed the named files.
 SweepName = Literal["lost", "expired"]
 
-#: The areas that retention removes one at a time, and `other`, which is everything that is counted without a batch:
+#: The areas that retention removes one at a time, and `other`, which is everything that does not count towards a batch:
 #: manifests, rule sets, indexes, files of attempts that died, and files older than the counting.
 Area = Literal["deliveries", "archive", "dead_letters", "other"]
 #: The area that is removed with each step of `Kept`.

@@ -41,7 +41,7 @@ class EventPosition:
 
 @dataclass(frozen=True)
 class EventName:
-    """The values from which the ids of an event's deliveries are made, and its position.
+    """The values from which the ids of an event's deliveries are computed, and the event's position.
 
     `event_id` is "" if the event has no id. If `rule` is set, only deliveries of this rule are meant.
     """

@@ -245,7 +245,7 @@ def _delivery_sums(
     for batch, each in reconciliation:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
         columns.append(("matched", each.copies))
-        if batch.routes or batch.kind == "redrive":
+        if batch.has_route_stage or batch.kind == "redrive":
             columns.append(("matched", each.matched))
         if committed is None:
             columns += [("pending", each.pending), ("pending", each.copies)]

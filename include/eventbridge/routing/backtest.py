@@ -1,7 +1,7 @@
 """Backtests a part of the archive: matches, counts by minute, keeps samples and failures, and compares two candidates.
 
-It runs in this process or in a Spark worker. Counting is vectorised; only samples and failures are handled one by one.
-This module must not import the ledger or Spark, because Spark workers import it and must start fast.
+The code runs in this process or in a Spark worker. Counting is vectorised; only samples and failures are handled one by
+one. This module must not import the ledger or Spark, because Spark workers import it and must start fast.
 """
 
 from __future__ import annotations

@@ -255,7 +255,7 @@ class _Texts:
         return made
 
     def array(self) -> pa.Array:
-        """Return the column, dictionary-encoded even if all rows are null, because all blocks of a file must have the
-        same types."""
+        """Return the column, dictionary-encoded even if all rows are null, because the blocks of a file must all have
+        the same types."""
         codes = pa.array(self._codes, mask=~self.is_set)
         return pa.DictionaryArray.from_arrays(codes, pa.array(list(self._texts), pa.string()))

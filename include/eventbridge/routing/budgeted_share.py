@@ -163,7 +163,7 @@ class _Deliveries:
         renderers: dict[str, Renderer],
         budget: ShareBudget,
     ) -> list[dict[str, Any]]:
-        """Return the delivery rows of one event; raises OutOfTime or BudgetSpent."""
+        """Return the delivery rows of one event. Raises OutOfTime or BudgetSpent."""
         rows = []
         for target in sorted(self.rule.targets):
             common = self._row(event_row, row, event, target)

@@ -126,7 +126,7 @@ class JobTasks(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> JobTasks:
-        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        """Read what `to_json` wrote. Raises msgspec.DecodeError for anything else."""
         return _TASKS_DECODER.decode(text)
 
 
@@ -144,7 +144,7 @@ class SliceResult(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> SliceResult:
-        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        """Read what `to_json` wrote. Raises msgspec.DecodeError for anything else."""
         return _RESULT_DECODER.decode(text)
 
 

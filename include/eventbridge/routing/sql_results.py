@@ -54,8 +54,8 @@ class Value:
 
 @dataclass(frozen=True)
 class SqlResult:
-    """Spark's result for one event: whether `where` admits it, or the error of `where`, and the value for each SQL
-    target."""
+    """Spark's result for one event: whether `where` admits the event, or the error of `where`, and the value for each
+    SQL target."""
 
     kept: bool
     failure: str | None = None

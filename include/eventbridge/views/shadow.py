@@ -71,7 +71,7 @@ def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, s
     first, last = time_range(runtime.ledger.now(), since, until)
     reports = [ShadowReport(each.name, str(each.shadow_of), first, last) for each in shadows]
     for batch in runtime.ledger.batches.list_planned_between(first, last):
-        if batch.routes and batch.state in ("settling", "committed") and batch.kept == "all":
+        if batch.has_route_stage and batch.state in ("settling", "committed") and batch.kept == "all":
             _compare_batch(runtime, batch, rule, shadows, reports, samples)
     return reports
 

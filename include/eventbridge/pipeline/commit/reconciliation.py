@@ -78,7 +78,7 @@ def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
             table = read_table(runtime.store, file.path, columns=["status"], coded=["status"])
             codes, names = codes_of(table["status"])
             statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
-    taken = sum(ids.count for ids in read_taken_ids(runtime, batch).values()) if batch.routes else 0
+    taken = sum(ids.count for ids in read_taken_ids(runtime, batch).values()) if batch.has_route_stage else 0
     taken += (
         sum(each.count for each in runtime.ledger.replays.list_taken_by(batch.batch_id))
         if batch.kind == "replay"
@@ -98,7 +98,7 @@ def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
 
 
 def _matched_fingerprints(runtime: Runtime, batch: Batch) -> Fingerprints:
-    if not batch.routes:
+    if not batch.has_route_stage:
         return add(
             [
                 pending_fingerprints(runtime, runtime.ledger.pending.list_taken_by(batch.batch_id)),
@@ -109,7 +109,7 @@ def _matched_fingerprints(runtime: Runtime, batch: Batch) -> Fingerprints:
 
 
 def _recorded(runtime: Runtime, batch: Batch) -> Fingerprints:
-    if not batch.routes:
+    if not batch.has_route_stage:
         return _named_fingerprints(runtime, batch)
     files = runtime.ledger.files.list_for_batch(batch.batch_id, "delivery")
     return add(file.detail.matched for file in files if isinstance(file.detail, Routed))

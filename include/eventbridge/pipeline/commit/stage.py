@@ -145,7 +145,7 @@ def _files(runtime: Runtime, batch: Batch) -> _Files:
 def manifest_of(
     runtime: Runtime, batch: Batch, reconciliation: Reconciliation, files: _Files | None = None
 ) -> dict[str, Any]:
-    """Return the manifest of a batch as a JSON object: what it took, from where, and what became of it.
+    """Return the manifest of a batch as a JSON object: what the batch took, from where, and what became of it.
 
     `files` are the batch's files by kind; if omitted, they are read from the ledger.
     """
@@ -208,8 +208,8 @@ def as_text(manifest: Mapping[str, Any]) -> bytes:
 
 
 def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
-    """Return how much work of a batch the compiled code left to the reference code or had to repeat; see
-    `RoutedSlice`."""
+    """Return how much work the compiled code left to the reference code, and how often it dropped its table of classes;
+    see `RoutedSlice`."""
     slices = [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
     counts = {
         "reference_matched": sum(each.reference_matched for each in slices),

@@ -98,7 +98,7 @@ def _deliveries(runtime: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
     found: dict[_Outcome, _Sums] = defaultdict(_Sums)
     for _, table in settlements(runtime, batch.batch_id, _COLUMNS):
         _count(table, found)
-    if batch.routes:
+    if batch.has_route_stage:
         for sums in found.values():
             sums.matched = sums.count
     return found
@@ -202,7 +202,7 @@ def _unmatched_deliveries(
 ) -> Iterator[tuple[str, _Sums]]:
     """Yield, by bus, the number of deliveries that no match in this batch created: redriven ones and copies for dead
     letter queues."""
-    if batch.kind == "redrive" and not batch.routes:
+    if batch.kind == "redrive" and not batch.has_route_stage:
         for stat in stats:
             yield stat.key.bus, _sums_of_count(stat.count)
     for row in runtime.ledger.pending.list_for_batch(batch.batch_id):

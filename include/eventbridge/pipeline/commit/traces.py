@@ -1,4 +1,4 @@
-"""Reports the traced deliveries of a committed batch, read from its files, to the telemetry."""
+"""Reads the traced deliveries of a committed batch from its files, and reports them to the telemetry."""
 
 from __future__ import annotations
 

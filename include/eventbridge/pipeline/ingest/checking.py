@@ -145,7 +145,7 @@ class CheckedRows:
 
 
 def names_of(body: bytes, max_bytes: int) -> tuple[str, str, str]:
-    """Return the id, source and type of an event; raises EventError if it is not an event or exceeds `max_bytes`."""
+    """Return the id, source and type of an event. Raises EventError if it is not an event or exceeds `max_bytes`."""
     found = recognise(body, max_bytes=max_bytes)
     if found is not None:
         return found
@@ -195,7 +195,7 @@ class CheckedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checking:
-    """Reads messages of a log and checks them with `check`; `clock` gives the time at which they arrived."""
+    """Reads messages of a log and checks them with `check`; `clock` returns the time at which they arrived."""
 
     source: LogSource
     fields: Source
@@ -257,7 +257,7 @@ class Checking:
 
 
 def valid_identities(store: Store, path: str) -> set[bytes]:
-    """Return the identities of the valid events of an archive file; raises StoreError if it cannot be read."""
+    """Return the identities of the valid events of an archive file. Raises StoreError if it cannot be read."""
     table = read_table(store, path, columns=["status", "source", "event_id"])
     valid = table.filter(pc.equal(table["status"], "valid"))
     return set(map(identity_of, valid["source"].to_pylist(), valid["event_id"].to_pylist()))
@@ -369,7 +369,7 @@ class _Message(NamedTuple):
 
 
 def _body_of(message: _Message, partition: Partition, fields: Source) -> bytes | None:
-    """Return a message's body in structured JSON, None for a tombstone; raises EventError if it is refused."""
+    """Return a message's body in structured JSON, None for a tombstone. Raises EventError if it is refused."""
     headers = [(each["name"], each["value"]) for each in message.headers or ()]
     form = form_of(headers)
     if form == "binary":

@@ -1,4 +1,4 @@
-"""Stops and resumes ingestion, replays and redrives depending on the free space on the store's disk and in its
+"""Stops and resumes ingestion, replays and redrives according to the free space on the store's disk and in its
 quota."""
 
 from __future__ import annotations

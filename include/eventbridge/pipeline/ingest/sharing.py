@@ -1,4 +1,5 @@
-"""Lands a batch with several workers, each of which lands parts of partitions, and defines their jobs and results.
+"""Lands a batch with several workers, each of which lands parts of partitions, and defines the jobs and results of the
+workers.
 
 The stage records the results part by part in the order of the batch, like the parts that it lands itself.
 """
@@ -19,8 +20,8 @@ from eventbridge.rules import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.store.protocol import Store
 
-#: The minimum number of offsets in a batch that workers share. With fewer, the round trip to the workers takes as long
-#: as it saves.
+#: The minimum number of offsets in a batch that workers share. With fewer offsets, the round trip to the workers takes
+#: as much time as it saves.
 LARGE_EVENTS: Final = 150_000
 
 #: The number of files in a part. A worker returns a part as one result.
@@ -74,7 +75,7 @@ class LandJobParts(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> LandJobParts:
-        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        """Read what `to_json` wrote. Raises msgspec.DecodeError for anything else."""
         return json.decode(text, type=cls)
 
 
@@ -97,7 +98,7 @@ class LandedFiles(Struct, frozen=True):
 
     @classmethod
     def from_json(cls, text: bytes) -> LandedFiles:
-        """Read what `to_json` wrote; raises msgspec.DecodeError for anything else."""
+        """Read what `to_json` wrote. Raises msgspec.DecodeError for anything else."""
         return json.decode(text, type=cls)
 
 

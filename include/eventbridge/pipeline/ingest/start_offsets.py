@@ -47,7 +47,7 @@ def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) 
 
 
 def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
-    """Return whether the messages of any partition must be passed over; raises OffsetGapError like `passes_over`.
+    """Return whether the messages of any partition must be passed over. Raises OffsetGapError like `passes_over`.
 
     If so, no open batch may begin at `offsets`, because the messages that it would send would later be passed over
     together with the deleted ones.

@@ -76,8 +76,8 @@ def route_budgeted_rules(
 def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
     """Return the events to route for the budgeted rules of a batch, as rows of buffer files by rule.
 
-    For a batch that took deferred matches, they are the events of these matches, else the events that matched the
-    patterns, as route recorded them.
+    For a batch that took deferred matches, these are the events of the matches. For any other batch, they are the
+    events that matched the patterns, as route recorded them.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
@@ -132,8 +132,8 @@ def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile])
 
 
 def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
-    """Return the spans of events for a rule with an ordered target, which are read here once instead of by each
-    push."""
+    """Return the spans of a rule's events if it has an ordered target, else (). They are read here once instead of by
+    each push."""
     if not any(target.ordered for target in rule.targets.values()):
         return ()
     positions = []
@@ -208,7 +208,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
 
 
 def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
-    """Return, by rule, why its share is deferred without a try; shares of other rules are routed now."""
+    """Return the reasons, by rule, why shares are deferred without a try; the shares of other rules are routed now."""
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)
@@ -269,8 +269,8 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
-    """Return how often a try of this share, which may have crashed the process, was counted in an earlier batch that
-    died."""
+    """Return how many tries of this share were counted in earlier batches whose run died; each may have crashed the
+    process."""
     abandoned = [each for each in runtime.ledger.deferred_matches.list_taken_by(batch_id) if each.reason == ABANDONED]
     return max(
         (runtime.ledger.route_tries.counts(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0

@@ -33,7 +33,7 @@ _ENOUGH_SLICES = 8
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: The pool and the weight of all chunks of retry, redrive and replay batches, by kind.
+#: The pool and the weight of all chunks of retry, redrive and replay batches, by kind of batch.
 _OWN_LANES: Mapping[str, tuple[str, int]] = {
     "retry": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),
     "redrive": (SLOW_LANE_POOL, SLOW_LANE_WEIGHT),

@@ -140,7 +140,7 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
 
 
 def _read_input(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
-    """Read a task's input to rule out a damaged file as the cause of its failure; raises StoreError for such a file."""
+    """Read a task's input to rule out a damaged file as the cause of its failure. Raises StoreError for such a file."""
     runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
         read_rows(runtime.store, task.file, rowset.encode(range(task.row_from, task.row_to)))

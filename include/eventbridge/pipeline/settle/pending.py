@@ -1,6 +1,7 @@
 """Runs the stage schedule_retries: records the deliveries that must be tried again as pending rows in the ledger.
 
-Pending rows of ordered targets are separate for each shard and have positions. A span is always in one pending row.
+Each shard of an ordered target has pending rows of its own, with the positions of their events. A span is always in one
+pending row.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
 
 
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
-    """Return an event for each delivery that puts its rule on hold, with the time of its last response or failure.
+    """Return an operational event for each delivery that puts its rule on hold, with the time of its last response or
+    failure.
 
     The events depend only on the settlement, so a repetition creates the same events.
     """
@@ -160,7 +162,7 @@ class _PendingContext:
             return None, None
         planned_at = self._batch.planned_at
         # planning a retry batch reports all deliveries that are late by then
-        was_reported = not self._batch.routes and youngest <= late_reported_before(
+        was_reported = not self._batch.has_route_stage and youngest <= late_reported_before(
             target.deliver_within_seconds, planned_at
         )
         return youngest, planned_at if was_reported else None
@@ -173,11 +175,11 @@ class _PendingContext:
         return self._batch.runner
 
     def _lineage(self, group: PendingGroup, pieces: Sequence[Piece]) -> tuple[tuple[str, int], ...]:
-        """Return the chunks that made attempts at a group, including the current one only if it may have sent some of
-        it.
+        """Return the chunks that made attempts at a group's deliveries; the current chunk is included only if it may
+        have sent some of them.
 
-        If untried chunks were included, all pending deliveries of a target that is probed every 30 s would have a day's
-        batches in their lineage.
+        If chunks without an attempt were included, each pending delivery of a target that is probed every 30 s would
+        have all retry batches of a day in its lineage.
         """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
         untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
@@ -250,7 +252,7 @@ class OrderedPending:
         """Set the hold reason of rows that the settlement did not put on hold."""
         blocked = waiting.has(waiting.reason, BLOCKED)
         untried = waiting.has(waiting.status, "unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
-        if self._batch.kind == "retry" and not self._batch.routes:
+        if self._batch.kind == "retry" and not self._batch.has_route_stage:
             waiting.hold_reason[free & blocked] = waiting.code(BEHIND_ITS_KEY)
         for file, at in waiting.group_by_file(np.flatnonzero(free & untried)) if self._notes else ():
             for note, rows in self._notes[file]:  # keep an operator's decision that the push did not carry out
@@ -281,7 +283,7 @@ def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[Pen
 
     It may be called repeatedly before the batch commits, because until then no other batch takes rows of these shards.
     """
-    if batch.routes:
+    if batch.has_route_stage:
         return
     taken: Counter[tuple[str, str, int]] = Counter()
     for row in runtime.ledger.pending.list_taken_by(batch.batch_id):

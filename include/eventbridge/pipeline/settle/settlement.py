@@ -112,7 +112,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
     for the rows in its chunks.
     """
     coded = [name for name in columns if name in _CODED]
-    if batch.routes:
+    if batch.has_route_stage:
         for file in runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
             if file.path is not None:
                 table = read_table(runtime.store, file.path, columns, coded=coded)
@@ -127,7 +127,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
 
 
 class ChunkRows:
-    """Finds the chunks of rows of delivery files, and their number of earlier attempts."""
+    """Finds the chunk of each row of a delivery file, and the number of earlier attempts at its delivery."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
         self.chunks = chunks

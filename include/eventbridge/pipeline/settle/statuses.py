@@ -30,8 +30,8 @@ from eventbridge.store import columns, schemas
 #: The lane of every delivery that becomes pending.
 _SLOW = "slow"
 
-#: How long deliveries wait after their push failed with an error. An undefined connection, for example, would fail
-#: again immediately.
+#: How long deliveries wait after their push failed with an error. A push with an undefined connection, for example,
+#: would fail again immediately.
 _PAUSE = timedelta(seconds=30)
 
 _DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
@@ -85,7 +85,7 @@ class Judge:
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
         # Pending or redriven deliveries were routed to a target that was not a shadow at that time.
-        self._shadows = self._rules.shadows() if batch.routes else frozenset()
+        self._shadows = self._rules.shadows() if batch.has_route_stage else frozenset()
         statuses = runtime.ledger.targets.statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
         self._failures = _failure_reasons(runtime, batch)

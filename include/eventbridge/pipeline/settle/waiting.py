@@ -93,7 +93,7 @@ class WaitingRows:
         return np.array(flags, bool)[of_row]
 
     def group_by_file(self, at: Rows) -> Iterator[tuple[str, Rows]]:
-        """Yield each file with those of the given positions whose rows are in it, in ascending order."""
+        """Yield each file with those of the given positions whose rows are in the file, in ascending order."""
         for code, part in _split(self.file[at], at):
             yield self.texts[code], part
 

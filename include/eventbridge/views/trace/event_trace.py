@@ -141,7 +141,7 @@ class EventTrace:
 
     def _add_in_progress(self, batch: Batch) -> None:
         """Add deliveries that are routed, or taken up again, but not settled."""
-        if batch.routes:
+        if batch.has_route_stage:
             for file in self._runtime.ledger.files.list_for_batch(batch.batch_id, "delivery"):
                 if file.path is not None:
                     for row in self._event_rows(file.path, ["delivery_id", "rule", "target"]):
@@ -428,7 +428,7 @@ def _head(row: _Row) -> str | None:
 
 def _shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
     """Return the shadow targets of a batch; a batch that does not route sends nothing to shadows."""
-    return frozenset(runtime.rules_of(batch).shadows()) if batch.routes else frozenset()
+    return frozenset(runtime.rules_of(batch).shadows()) if batch.has_route_stage else frozenset()
 
 
 def _shadow_failure(
