@@ -14,7 +14,7 @@ from eventbridge.airflow.settings import refuse_executors
 from eventbridge.errors import SettingsError
 
 DAGS = Path(__file__).parents[2] / "dags"
-PAGE = DAGS.parent / "docs" / "howto" / "deploy.md"
+PAGE = DAGS.parent / "docs" / "howto" / "scale.md"
 FILE = "sqlite:////var/lib/eventbridge/ledger.sqlite"
 
 
@@ -61,7 +61,7 @@ def test_the_ui_shows_a_refused_executor(home: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_the_policy_of_the_page_sends_every_task_to_celery(dags: dict[str, DAG]) -> None:
-    """The policy of docs/howto/deploy.md, for Airflows with Kubernetes, also applies to pushes, which are mapped."""
+    """The policy of docs/howto/scale.md, for Airflows with Kubernetes, also applies to pushes, which are mapped."""
     (policy,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     named: dict[str, Any] = {}
     exec(policy, named)  # as Airflow imports it
