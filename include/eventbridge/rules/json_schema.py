@@ -20,6 +20,7 @@ from eventbridge.rules.vocabulary import (
     POLICIES,
     POLICY_ALIASES,
     PRIORITIES,
+    SIGNATURE_HEADERS,
     SIGNATURES,
 )
 
@@ -173,6 +174,9 @@ _FIELD_SCHEMAS: Final[Mapping[str, Mapping[str, tuple[_Schema, str]]]] = {
         "count": (_whole(2, 200), "Deliveries in one request, at most."),
         "bytes": (_SIZE, "Bytes of one request, at most."),
     },
+    "a signature": {
+        "headers": (_one_of(SIGNATURE_HEADERS), "standard: webhook-id, -timestamp, -signature. svix: svix-id, ..."),
+    },
     "a timeout": {
         "total": (_DURATION, "The timeout of one attempt."),
         "connect": (_DURATION, "The part of it for connecting."),
@@ -211,6 +215,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "batch": (_ref("a batch"), "Several deliveries in one request."),
     "method": (_one_of(METHODS), "The method of the requests; default POST."),
     "headers": (_mapping_of(_TEXT), "Headers of every request, by name. Never secrets."),
+    "signature": (_ref("a signature"), "The names of the headers with id, time and signature."),
     "retry_on": (_list_of(_STATUS), "Statuses to retry, such as 404, 5xx or 500-599."),
     "dead_letter_on": (_list_of(_STATUS), "Statuses that make a dead letter at once."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),

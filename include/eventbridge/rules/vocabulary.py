@@ -54,6 +54,7 @@ FIELDS: Final = {
     "a timeout": ("total", "connect"),
     "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a batch": ("count", "bytes"),
+    "a signature": ("headers",),
     "a transform": ("form", "value", "template", "steps", "missing", "content_type"),
     "a retry policy": (
         "policy",
@@ -73,6 +74,8 @@ ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")
 MODES: Final = ("batch", "streaming")
 CONTENT_MODES: Final = ("structured", "binary", "data")
+#: The sets of headers with the id, time and signature of a request; the first is the default.
+SIGNATURE_HEADERS: Final = ("standard", "svix")
 #: The methods of http requests; the first is the default.
 METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
 PRIORITIES: Final = ("high", "medium", "low")

@@ -76,6 +76,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "mapping",
         "weights",
         "headers",
+        "signature",
     )
     wrong = {field: 1 if field in holders or what.endswith("expectation") else {"x": 1}}
     transform = {"form": "JSONPATH" if field == "value" else "TEMPLATE"}
@@ -88,8 +89,9 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         target |= {"type": "http", "timeout": wrong}  # type: ignore[dict-item]
     if what == "a delivery window":
         target["deliver_between"] = wrong  # type: ignore[assignment]
-    if what == "a batch":
-        target |= {"type": "http", "batch": wrong}  # type: ignore[dict-item]
+    if what in ("a batch", "a signature"):
+        given = {field: 1} if what == "a signature" else wrong
+        target |= {"type": "http", what.removeprefix("a "): given}  # type: ignore[dict-item]
     if what == "a retry policy":
         target["retry"] = {"policy": "custom"} | wrong  # type: ignore[assignment]
     expect: dict[str, object] = {

@@ -43,6 +43,7 @@ HEADINGS = {
     "a timeout": "## Timeout",
     "a delivery window": "## Waiting",
     "a batch": "## Batch",
+    "a signature": "## Signature",
     "a retry policy": "# Retry policy",
 }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -99,3 +101,26 @@ def test_a_header_that_the_connection_sets_too_is_refused(receiver: Receiver, tm
         send(spec, [b"{}"], connection)
 
     assert got(receiver, "/healthy/twice") == []
+
+
+@pytest.mark.parametrize(("names", "prefix"), [("standard", "webhook"), ("svix", "svix")])
+@pytest.mark.parametrize("batch", ["", ", batch: {count: 2}"])
+def test_the_signature_has_the_headers_of_the_rule(
+    receiver: Receiver, tmp_path: Path, names: str, prefix: str, batch: str
+) -> None:
+    """One set of names or the other; the signature is that of id, time and body."""
+    path = f"/healthy/{names}{len(batch)}"
+    key = b"k" * 24
+    secret = f"whsec_{base64.b64encode(key).decode()}"
+    connection = Connection("crm", "http", f"http://127.0.0.1:{receiver.port}", extra={"signing_secret": secret})
+    spec = read(tmp_path, receiver.url(path), f"connection: crm, signature: {{headers: {names}}}{batch}")
+
+    send(spec, [b"{}", b"[]"], connection)
+
+    for each in got(receiver, path):
+        headers = each["headers"]
+        signed = f"{headers[f'{prefix}-id']}.{headers[f'{prefix}-timestamp']}.".encode() + each["body"]
+        expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+        assert headers[f"{prefix}-signature"] == f"v1,{expected}"
+        assert (f"{prefix}-ids" in headers) == bool(batch)
+        assert {name.partition("-")[0] for name in headers} & {"webhook", "svix"} == {prefix}

@@ -134,7 +134,9 @@ class BatchingHttpTarget(HttpTarget):
         lines = super()._lines_of(request, now)
         assert isinstance(request, _BatchRequest), "nothing else is sent"
         if request.joined:
-            lines.append(f"webhook-ids: {batch_request.ids_text([each.delivery_id for each in request.items])}")
+            lines.append(
+                f"{self._endpoint.prefix}-ids: {batch_request.ids_text([each.delivery_id for each in request.items])}"
+            )
         return lines
 
 

@@ -36,7 +36,7 @@ class Endpoint:
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
     the URL to remove from responses before they are stored. With `whole_responses`, everything that was read of a
     response's body, not only the stored part, is kept until the next request. `lines` are header lines of every
-    request.
+    request, and `prefix` begins the names of the headers with id, time and signature.
     """
 
     url: str = field(repr=False)
@@ -49,6 +49,7 @@ class Endpoint:
     connect_seconds: float = 5.0
     method: str = "POST"
     lines: tuple[str | bytes, ...] = ()
+    prefix: str = "webhook"
 
     @property
     def kind(self) -> object:

@@ -15,7 +15,7 @@ from eventbridge.rules.fields import Fields
 from eventbridge.rules.frozen import FrozenModel
 from eventbridge.rules.model import StatusRules, Target, Transform
 from eventbridge.rules.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
-from eventbridge.rules.vocabulary import CONTENT_MODES, METHODS
+from eventbridge.rules.vocabulary import CONTENT_MODES, METHODS, SIGNATURE_HEADERS
 from eventbridge.targets.http.header_names import read_headers
 from eventbridge.transform.template import parse_template
 
@@ -26,7 +26,7 @@ class HttpFields(Target):
     `connect_seconds` is the part of an attempt's timeout that connecting may take.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("method", "headers", "statuses")
+    LATER: ClassVar[tuple[str, ...]] = ("method", "headers", "statuses", "signature_headers")
 
     type: Literal["http"] = "http"
     url: str = ""
@@ -37,6 +37,7 @@ class HttpFields(Target):
     method: str = "POST"
     headers: Mapping[str, str] = Field(default_factory=dict)  # those of every request
     statuses: StatusRules = StatusRules()
+    signature_headers: Literal["standard", "svix"] = "standard"
 
 
 def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
@@ -58,6 +59,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
         "method": _method(fields),
         "headers": read_headers(fields),
         "statuses": _statuses(fields),
+        "signature_headers": _signature_headers(fields),
         **of_deliveries,
     }
 
@@ -69,6 +71,15 @@ def _method(fields: Fields) -> Any:
         fields.add_to("method", message, f"Write {', '.join(METHODS[:-1])} or {METHODS[-1]}")
         return METHODS[0]
     return fields.choice("method", METHODS[0], METHODS)
+
+
+def _signature_headers(fields: Fields) -> Any:
+    if fields.get("signature") is None:
+        return SIGNATURE_HEADERS[0]
+    fields.refuse_empty("signature", "Write signature: {headers: svix}, or remove it")
+    signature = fields.nested("signature", "a signature")
+    signature.close()
+    return signature.choice("headers", SIGNATURE_HEADERS[0], SIGNATURE_HEADERS)
 
 
 _STATUS = re.compile(r"([3-5])(?:xx|[0-9]{2}(?:-([3-5][0-9]{2}))?)", re.ASCII)
@@ -161,6 +172,7 @@ HTTP = TargetType(
         "headers",
         "retry_on",
         "dead_letter_on",
+        "signature",
     ),
 )
 

@@ -22,6 +22,9 @@ from eventbridge.targets.open import TargetSetup
 from eventbridge.targets.protocol import Target
 from eventbridge.targets.ssrf_guard import SsrfGuard
 
+#: The beginning of the names of the headers with id, time and signature.
+_PREFIXES = {"standard": "webhook", "svix": "svix"}
+
 
 def open_http(opening: TargetSetup[HttpFields]) -> Target:
     """Return an http target; raises UserError if it is unusable, ConnectionUnusable if its connection is.
@@ -43,6 +46,7 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         connect_seconds=target.connect_seconds,
         method=target.method,
         lines=tuple(header_line(name, value) for name, value in target.headers.items()),
+        prefix=_PREFIXES[target.signature_headers],
     )
     unread = [first]  # the first `read` returns the connection that was just read
 

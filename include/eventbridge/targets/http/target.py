@@ -33,9 +33,10 @@ _NO_MORE = object()
 class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
-    Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After a response of 401 or 407, no request is started until all requests in flight have ended.
-    Then the credentials are renewed, at most every few seconds; if they changed, refused requests are sent once more.
+    Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys), with
+    the endpoint's prefix instead of `webhook`, and `traceparent`. After a response of 401 or 407, no request is started
+    until all requests in flight have ended. Then the credentials are renewed, at most every few seconds; if they
+    changed, refused requests are sent once more.
     """
 
     flush_every = 1
@@ -279,16 +280,16 @@ class HttpTarget:
         self._own_lines: list[str | bytes] = ["Expect:", *self._endpoint.lines, *credentials.lines]
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
-        timestamp = str(int(now.timestamp()))
+        timestamp, prefix = str(int(now.timestamp())), self._endpoint.prefix
         lines = [
-            f"webhook-id: {request.delivery_id}",
-            f"webhook-timestamp: {timestamp}",
+            f"{prefix}-id: {request.delivery_id}",
+            f"{prefix}-timestamp: {timestamp}",
             self._content_type_line(request.content_type),
             f"traceparent: {traceparent(request.delivery_id, request.headers)}",
             *self._own_lines,
         ]
         if self._signer is not None:
-            lines.append(f"webhook-signature: {self._signer.sign(request.delivery_id, timestamp, request.payload)}")
+            lines.append(f"{prefix}-signature: {self._signer.sign(request.delivery_id, timestamp, request.payload)}")
         if request.headers:
             lines += event_lines(request.headers)
         return lines
