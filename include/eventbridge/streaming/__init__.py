@@ -1,1 +1,1 @@
-"""Runs the streaming task, which delivers events as they arrive, in batches that the pipeline reconciles."""
+"""Runs the streaming task, which delivers events as they arrive. The stages of the pipeline reconcile its batches."""

@@ -1,4 +1,7 @@
-"""Keeps the bus of a streaming task open, and polls it when it announces messages or, if it does not, at intervals."""
+"""Keeps the bus of a streaming task open, and decides when to poll it.
+
+A bus that announces messages is polled when it does, and any other bus at intervals.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from eventbridge.streaming.target_queues import TargetQueues
 
 
 class StreamingBus:
-    """Opens the bus that batches read, and keeps it open for the next batch. Only one thread at a time may use it."""
+    """Opens the bus that the batches read, and keeps it open from one batch to the next.
+
+    Only one thread at a time may use it.
+    """
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -25,7 +31,7 @@ class StreamingBus:
         self._followed: Mapping[Partition, int] | None = None
 
     def open(self, bus: Bus) -> LogSource:
-        """Return the bus, opened if necessary."""
+        """Return the bus, which is opened if necessary."""
         if bus != self._opened:
             self.close()
         source = self._source = self._source or self._runtime.open_source(bus)
@@ -34,9 +40,9 @@ class StreamingBus:
 
     @contextmanager
     def reading(self, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[LogSource]:
-        """Yield the bus, to be read from `ends`, which the body advances.
+        """Yield the bus, which the body reads from `ends` and whose `ends` it advances.
 
-        After an error, the bus is closed and opened again.
+        If the body raises an error, the bus is closed. The next call opens it again.
         """
         source = self.open(bus)
         try:
@@ -56,13 +62,13 @@ class StreamingBus:
             source.close()
 
 
-#: After this many consecutive polls that found unannounced messages, which another host wrote, the bus is polled at
-#: intervals.
+#: After this many consecutive polls that found messages without an announcement, because another host wrote them, the
+#: bus is polled at intervals.
 _MAX_UNANNOUNCED: Final = 3
 
 
 class BusPolls:
-    """Times the polls of one batch, and runs its deliveries in between."""
+    """Decides when to poll the bus for one batch, and runs the batch's deliveries between the polls."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
         self._announcements = source.announcements() if isinstance(source, AnnouncingLog) else None
@@ -71,14 +77,14 @@ class BusPolls:
         self._unannounced = 0
 
     def begin(self) -> None:
-        """Begin a poll; messages that arrive from now on are announced again."""
+        """Begin a poll. The bus announces messages that arrive from now on."""
         self._announced = self._announcements is not None and self._announcements.take_signal()
 
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Run deliveries until the next poll is due.
 
-        The last poll found `found` events; `left` says whether it left some unread. `since` is how many seconds ago
-        events were last found.
+        `found` is the number of events that the last poll found, and `left` is True if it left some unread. `since` is
+        the number of seconds since a poll last found events.
         """
         if found:
             self._unannounced = self._unannounced + 1 if self._waited and not self._announced else 0
@@ -86,7 +92,7 @@ class BusPolls:
         if self._announcements is None or self._unannounced >= _MAX_UNANNOUNCED or self._targets.has_waiting:
             self._targets.engine.rest(poll_seconds(found, since))
             return
-        # Waiting briefly lets one poll find all events that arrive shortly after each other.
+        # After a brief wait, one poll finds all events that arrive shortly after each other.
         if found and self._targets.engine.rest(poll_seconds(found, 0.0)):
             return
         if not left:

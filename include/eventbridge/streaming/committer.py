@@ -1,7 +1,7 @@
-"""Runs the committer of a streaming task, a process that reconciles its batches so that this does not block the loop.
+"""Runs the committer of a streaming task: a process that reconciles the task's batches.
 
-A thread that reconciles would share the interpreter with the thread that delivers, and events would wait. If the
-committer fails, the same stages finish the batch wherever they run next.
+A thread that reconciles would share the interpreter with the thread that delivers, and so delay events. If the
+committer fails, the streaming task or the process that next takes the batch runs the same stages.
 """
 
 from __future__ import annotations
@@ -35,21 +35,24 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How many seconds to wait for a reconciliation, to pause after such a timeout, to wait if the streaming task must
-#: stop, and to wait between two polls. A reconciliation takes about a second, but the first one also starts the
-#: process, which takes half a minute on a busy machine. The pause is needed because a start takes as long as
-#: reconciling three batches. A streaming task that must stop waits less, because its own process is then idle and its
-#: caller is waiting.
+#: How long to wait for a reconciliation. It takes about a second, but the first one also starts the process, which can
+#: take half a minute on a busy machine.
 _RESPONSE_TIMEOUT_SECONDS: Final = 120.0
+#: How long the committer is not used after such a timeout, because starting it again takes as long as reconciling three
+#: batches.
 _PAUSE_SECONDS: Final = 300.0
+#: How long a streaming task that must stop waits for a reconciliation. It waits less, because its own process is idle
+#: and its caller is waiting.
 _STOPPED_SECONDS: Final = 5.0
+#: How often a wait checks whether the streaming task must stop.
 _POLL_SECONDS: Final = 0.1
-#: The committer's niceness, which is added to the loop's before anything else is imported, because events have
-#: priority. The start and the first reconciliation take seconds of CPU time, which delayed 9,000 events a second by up
-#: to three seconds on two cores. A much higher niceness would starve the committer on a busy machine.
+#: The niceness that the committer adds to that of the streaming task before it imports anything else, because events
+#: have priority. Without it, the start and the first reconciliation, which take seconds of CPU time, delayed 9,000
+#: events per second by up to three seconds on two cores. A much higher niceness would starve the committer on a busy
+#: machine.
 _NICENESS: Final = 5
-#: The process ignores signals, because the streaming task handles them and may afterwards request a last
-#: reconciliation.
+#: The program of the process. It ignores signals, because the streaming task handles them and may afterwards request
+#: another reconciliation.
 _PROGRAM: Final = f"""
 import os, signal
 os.nice({_NICENESS})
@@ -59,7 +62,7 @@ from {__package__}.committer_process import serve
 serve()
 """
 
-#: A stop that is already set, so that a push with it sends no requests.
+#: A stop that is already set, so that a push that gets it sends no requests.
 STOPPED: Final = Stop()
 STOPPED.set()
 
@@ -75,8 +78,8 @@ def reconcile(
 ) -> None:
     """Land, route, settle and commit a planned batch.
 
-    Until `stop` is set, deliveries without an outcome are sent; `only` limits them to these targets. Messages that the
-    batch has `taken` are not read from the bus again.
+    Until `stop` is set, deliveries without an outcome are sent, or only those to the targets in `only`. Messages in
+    `taken` are not read from the bus again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
     chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, defers_budgeted=True)
@@ -86,8 +89,8 @@ def reconcile(
 class Committer:
     """Reconciles batches in a separate process, which is started for the first of them.
 
-    Only one thread at a time may call it. Once `stop` is set, it takes no more batches and waits only briefly for the
-    current one.
+    Only one thread at a time may call it. Once `stop` is set, it accepts no more batches, and waits only briefly for
+    the current one.
     """
 
     def __init__(self, settings: Settings, stop: Stop) -> None:
@@ -100,14 +103,17 @@ class Committer:
 
     @staticmethod
     def can_reconcile(runtime: Runtime, batch: Batch) -> bool:
-        """Return whether a separate process, which has no connections and uses the ledger's clock, can reconcile a
-        batch."""
+        """Return whether a separate process can reconcile a batch.
+
+        It can if the batch needs no connection, because the process has none, and if this process uses the ledger's
+        clock, as the separate process does.
+        """
         source = runtime.rules_of(batch).buses[batch.bus].source
         is_local = source.type == "embedded" and runtime.settings.store_uri.startswith("file:")
         return is_local and runtime.clock == runtime.ledger.now
 
     def start(self) -> None:
-        """Start the process in the background, unless it is running; starting takes seconds."""
+        """Start the process in the background, unless it is running. Starting it takes seconds."""
         if self._process is None and not self._is_paused:
             self._starting = threading.Thread(target=self._start, name="start committer", daemon=True)
             self._starting.start()
@@ -117,26 +123,26 @@ class Committer:
             self._process = self._process or _start_process(self._settings)
 
     def reconcile(self, batch_id: str, pools: Pools) -> bool:
-        """Reconcile a planned batch without sending anything; return whether this succeeded."""
+        """Reconcile a planned batch without sending anything. Return whether this succeeded."""
         if self._is_paused or self._stop.is_set():
             return False
         try:
             with self._turn:
                 process = self._process = self._process or _start_process(self._settings)
             assert process.stdin is not None, "it is a pipe"
-            assert process.stdout is not None, "so is this"
+            assert process.stdout is not None, "it is a pipe"
             send(process.stdin, (batch_id, pools))
             self._wait_for(process.stdout)
             failure = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
             ended = isinstance(error, BrokenPipeError | EOFError)
-            failure = "its process has ended" if ended else f"its process is abandoned: {error}"
+            failure = "its process has ended" if ended else f"{error}; its process is ended"
             if isinstance(error, TimeoutError):
                 self._paused_until = time.monotonic() + _PAUSE_SECONDS
             self.close()
         if failure is not None:
             log.warning(
-                "the streaming task reconciles batch %s itself, because the committer failed: %s", batch_id, failure
+                "the streaming task itself reconciles batch %s, because the committer failed: %s", batch_id, failure
             )
         return failure is None
 
@@ -155,7 +161,7 @@ class Committer:
         return time.monotonic() < self._paused_until
 
     def close(self) -> None:
-        """End the process, which is idle or timed out."""
+        """End the process, which is idle or has exceeded its time."""
         if self._starting is not None:
             self._starting.join()
         with self._turn:
@@ -167,8 +173,8 @@ class Committer:
 
 def _start_process(settings: Settings) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM]
-    # The process inherits the entire environment, because it opens the ledger, store and telemetry as this process
-    # does.
+    # The process inherits the entire environment, because it opens the ledger, the store and the telemetry in the same
+    # way as this process.
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"

@@ -1,4 +1,4 @@
-"""Runs the process of a committer, which reconciles the batches that the streaming task requests through a pipe."""
+"""Runs the process of a committer, to which the streaming task sends the ids of batches to reconcile through a pipe."""
 
 from __future__ import annotations
 
@@ -22,11 +22,14 @@ from eventbridge.telemetry.selection import telemetry_from_environment
 
 
 def _no_connection(name: str) -> Connection:
-    raise UserError(f"the committer of a streaming task has no connections, but {name!r} was requested")
+    raise UserError(f"the committer of a streaming task has no connections, but it needs {name!r}")
 
 
 def serve() -> None:
-    """Reconcile requested batches; exit immediately when the pipe closes, because the streaming task has then ended."""
+    """Reconcile requested batches until the pipe is closed.
+
+    The process then exits immediately, even during a reconciliation, because the streaming task has ended.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -1,5 +1,7 @@
-"""Hands over to a standby, which is ready in advance and delivers while the former streaming task closes its last
-batch."""
+"""Prepares a standby for a handover, and lets it wait until the former streaming task has closed its last batch.
+
+The standby delivers events during that time.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,10 @@ from eventbridge.streaming.lease import Handoff, is_gone
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of targets to open in advance; others are opened at their first delivery.
+#: The maximum number of targets to open in advance. Other targets are opened at their first delivery.
 _TARGETS_AHEAD: Final = 100
-#: How many seconds the former streaming task may take to close its batch. It waits for responses until their timeouts,
-#: at most 30 s, and then reconciles.
+#: How long the former streaming task may take to close its batch. It waits for responses until their timeouts, at most
+#: 30 s, and then reconciles the batch.
 _CLOSE_SECONDS = 75.0
 _POLL_SECONDS = 0.05
 
@@ -40,10 +42,10 @@ _CANARY: Final = FreshEvent(
 
 
 def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
-    """Load the resources of the first batch while another streaming task delivers.
+    """Load what the first batch needs while another streaming task still delivers.
 
-    These are the rules, the code, the bus and the targets' connections. An error is only logged, because the first
-    batch reports it.
+    This is the rules, the code, the bus and the connections of the targets. An error is only logged, because the first
+    batch raises it again.
     """
     try:
         batch = runtime.ledger.batches.unfinished(runner)
@@ -66,17 +68,17 @@ def _open_targets(runtime: Runtime, rules: RuleSet) -> None:
 
 
 def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
-    """Wait until the former streaming task has committed its last batch, has died, or takes too long.
+    """Wait until the former streaming task has committed its last batch, has died, or has taken too long.
 
-    Raises InfrastructureError once `stop` is over. The batch then still belongs to the former streaming task, which
-    waits for responses.
+    Raises InfrastructureError if `stop` is over first. The batch then still belongs to the former streaming task, which
+    is waiting for responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS
     while runtime.ledger.batches.get(left.batch_id).state != "committed":
         now = time.monotonic()
         if is_gone(left.holder) or now >= end:
             log.warning(
-                "batch %s is finished here, because the streaming task that handed it over did not finish it",
+                "finishing batch %s in this process, because the streaming task that handed it over did not finish it",
                 left.batch_id,
             )
             return

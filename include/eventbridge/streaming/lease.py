@@ -1,5 +1,4 @@
-"""Keeps the lease of a streaming task, so that at most one process at a time delivers a runner's events as they
-arrive."""
+"""Keeps the lease of a streaming task, so that at most one process at a time delivers a runner's events."""
 
 from __future__ import annotations
 
@@ -21,28 +20,28 @@ from eventbridge.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How long a lease lasts unless it is renewed, and how many seconds pass between renewals. A dead streaming task on
-#: another host is replaced once its lease has run out.
+#: How long a lease lasts unless it is renewed, and the time between renewals. If a streaming task on another host dies,
+#: it is replaced after its lease has run out.
 _LEASE = timedelta(seconds=6)
 _RENEW_SECONDS = 2.0
-#: How many seconds pass between two checks of the lease while waiting for it; fewer for a standby, because events wait
-#: for it.
+#: The time between two checks of the lease by a process that waits for it. A standby checks more often, because events
+#: are waiting for it.
 _POLL_SECONDS, _STANDING_SECONDS = 0.1, 0.01
-#: How many seconds before its end a streaming task requests a standby, and for how many after its end it waits for one.
-#: A DAG run must start, and load and compile its code, which takes a few seconds, or longer on a busy machine.
+#: How long before its end a streaming task requests a standby, and how long after its end it waits for one. The
+#: standby's DAG run must start, and load and compile its code, which takes a few seconds, or longer on a busy machine.
 _LEAD_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The limits of a streaming task, each None if there is no limit, and how it works with other processes.
+    """The limits of a streaming task, each None if there is no limit, and how the task works with other processes.
 
-    The task ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for a
-    former lease to run out. If events would wait longer than `backlog_seconds`, it ends and leaves them to batch mode.
-    If `makes_retries`, it also sends the runner's retry batches. `pools` returns the current Airflow pools. If
-    `requests_standby`, it requests a standby before its end. If `is_standby`, it is a standby itself. `others_at_work`
-    returns whether another process may be working on a batch that no streaming task opened. `on_begin` is called once
-    this process has the lease.
+    The task ends after `seconds`, or after `idle_seconds` without an event. It waits up to `patience_seconds` for
+    another process's lease to end. If events would have to wait longer than `backlog_seconds`, the task ends and leaves
+    them to batch mode. If `makes_retries`, it also sends the runner's retry batches. `pools` returns the current
+    Airflow pools. If `requests_standby`, the task requests a standby before its end. If `is_standby`, it is a standby
+    itself. `others_at_work` returns whether another process may be working on a batch that no streaming task opened.
+    `on_begin` is called as soon as this process has the lease.
     """
 
     seconds: float | None = None
@@ -62,7 +61,7 @@ UNBOUNDED: Final = Bounds()
 
 @dataclass(frozen=True)
 class Handoff:
-    """The data that a streaming task receives in a handover: the former holder, and the batch that it closes."""
+    """What a streaming task receives in a handover: the former holder, and the batch that the former holder closes."""
 
     holder: str
     batch_id: str
@@ -71,9 +70,9 @@ class Handoff:
 class LeaseKeeper:
     """A runner's streaming lease, which a separate thread renews.
 
-    `is_over` is True once the lease is lost or handed over, or the task must stop or has reached a bound. A streaming
-    task that loses its lease takes no more events and stops waiting for responses (`open_batch.py`); `refuse_if_lost`
-    then makes it fail.
+    `is_over` is True once the lease is lost or handed over, or once the task must stop or has reached a bound. A
+    streaming task that loses its lease takes no more events and stops waiting for responses (`open_batch.py`). Then
+    `refuse_if_lost` raises an error.
     """
 
     def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
@@ -81,51 +80,54 @@ class LeaseKeeper:
         self.stop = stop
         self.bounds = bounds
         self.handoff: Handoff | None = None
-        self._began = self._came = time.monotonic()
+        self._began = self._events_at = time.monotonic()
         self._runtime, self._runner = runtime, runner
         self._before = ""  # the holder that this process waits for
         self.lost = threading.Event()  # set once another process has the lease
         self._ended = threading.Event()
         self._finished = False
         self._handed_over = False
-        self._asked = False
+        self._has_requested = False
         self._standby: str | None = None
         self._changing = threading.Lock()
         self._thread = threading.Thread(target=self._renew, name="streaming lease", daemon=True)
 
     @property
     def is_over(self) -> bool:
-        """Whether no more work may begin."""
+        """Whether the task must begin no more work."""
         if self._finished or self._handed_over or self.stop.is_set() or self.lost.is_set():
             return True
         now, bounds = time.monotonic(), self.bounds
         grace = _LEAD_SECONDS if bounds.requests_standby else 0.0
         too_long = bounds.seconds is not None and now - self._began >= bounds.seconds + grace
-        return too_long or (bounds.idle_seconds is not None and now - self._came >= bounds.idle_seconds)
+        return too_long or (bounds.idle_seconds is not None and now - self._events_at >= bounds.idle_seconds)
 
     @property
     def has_standby(self) -> bool:
-        """Whether a standby is ready for a handover."""
+        """Whether a standby is ready, and the lease can be handed over to it."""
         return self._standby is not None and not self.is_over
 
     def refuse_if_lost(self) -> None:
         """Raise InfrastructureError if another process has taken the lease."""
         if self.lost.is_set():
             raise InfrastructureError(
-                f"another process has taken the lease of runner {self._runner!r}, because this one was suspended "
-                "or could not reach the ledger. Nothing is lost; start this again if that process has ended"
+                f"another process has taken the lease of runner {self._runner!r}, because this process was suspended "
+                "or could not reach the ledger. Nothing is lost. If the other process has ended, start this one again"
             )
 
     def note_events(self) -> None:
-        """Record that events arrived, so that the streaming task is not idle."""
-        self._came = time.monotonic()
+        """Record that events have arrived, so that the streaming task does not count as idle."""
+        self._events_at = time.monotonic()
 
     def finish(self) -> None:
-        """Begin no more work, so that the streaming task ends early."""
+        """End the streaming task early: it begins no more work."""
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:
-        """Transfer the lease to the standby, with the batch to close; return False if this process keeps it."""
+        """Transfer the lease to the standby, with the batch that this process closes, if any.
+
+        Returns False if this process keeps the lease.
+        """
         with self._changing:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():
@@ -147,7 +149,7 @@ class LeaseKeeper:
                 registered_at = now
             if now >= end or self.stop.wait(_STANDING_SECONDS if stands else _POLL_SECONDS):
                 raise self._refusal()
-        self._began = self._came = time.monotonic()
+        self._began = self._events_at = time.monotonic()
         self._thread.start()
         self.bounds.on_begin()
         return self
@@ -169,8 +171,7 @@ class LeaseKeeper:
         )
 
     def _try_take(self) -> bool:
-        """Take the lease if it is free, has run out, or was handed over to this process; return whether this process
-        has it.
+        """Take the lease if it is free or has run out. Return whether this process has it, also after a handover.
 
         While another streaming task has the lease, this only reads the ledger.
         """
@@ -181,12 +182,12 @@ class LeaseKeeper:
             self.handoff = None if lease.batch_id is None else Handoff(self._before, lease.batch_id)
             return True
         self._before = lease.holder
-        return is_gone(lease.holder) and self._end_of_dead(lease.holder) and self._take()
+        return is_gone(lease.holder) and self._end_lease(lease.holder) and self._take()
 
-    def _end_of_dead(self, holder: str) -> bool:
-        """End the lease of a dead process of this host, so that no process has to wait for it to run out.
+    def _end_lease(self, holder: str) -> bool:
+        """End the lease of a dead process of this host, so that no process has to wait until it runs out.
 
-        Its records stay valid, whichever process ends the lease.
+        The records of the dead process stay valid.
         """
         log.warning("runner %s: process %s, which had its lease, is dead", self._runner, holder.split(":")[-2])
         return self._runtime.ledger.streaming.release_lease(self._runner, holder)
@@ -213,12 +214,12 @@ class LeaseKeeper:
                 return
 
     def _find_standby(self) -> str | None:
-        """Return the registered standby, if any; request one once the end is near."""
+        """Return the registered standby, or None. When the end of the task is near, also request one."""
         ledger, bounds = self._runtime.ledger, self.bounds
-        if bounds.requests_standby and bounds.seconds is not None and not self._asked:
-            ask_at = self._began + bounds.seconds - min(_LEAD_SECONDS, bounds.seconds / 3)
-            self._asked = time.monotonic() >= ask_at
-            if self._asked:
+        if bounds.requests_standby and bounds.seconds is not None and not self._has_requested:
+            request_at = self._began + bounds.seconds - min(_LEAD_SECONDS, bounds.seconds / 3)
+            self._has_requested = time.monotonic() >= request_at
+            if self._has_requested:
                 ledger.streaming.request_standby(self._runner, self.holder)
         lease = ledger.streaming.lease(self._runner)
         return None if lease is None else lease.standby(ledger.now())
@@ -227,19 +228,22 @@ class LeaseKeeper:
 def is_gone(holder: str) -> bool:
     """Return whether the holder of a lease was a process of this host that no longer exists.
 
-    Returns False if this cannot be known, because another process has the same number or the holder is on another host.
-    Its lease then runs out.
+    Returns False if this cannot be known, because another process now has the same number, or because the holder is on
+    another host. The lease of such a holder runs out.
     """
     return claims.is_gone(holder.rpartition(":")[0])
 
 
 def anything_waits(runtime: Runtime, runner: str) -> bool:
-    """Return whether a streaming task has work: waiting events, an unfinished batch, or a runner to register."""
+    """Return whether a streaming task would have work: waiting events, an unfinished batch, or a runner to register."""
     return runtime.ledger.batches.unfinished(runner) is not None or waiting_events(runtime, runner) != 0
 
 
 def is_delivered_in_stages(runtime: Runtime, runner: str) -> bool:
-    """Return whether the stages, or a former streaming task that handed over its lease, must finish a batch."""
+    """Return whether the runner has an unfinished batch that is not the open batch of its last streaming task.
+
+    The stages finish such a batch, or a former streaming task that has handed over its lease.
+    """
     batch = runtime.ledger.batches.unfinished(runner)
     return (
         batch is not None
@@ -249,7 +253,7 @@ def is_delivered_in_stages(runtime: Runtime, runner: str) -> bool:
 
 
 def waiting_events(runtime: Runtime, runner: str) -> int | None:
-    """Return how many messages no committed batch of the runner has taken; None if the runner is not registered yet."""
+    """Return how many messages no committed batch of the runner has taken, or None if the runner is not registered."""
     standing = runtime.ledger.offsets.committed(runner)
     if not standing:
         return None

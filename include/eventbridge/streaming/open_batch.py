@@ -1,4 +1,4 @@
-"""Delivers the events of an open batch as they arrive, and closes the batch while the next one takes events."""
+"""Delivers the events of an open batch as they arrive. The batch is closed while the next one takes events."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ from eventbridge.streaming.target_queues import PoolTurns, TargetQueues
 
 log = logging.getLogger(__name__)
 
-#: A batch is closed at this number of events. A batch without events is dropped after this many seconds, so that rules
-#: are read again.
+#: A batch is closed when it has this many events. A batch that has none is dropped after this many seconds, so that the
+#: rules are read again.
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
-#: A batch is also closed at this total size of messages. While the previous batch is being closed, both limits are
-#: multiplied by _GROWTH.
+#: A batch is also closed when its messages have this total size. While the previous batch is being closed, both limits
+#: are multiplied by _GROWTH.
 _BATCH_BYTES, _GROWTH = 16 * 2**20, 5
-#: For how many seconds the close of a batch keeps sending events that were read: _FULL_SENDING_SECONDS for a full
-#: batch, as long as at least _QUICK_RATE responses arrive per second, else _SENDING_SECONDS.
+#: How long the end of a batch keeps sending events that were read: _SENDING_SECONDS or, for a full batch, up to
+#: _FULL_SENDING_SECONDS, as long as at least _QUICK_RATE responses arrive per second.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How many seconds the close of a batch waits before it checks for responses again.
+#: The time between two checks for responses at the end of a batch.
 _RESPONSES_SECONDS = 0.003
-#: For how many seconds recording the last responses is retried, and how many seconds pass between attempts.
+#: How long recording the last responses is retried, and the time between two attempts.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
-#: How many seconds of a segment's write time count, at most, towards the age of the next segment. Otherwise, a slow
-#: disk would be written to all the time.
+#: How much of the time that it took to write a segment counts, at most, towards the age of the next segment. Without a
+#: limit, segments would be written to a slow disk all the time.
 _WRITTEN_SECONDS = 0.2
 #: The maximum number of events to take from one partition at a time.
 _AT_ONCE = 1_000
-#: The minimum number of events or responses per second at which the committer reconciles. With fewer, a thread does,
-#: which blocks the loop only briefly. Responses also count, because the cost of the reconciliation depends on them, and
-#: an event with ten targets has ten responses.
+#: The number of events or responses per second from which on the committer reconciles a batch. A smaller batch is
+#: reconciled in a thread, which blocks the loop only briefly. Responses count too, because the time that a
+#: reconciliation takes depends on them, and an event with ten targets has ten responses.
 _LARGE_RATE = 150
 
 
@@ -57,7 +57,7 @@ _LARGE_RATE = 150
 class StreamingBatch:
     """One open batch, from its first event to its last segment.
 
-    While the `former` open batch is being closed, this batch follows it. `on_large` is called when this batch becomes
+    `former` is the previous open batch, as long as it is being closed. `on_large` is called when this batch becomes
     large.
     """
 
@@ -74,13 +74,13 @@ class StreamingBatch:
     taken: TakenMessages = field(default_factory=TakenMessages)
     _bytes: int = 0
     _responded: int = 0
-    _has_gap: bool = False  # skipping messages needs a batch whose end is known in advance
+    _has_gap: bool = False  # messages are missing, which only a batch whose end is known in advance can skip
     _cpu: float = 0.0  # CPU seconds since the last segment with events or responses
 
     def run(self) -> bool:
         """Deliver events until the batch is over.
 
-        Returns False if another process now has the batch, so that the caller must not end it.
+        Returns False if another process now has the batch. The caller must not end it then.
         """
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
@@ -93,21 +93,21 @@ class StreamingBatch:
             landing = Landing(self.runtime, self.batch, bus, source, taken=self.taken)
             before = self.former.targets if self.former is not None else None
             self.targets = TargetQueues(self.runtime, self.batch, rules, self.http, before, turns)
-            going = False
+            kept = False
             try:
                 streamed = self._stream(landing, source, routing)
                 self.targets.finish()
-                going = streamed and self._follows()
+                kept = streamed and self._deliver_until_former_is_closed()
             except Exception:
                 self.abandon()
                 raise
             finally:
-                if not going:
+                if not kept:
                     self.targets.close()
-        return going
+        return kept
 
     def record(self) -> bool:
-        """Record the responses, and how far the bus was read; return False if another process now has the batch."""
+        """Record the responses, and how far the bus was read. Return False if another process now has the batch."""
         begun = time.monotonic()
         kept = self.targets.engine.record(self._write_segment, everything=True)
         self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
@@ -122,9 +122,9 @@ class StreamingBatch:
         return kept
 
     def end(self) -> bool:
-        """Wait briefly for the last responses, and move the batch to `planned`; any thread may call it after `run`.
+        """Wait for the last responses, and move the batch to `planned`. Any thread may call this after `run`.
 
-        Returns False if there is no batch to close, because it has no events or another process now has it.
+        Returns False if there is no batch to close, because it had no events or because another process now has it.
         """
         try:
             if not self.events and self.runtime.ledger.streaming.drop(self.batch.batch_id):
@@ -134,7 +134,7 @@ class StreamingBatch:
             self.targets.close()
 
     def abandon(self) -> None:
-        """Stop, and record the responses, so that the process that finishes the batch sends only the rest."""
+        """Stop, and record the responses, so that the process that finishes the batch sends only what is left."""
         self.targets.finish()
         try:
             self._end()
@@ -155,18 +155,18 @@ class StreamingBatch:
 
     @property
     def is_large(self) -> bool:
-        """Whether reconciling this batch takes long enough that a separate process should do it."""
+        """Whether this batch is so large that a separate process should reconcile it."""
         return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property
     def has_left(self) -> bool:
-        """Whether some events are left to the close of the batch, because they are not sent while it is open."""
+        """Whether the batch has deliveries that are sent only at its close."""
         return self._routing.has_left
 
-    def _follows(self) -> bool:
-        """Deliver until the former batch is closed; return False if another process now has this batch.
+    def _deliver_until_former_is_closed(self) -> bool:
+        """Deliver until the former batch is closed. Return False if another process now has this batch.
 
-        If the close fails, its error is raised.
+        If the close fails, this raises the error of the close.
         """
         while self._must_grow:
             if not self._deliver_briefly():
@@ -211,7 +211,7 @@ class StreamingBatch:
         return True
 
     def _take_fresh(self, landing: Landing, source: LogSource) -> tuple[list[FreshEvent], bool]:
-        """Return the events that arrived since the last poll, and whether some remain for the next one."""
+        """Return the events that have arrived since the last poll, and whether some are left for the next poll."""
         fresh: list[FreshEvent] = []
         left = False
         for partition, end in source.ends().items():
@@ -231,8 +231,10 @@ class StreamingBatch:
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former batch is still being closed, so that ending now would mean waiting for it without
-        reading."""
+        """Whether the former batch is still being closed.
+
+        If this batch ended now, no events would be read until the former batch is closed.
+        """
         return self.former is not None and not self.former.is_done
 
     @property
@@ -243,7 +245,7 @@ class StreamingBatch:
         return self.events >= factor * _BATCH_EVENTS or self._bytes >= factor * _BATCH_BYTES
 
     def _end(self) -> bool:
-        """Wait briefly for responses, then give up on requests without one, and record the last segment."""
+        """Wait for responses, then give up on requests without one, and record the last segment."""
         try:
             if not self._await_responses():
                 return False
@@ -253,14 +255,14 @@ class StreamingBatch:
         return self._last_segment()
 
     def _await_responses(self) -> bool:
-        """Send briefly, then wait for responses until their timeout; return False if another process has the batch.
+        """Send for a moment, then wait for responses until their timeout. If the task must stop, send nothing more.
 
-        A streaming task that must stop sends nothing more.
+        Returns False if another process now has the batch.
         """
         began = time.monotonic()
         responded, measured_at = self._responded, began
         sends_until = began + _SENDING_SECONDS
-        while self._waits_until(sends_until):
+        while self._must_wait(sends_until):
             if not self._deliver_briefly():
                 return False
             now = time.monotonic()
@@ -272,17 +274,17 @@ class StreamingBatch:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
         responses_until = time.monotonic() + self.targets.engine.timeout_seconds
-        while self._waits_until(responses_until):
+        while self._must_wait(responses_until):
             if not self._deliver_briefly():
                 return False
         return True
 
-    def _waits_until(self, end: float) -> bool:
+    def _must_wait(self, end: float) -> bool:
         must_stop = self.lease.lost.is_set() or self.lease.stop.is_over()
         return self.targets.is_busy and time.monotonic() < end and not must_stop
 
     def _deliver_briefly(self) -> bool:
-        """Deliver for a moment; return False if another process now has the batch."""
+        """Deliver for a moment. Return False if another process now has the batch."""
         mark, responses = time.thread_time(), self.targets.engine.responses
         if self.lease.stop.is_set():
             self.targets.wind_down()
@@ -300,7 +302,10 @@ class StreamingBatch:
         return self.record() if due else True
 
     def _last_segment(self) -> bool:
-        """Record the rest, retrying for a few seconds, because otherwise all of it would be sent twice."""
+        """Record the remaining responses, and retry this for some seconds.
+
+        Deliveries whose responses are not recorded are sent again.
+        """
         end = time.monotonic() + _LAST_SEGMENT_SECONDS
         while True:
             try:
@@ -322,9 +327,9 @@ class StreamingBatch:
 
 @dataclass
 class BatchClose:
-    """The close of a batch in a separate thread, and the batch's targets."""
+    """The close of a batch, which runs in a separate thread, and the queues of the batch's targets."""
 
-    targets: TargetQueues | None  # None if another process closes it
+    targets: TargetQueues | None  # None if another process closes the batch
     close: Callable[[], None]
     _end: Future[None] = field(default_factory=Future)
 
@@ -338,7 +343,7 @@ class BatchClose:
         return self._end.done()
 
     def result(self) -> None:
-        """Wait until the close has ended; raise its error, if any."""
+        """Wait until the close has ended, and raise its error, if any."""
         self._end.result()
 
     def wait(self) -> None:

@@ -25,14 +25,15 @@ from eventbridge.store.schemas import DELIVERY
 
 log = logging.getLogger(__name__)
 
-#: For how many seconds the set of rules that are routed later is used before it is read again.
+#: How long the set of rules that are routed later is used before it is read again.
 _JOB_SECONDS = 1.0
 
 
 class StreamingRouting:
-    """Routes the events of one batch, except for rules whose pool is closed and targets to which only the close sends.
+    """Routes the events of one batch.
 
-    `has_left` says whether some events are left to the close.
+    It yields no deliveries of rules whose pool is closed, and none for targets to which only the close sends.
+    `has_left` is True once there are deliveries for such targets, or events for rules that are routed later.
     """
 
     def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, on_hold: Collection[str]) -> None:
@@ -44,14 +45,14 @@ class StreamingRouting:
         self.has_left = False
 
     def pieces(self, fresh: Sequence[FreshEvent]) -> Iterator[ReadPiece]:
-        """Yield the matches that may be sent now; if routing fails, the events are left to the close."""
+        """Yield the deliveries that may be sent now. If routing fails, the events are left to the close."""
         now = time.monotonic()
         if now - self._known_at >= _JOB_SECONDS:
             self._job, self._known_at = job_of(self._runtime, self._batch), now
         job = self._job
         try:
             found = route_in_memory(self._program, fresh, self._runtime.clock(), job.event_max_size, job.later)
-        except Exception:  # if an event makes the engine fail, the stages will find that event
+        except Exception:  # if one event makes the engine fail, the stages find that event
             log.exception(
                 "runner %s: routing failed, so events are left to the close of their batch", self._batch.runner
             )
@@ -79,9 +80,9 @@ def _table(rows: Sequence[DeliveryRow]) -> pa.Table:
 
 
 def targets_sent_at_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
-    """Return the (rule, target) pairs to which only the close of a batch sends, which are ordered or take spans.
+    """Return the (rule, target) pairs to which only the close of a batch sends, because they are ordered or take spans.
 
-    Matches of budgeted rules are sent by neither; the close makes them deferred matches, which Spark routes later.
+    Targets of budgeted rules are not among them, because the close only makes the rules' matches deferred matches.
     """
     return frozenset(
         (rule.name, name)
@@ -92,15 +93,15 @@ def targets_sent_at_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
 
 
 def takes_spans(target: Target) -> bool:
-    """Return whether a target takes spans."""
+    """Return whether a target takes spans, each of which is sent as a whole."""
     return TARGET_TYPES.get(target.type).takes(target) == "spans"
 
 
 def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:
-    """Raise UserError that names all rules of a runner that streaming mode cannot deliver without Spark."""
+    """Raise UserError if streaming mode cannot deliver rules of a runner because there is no Spark."""
     in_sql = [] if has_spark else [rule.name for rule in rules.rules.values() if rule.in_sql]
     if in_sql:
         raise UserError(
             "streaming mode without Airflow cannot deliver rules with `where` or SQL, which only Spark evaluates: "
-            f"{', '.join(in_sql)}. Run `eventbridge deliver` without --streaming, or give them another runner"
+            f"{', '.join(in_sql)}. Run `eventbridge deliver` without --streaming, or assign them to another runner"
         )

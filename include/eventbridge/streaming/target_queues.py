@@ -1,6 +1,6 @@
-"""Delivers to the targets of an open batch, each of which has its own queue, so that none waits for another.
+"""Delivers to the targets of an open batch. Each target has its own queue, so that none waits for another.
 
-If a pool has fewer slots than targets, the targets are served round robin.
+If a pool has fewer slots than targets, the targets take turns.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from eventbridge.targets.http.fields import HttpFields
 
 log = logging.getLogger(__name__)
 
-#: The maximum number of live runs of targets that block a thread, because each such run keeps its thread until it ends.
+#: The maximum number of live runs for targets that are not HTTP targets. Each such run keeps a thread until it ends.
 _LIVE_THREADS = 32
 
 
 class TargetQueues:
     """Delivers the pieces of one open batch as they are offered, to each target at its own pace.
 
-    A target has one run at a time, even while the open batch `before` waits for its last responses. If a pool has fewer
-    slots than targets, they take turns. New pieces wait in the target's queue, from which its live run or else its next
-    run takes them. Only one thread at a time may use this object. All batches share the loop `http`, so that
-    connections stay open. The `engine` has the runs and their outcomes.
+    A target has one run at a time, even while the previous open batch `before` is waiting for its last responses. New
+    pieces wait in the target's queue, from which its live run takes them or, if it has none, its next run. If a pool
+    has fewer slots than targets, the targets take turns. All batches share the loop `http`, so that connections stay
+    open. The `engine` has the runs and their outcomes. Only one thread at a time may use this object.
     """
 
     def __init__(
@@ -56,8 +56,10 @@ class TargetQueues:
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of the runs that are live
-        self._keeping: set[Key] = set()  # the targets whose live runs keep a thread
-        self._leaving: set[Key] = set()  # targets with a live run for whose slot other targets wait
+        self._keeping: set[Key] = set()  # targets whose live run keeps a thread
+        self._leaving: set[Key] = (
+            set()
+        )  # targets whose live run must end, because other targets are waiting for its slot
         self._turns = turns
         self._finishing = self._wound_down = False
         self._loop = http
@@ -65,12 +67,12 @@ class TargetQueues:
         self.engine = TargetRuns(runtime, batch, Stop(), Threads("streaming", THREADS_AT_ONCE), http)
 
     def has(self, key: Key) -> bool:
-        """Return whether this batch still has something for a target; any thread may call it."""
+        """Return whether this batch still has work for a target. Any thread may call this."""
         return not self.engine.is_closed and (key in self._runs or key in self._waiting)
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything waits to be sent or for a response."""
+        """Whether deliveries are waiting to be sent or for a response."""
         return bool(self._runs or self._waiting)
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
@@ -95,7 +97,7 @@ class TargetQueues:
         self._loop.notify([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
-        """Begin runs for waiting deliveries of idle targets, without blocking."""
+        """Begin runs for idle targets whose deliveries are waiting, without blocking."""
         for run in self.engine.take_ended():
             self._end(run)
         if self._before is not None and self._before.engine.is_closed:
@@ -110,18 +112,18 @@ class TargetQueues:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether deliveries wait for a target's run to end."""
+        """Whether deliveries are waiting for the next run of their target."""
         return bool(self._waiting)
 
     def wind_down(self) -> None:
-        """Start no more requests; unsent deliveries get no outcome."""
+        """Start no more requests. Deliveries that were not sent get no outcome."""
         if not self._wound_down:
             self._wound_down = True
             self._waiting.clear()
             self.engine.wind_down()
 
     def close(self) -> None:
-        """Stop. Unsent deliveries get no outcome, and those in flight are deferred until their timeout has passed."""
+        """Stop. Deliveries that were not sent get no outcome, and those in flight are deferred until their timeout."""
         if self.engine.is_closed:
             return
         self._wound_down = True
@@ -131,8 +133,10 @@ class TargetQueues:
             self._end(run)
 
     def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
-        """Return the targets that may begin now, and make the runs for which others wait end after their current
-        pieces."""
+        """Return the targets that may begin now.
+
+        If other targets are waiting for the slot of a live run, that run ends after its current pieces.
+        """
         is_at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
         begun, waited_for = self._turns.next(idle, is_at_work)
         leave = [key for key in waited_for if key in self._live and key not in self._leaving]
@@ -147,7 +151,8 @@ class TargetQueues:
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         runs = self.engine.plan(chunk, read, {}, self._live_queues(read))
         for run in runs:
-            run.progress.may_wait = bool  # leave retries, which would block later deliveries, to retry batches
+            # Retries would block later deliveries, so they are left to retry batches.
+            run.progress.may_wait = bool
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
@@ -158,7 +163,7 @@ class TargetQueues:
         self.engine.start(runs)
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
-        """Return the pieces in queues, for targets that can have a live run."""
+        """Return queues with these pieces, for the targets that can have a live run."""
         found: dict[Key, LiveQueue] = defaultdict(LiveQueue)
         keeping = set(self._keeping)
         for each in read:
@@ -176,9 +181,9 @@ class TargetQueues:
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:
-        """Put the pieces that a run did not take back into its target's queue, and report its attempts to the breaker.
+        """Return the pieces that a run did not take to the queue of its target, and report its attempts to the breaker.
 
-        After a crash, which is logged, the deliveries are left to the close.
+        After a crash, which is logged, these deliveries are left to the close.
         """
         key = run.report.rule, run.report.target
         del self._runs[key]
@@ -202,7 +207,7 @@ def http_loop() -> HttpLoop:
 
 
 def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:
-    """Yield pieces of several reads, renumbered so that each delivery has its own number."""
+    """Yield the pieces with new numbers, so that each delivery of the chunk has its own number."""
     first = 0
     for each in pieces:
         yield replace(each, first=first)
@@ -213,9 +218,9 @@ Key = tuple[str, str]
 
 
 class PoolTurns:
-    """Decides which targets of a batch may run, given the pools and overrides at its start; falsy if no pool limits it.
+    """Decides which targets of a batch may run, given the pools and overrides at the start of the batch.
 
-    `on_hold` has the rules whose pool has no slots.
+    It is falsy if no pool limits the batch. `on_hold` has the rules whose pool has no slots.
     """
 
     def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:
@@ -230,7 +235,7 @@ class PoolTurns:
         return bool(self._slots)
 
     def next(self, waiting: Iterable[Key], is_at_work: Collection[Key]) -> tuple[list[Key], list[Key]]:
-        """Return which waiting targets may begin, and for which running targets others wait."""
+        """Return the waiting targets that may begin, and the running targets for whose slots others are waiting."""
         wait = {key: self._lanes[key[0]] for key in waiting}
         counts = Counter(self._pool(key) for key in is_at_work)
         begun, short = may_begin(wait, counts, self._slots)

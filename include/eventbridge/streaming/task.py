@@ -1,9 +1,9 @@
 """Runs streaming mode in this process: delivers events as they arrive, in batches that the stages reconcile.
 
-A batch is open while it takes events, which stay in memory. The engine of the stages checks, matches and transforms
-them, and the engine of push sends them. Segments record the responses and how far the bus was read. At its end, the
-open batch is moved to `planned`, and the ordinary stages finish it, skipping deliveries whose outcomes are in the
-segments. The same happens after a crash.
+A batch is open while it takes events, which stay in memory. They are checked, matched and transformed by the same code
+as in the stages, and sent by the same code as in a push. Segments record the responses, and how far the bus was read.
+At its end, the open batch is moved to `planned`. Then the ordinary stages finish it, and skip the deliveries whose
+outcomes are in the segments. The same happens after a crash.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from eventbridge.streaming.target_queues import Key, http_loop
 
 log = logging.getLogger(__name__)
 
-#: How many seconds pass between two checks for pending deliveries.
+#: The time between two checks for pending deliveries, and before a failed batch is continued.
 _RETRY_SECONDS = 1.0
-#: For how many seconds the state of the pools is used before it is read again.
+#: How long the state of the pools is used before it is read again.
 _POOLS_SECONDS = 5.0
-#: The assumed throughput in events per second, until a higher one is measured.
+#: The throughput in events per second that is assumed until a higher one is measured.
 _EVENTS_A_SECOND = 2_000.0
 #: The switch interval of the interpreter's threads, in seconds. With the default of 5 ms, events would wait that long
 #: for a thread that reconciles.
 _SWITCH_SECONDS = 0.0005
-#: For how many seconds the close of a batch sends the remaining deliveries.
+#: How long the close of a batch sends the deliveries that were left to it.
 _LEFT_SECONDS = 5.0
 
 
@@ -58,7 +58,8 @@ _LEFT_SECONDS = 5.0
 class StreamingSummary:
     """The result of a streaming task: the number of committed batches and of events read.
 
-    `backlog` is True if it ended because more events were waiting than it could deliver soon.
+    `backlog` is True if the task ended because more events were waiting than it could deliver within
+    `backlog_seconds`.
     """
 
     batches: int = 0
@@ -67,13 +68,13 @@ class StreamingSummary:
 
 
 def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
-    """Deliver a runner's events as they arrive until `stop` is set or a bound is reached; then finish the open batches.
+    """Deliver a runner's events as they arrive until `stop` is set or a bound is reached. Then finish the open batches.
 
-    Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError if another process has the lease, and
-    InfrastructureError if another process took the lease over.
+    Raises UserError if it cannot deliver a rule, StreamingLeaseTakenError if another process has the lease, and
+    InfrastructureError if another process took the lease during the delivery.
     """
     refuse_unfit(runtime.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
-    compile_ahead()  # before any event waits for it: takes seconds, a minute after a change of the matcher
+    compile_ahead()  # so that no event waits for it: it takes seconds, or a minute after a change of the matcher
     lease = LeaseKeeper(runtime, runner, stop, bounds)
     with no_garbage_collection(), closing(StreamingBus(runtime)) as bus:
         loop = _StreamingLoop(runtime, runner, lease, bus)
@@ -92,9 +93,9 @@ class _StreamingLoop:
         self._bus = bus
         self._http = http_loop()
         self._committer = Committer(runtime.settings, lease.stop)
-        self._former: BatchClose | None = None  # the batch that is being closed
-        self._following: Batch | None = None  # the batch that was opened after it
-        self._taken: dict[str, TakenMessages] = {}  # by id of a batch that is not closed yet
+        self._former: BatchClose | None = None  # the close that is in progress
+        self._following: Batch | None = None  # the batch that was opened after the one that is being closed
+        self._taken: dict[str, TakenMessages] = {}  # by the id of each batch that is not closed yet
         self._is_behind = False  # whether too many events waited at the last close; see `_is_backlog`
         self._ended = threading.Event()
         self._busy_seconds = 0.0
@@ -125,8 +126,8 @@ class _StreamingLoop:
         while self._former is not None or not self._lease.is_over:
             try:
                 self._run_batch()
-            except InfrastructureError as error:  # the next listen closes its open batch
-                log.warning("runner %s: the batch failed and is tried again: %s", self._runner, error)
+            except InfrastructureError as error:  # the next listen returns the batch, to be finished by the stages
+                log.warning("runner %s: the batch failed and is continued: %s", self._runner, error)
                 self._lease.stop.wait(_RETRY_SECONDS)
             gc.collect()
 
@@ -166,7 +167,7 @@ class _StreamingLoop:
             self._former = BatchClose(open_batch.targets, partial(self._end, open_batch))
 
     def _hand_over_lease(self, open_batch: StreamingBatch) -> None:
-        """Hand the lease over to the standby, with an open batch that has events."""
+        """Hand over the lease to the standby, together with an open batch that has events."""
         try:
             if open_batch.record():
                 self._lease.hand_over_lease(open_batch.batch.batch_id)
@@ -175,7 +176,7 @@ class _StreamingLoop:
             raise
 
     def _next_batch(self) -> Batch | None:
-        """Return an open and empty batch, or None to try again."""
+        """Return an open and empty batch, or None if there is none at the moment."""
         if self._runtime.ledger.batches.unfinished(self._runner) is None and self._is_backlog():
             self._done.backlog = True
             self._lease.finish()
@@ -184,17 +185,16 @@ class _StreamingLoop:
         if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
-        if (
-            batch.state != "open"
-        ):  # it was left by another process, or planned during a rule transfer, so the stages send it
+        if batch.state != "open":
+            # Another process did not finish the batch, or it was planned during a rule transfer, so the stages send it.
             if is_delivered_in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
             self._close(self._runtime, batch.batch_id, self._lease.stop)
-            self._lease.note_events()  # the time to finish it does not count as idle
+            self._lease.note_events()  # the time to finish the batch does not count as idle
             return None
         if not self._done.batches:
-            self._lease.note_events()  # the time to begin does not count as idle
+            self._lease.note_events()  # the time to start does not count as idle
         return batch
 
     def _batch_from_listen(self) -> Batch | None:
@@ -210,8 +210,10 @@ class _StreamingLoop:
         return batch
 
     def _handed_over_batch(self) -> BatchClose | None:
-        """Return the close of the batch that the former streaming task handed over, if any, and open the batch that
-        follows it."""
+        """Open the batch after the one that the former streaming task handed over.
+
+        Returns the close of the batch that was handed over, or None if there is none or if its close has ended.
+        """
         left = self._lease.handoff
         if left is None:
             return None
@@ -235,14 +237,16 @@ class _StreamingLoop:
             self._close(self._short_runtime, batch.batch_id, self._lease.stop)
 
     def _open_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
-        """Open the next batch while the former is being closed; return None if the close must be awaited before listen
-        plans one."""
+        """Open the next batch while the former one is being closed.
+
+        Returns None if the close must end first, so that `listen` can plan the next batch.
+        """
         if self._is_behind:
             return None
         try:
             source = self._bus.open(self._runtime.rules_of(former).buses[former.bus])
             return open_following(self._runtime, former, ends, source, self._lease.holder)
-        except EventBridgeError as error:  # the listen that follows raises the error again if it persists
+        except EventBridgeError as error:  # if the cause persists, `listen` raises the error again after the close
             log.warning("runner %s: the next batch waits until the former one is closed: %s", self._runner, error)
             return None
 
@@ -255,8 +259,10 @@ class _StreamingLoop:
         self._is_behind = not self._lease.is_over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Reconcile a batch, and send deliveries that were left to its close for a few seconds; others become
-        pending."""
+        """Reconcile a batch. For a few seconds, also send the deliveries that were left to its close.
+
+        Deliveries that are not sent become pending.
+        """
         batch = open_batch.batch
         left = targets_sent_at_close(self._runtime.rules_of(batch)) if open_batch.has_left else None
         if left:
@@ -272,7 +278,7 @@ class _StreamingLoop:
 
     @property
     def _short_runtime(self) -> Runtime:
-        """The runtime of a close that sends, with a push budget of a few seconds."""
+        """The runtime for a close that sends deliveries, with a push budget of a few seconds."""
         budget = min(_LEFT_SECONDS, self._runtime.settings.push_timeout)
         return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))
 
@@ -282,7 +288,7 @@ class _StreamingLoop:
         self._done.batches += 1
 
     def _is_backlog(self) -> bool:
-        """Return whether more events are waiting than this streaming task delivers within `backlog_seconds`."""
+        """Return whether more events are waiting than this streaming task can deliver within `backlog_seconds`."""
         seconds = self._lease.bounds.backlog_seconds
         if seconds is None:
             return False
