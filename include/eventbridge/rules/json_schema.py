@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from eventbridge.rules.types import SOURCE_TYPES, TARGET_TYPES
 from eventbridge.rules.vocabulary import (
+    COMPRESSIONS,
     CONTENT_MODES,
     ERRORS_TOLERANCE,
     FIELDS,
@@ -216,6 +217,7 @@ _TYPE_FIELDS: Final[Mapping[str, tuple[_Schema, str]]] = {
     "method": (_one_of(METHODS), "The method of the requests; default POST."),
     "headers": (_mapping_of(_TEXT), "Headers of every request, by name. Never secrets."),
     "signature": (_ref("a signature"), "The names of the headers with id, time and signature."),
+    "compression": (_one_of(COMPRESSIONS), "gzip: bodies are sent compressed."),
     "retry_on": (_list_of(_STATUS), "Statuses to retry, such as 404, 5xx or 500-599."),
     "dead_letter_on": (_list_of(_STATUS), "Statuses that make a dead letter at once."),
     "partitions": (_whole(1, 256), "Partitions of each new topic."),

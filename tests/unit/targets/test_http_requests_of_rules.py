@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hmac
+import os
 import uuid
 from contextlib import closing
 from pathlib import Path
@@ -124,3 +126,40 @@ def test_the_signature_has_the_headers_of_the_rule(
         assert headers[f"{prefix}-signature"] == f"v1,{expected}"
         assert (f"{prefix}-ids" in headers) == bool(batch)
         assert {name.partition("-")[0] for name in headers} & {"webhook", "svix"} == {prefix}
+
+
+@pytest.mark.parametrize("batch", ["", ", batch: {count: 2}"])
+def test_a_body_is_compressed_to_the_same_bytes_and_signed_before(
+    receiver: Receiver, tmp_path: Path, batch: str
+) -> None:
+    """A receiver decompresses, then verifies; a second attempt has the bytes of the first."""
+    path = f"/healthy/gzip{len(batch)}"
+    key = b"k" * 24
+    secret = f"whsec_{base64.b64encode(key).decode()}"
+    connection = Connection("crm", "http", f"http://127.0.0.1:{receiver.port}", extra={"signing_secret": secret})
+    spec = read(tmp_path, receiver.url(path), f"connection: crm, compression: gzip{batch}")
+    payload = b'{"a":"' + b"ab" * 5_000 + b'"}'
+
+    assert all(response.accepted for _ in range(2) for response in send(spec, [payload], connection))
+
+    first, second = got(receiver, path)
+    assert first["body"] == second["body"]
+    assert first["headers"]["content-encoding"] == "gzip"
+    assert first["headers"]["content-length"] == str(len(first["body"]))
+    whole = gzip.decompress(first["body"])
+    assert whole == (b"[" + payload + b"]" if batch else payload)
+    assert len(first["body"]) < len(payload) / 10
+    signed = f"{first['headers']['webhook-id']}.{first['headers']['webhook-timestamp']}.".encode() + whole
+    expected = base64.b64encode(hmac.digest(key, signed, "sha256")).decode()
+    assert first["headers"]["webhook-signature"] == f"v1,{expected}"
+
+
+@pytest.mark.parametrize("payload", [b"", b"{}", os.urandom(2_000)])
+def test_a_body_that_gzip_makes_no_smaller_is_sent_as_it_is(receiver: Receiver, tmp_path: Path, payload: bytes) -> None:
+    """Without the header that says that it is compressed."""
+    path = f"/healthy/{uuid.uuid4()}"
+
+    send(read(tmp_path, receiver.url(path), "compression: gzip"), [payload])
+
+    [each] = got(receiver, path)
+    assert (each["body"], each["headers"].get("content-encoding")) == (payload, None)

@@ -36,7 +36,8 @@ class Endpoint:
     Connecting, including TLS, may take `connect_seconds` of a request's `timeout_seconds`. `secrets` are the parts of
     the URL to remove from responses before they are stored. With `whole_responses`, everything that was read of a
     response's body, not only the stored part, is kept until the next request. `lines` are header lines of every
-    request, and `prefix` begins the names of the headers with id, time and signature.
+    request, and `prefix` begins the names of the headers with id, time and signature. With `compresses`, bodies are
+    sent in the format gzip if that makes them smaller.
     """
 
     url: str = field(repr=False)
@@ -50,6 +51,7 @@ class Endpoint:
     method: str = "POST"
     lines: tuple[str | bytes, ...] = ()
     prefix: str = "webhook"
+    compresses: bool = False
 
     @property
     def kind(self) -> object:

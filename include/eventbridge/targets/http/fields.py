@@ -15,7 +15,7 @@ from eventbridge.rules.fields import Fields
 from eventbridge.rules.frozen import FrozenModel
 from eventbridge.rules.model import StatusRules, Target, Transform
 from eventbridge.rules.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
-from eventbridge.rules.vocabulary import CONTENT_MODES, METHODS, SIGNATURE_HEADERS
+from eventbridge.rules.vocabulary import COMPRESSIONS, CONTENT_MODES, METHODS, SIGNATURE_HEADERS
 from eventbridge.targets.http.header_names import read_headers
 from eventbridge.transform.template import parse_template
 
@@ -26,7 +26,7 @@ class HttpFields(Target):
     `connect_seconds` is the part of an attempt's timeout that connecting may take.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("method", "headers", "statuses", "signature_headers")
+    LATER: ClassVar[tuple[str, ...]] = ("method", "headers", "statuses", "signature_headers", "compression")
 
     type: Literal["http"] = "http"
     url: str = ""
@@ -38,6 +38,7 @@ class HttpFields(Target):
     headers: Mapping[str, str] = Field(default_factory=dict)  # those of every request
     statuses: StatusRules = StatusRules()
     signature_headers: Literal["standard", "svix"] = "standard"
+    compression: Literal["none", "gzip"] = "none"
 
 
 def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
@@ -60,6 +61,7 @@ def _read_fields(fields: Fields, transform: Transform | None) -> dict[str, Any]:
         "headers": read_headers(fields),
         "statuses": _statuses(fields),
         "signature_headers": _signature_headers(fields),
+        "compression": fields.choice("compression", COMPRESSIONS[0], COMPRESSIONS),
         **of_deliveries,
     }
 
@@ -173,6 +175,7 @@ HTTP = TargetType(
         "retry_on",
         "dead_letter_on",
         "signature",
+        "compression",
     ),
 )
 

@@ -46,6 +46,7 @@ def open_http(opening: TargetSetup[HttpFields]) -> Target:
         connect_seconds=target.connect_seconds,
         method=target.method,
         lines=tuple(header_line(name, value) for name, value in target.headers.items()),
+        compresses=target.compression == "gzip",
         prefix=_PREFIXES[target.signature_headers],
     )
     unread = [first]  # the first `read` returns the connection that was just read

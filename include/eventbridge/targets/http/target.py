@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -28,15 +29,24 @@ _WAIT_SECONDS = 1.0
 #: The minimum time between two renewals of credentials in one `deliver`, which may last as long as a push.
 _MIN_RENEWAL_INTERVAL = timedelta(seconds=5)
 _NO_MORE = object()
+#: zlib's number for a gzip header, in which it writes no name and no time.
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+def compress(payload: bytes) -> bytes | None:
+    """Return a payload in the format gzip, the same bytes each time; None if that is not smaller."""
+    compressed = zlib.compress(payload, wbits=_GZIP)
+    return compressed if len(compressed) < len(payload) else None
 
 
 class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys), with
-    the endpoint's prefix instead of `webhook`, and `traceparent`. After a response of 401 or 407, no request is started
-    until all requests in flight have ended. Then the credentials are renewed, at most every few seconds; if they
-    changed, refused requests are sent once more.
+    the endpoint's prefix instead of `webhook`, and `traceparent`. The payload is signed before it is compressed,
+    because receivers verify what their HTTP server has decompressed. After a response of 401 or 407, no request is
+    started until all requests in flight have ended. Then the credentials are renewed, at most every few seconds; if
+    they changed, refused requests are sent once more.
     """
 
     flush_every = 1
@@ -201,7 +211,11 @@ class HttpTarget:
         exchange = slot.exchange(self._endpoint)
         if exchange.credentials is not self._credentials:
             exchange.use(self._credentials)
-        exchange.prepare(lines, request.payload)
+        payload = request.payload
+        if self._endpoint.compresses and (compressed := compress(payload)) is not None:
+            lines.append("content-encoding: gzip")
+            payload = compressed
+        exchange.prepare(lines, payload)
         exchange.request = request
         exchange.started_at = now
         reach("target.send")
